@@ -1,0 +1,55 @@
+# Everything a newcomer needs: `make run`, `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+ARGS ?=
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+# The first interpreter that is 3.11 to 3.13 and can make a virtual environment.
+$(READY): pyproject.toml constraints.txt
+	@set -e; for p in python3 python3.13 python3.12 python3.11; do \
+	  if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3,11) <= sys.version_info < (3,14))' 2>/dev/null; \
+	  then found=$$p; break; fi; done; \
+	  if [ -z "$$found" ]; then echo "needs Python 3.11, 3.12 or 3.13 with the venv module"; exit 2; fi; \
+	  echo "installing into $(VENV) with $$found (a few minutes the first time)"; \
+	  [ -x $(PY) ] || $$found -m venv $(VENV); \
+	  $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[test]'
+	@touch $@
+
+run: $(READY) ## the main job: pause, save, restore, judge (ARGS='group=option ...')
+	@$(PY) -m harness $(ARGS)
+
+test: $(READY) ## the whole test suite but the slow runs
+	@$(PY) -m pytest $(ARGS)
+
+test-slow: $(READY) ## the long fuzz, soak and training runs
+	@$(PY) -m pytest -m slow $(ARGS)
+
+lint: $(READY) ## ruff: lint and format check
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+format: $(READY) ## ruff: mend what can be mended
+	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+
+bench: $(READY) ## caches side by side with DynamicCache, beside the machine's limit
+	@$(PY) -m harness task=bench $(ARGS)
+
+dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
+	@MLFLOW_DISABLE_TELEMETRY=true $(VENV)/bin/mlflow server --host 127.0.0.1 --port 5000 --workers 1 \
+	  --backend-store-uri sqlite:///runs/mlflow.db --artifacts-destination runs/artifacts
+
+train: $(READY) ## train the shipped model again from its recipe
+	@$(PY) -m harness.model.assets.train $(ARGS)
+
+recall: $(READY) ## measure the shipped model's recall by distance
+	@$(PY) -m harness.model.assets.recall $(ARGS)
+
+clean: ## remove caches and run records (not the environment)
+	@rm -rf .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
+
+.PHONY: help run test test-slow lint format bench dashboard train recall clean

@@ -1,0 +1,31 @@
+"""The command line before Hydra sees it: text arrives exactly as typed in the shell."""
+
+import base64
+import re
+
+LITERAL_KEYS = ("text", "prompt.text")
+_SAFE = re.compile(r"[^'\\$\n\r?]*")
+
+
+def literal_text(arguments: list[str]) -> list[str]:
+    """Protect the value of `text=...` from the override grammar (spaces, commas, quotes, braces).
+
+    Plain text is quoted, so the record stays readable; anything else travels as base64 through the
+    `literal` resolver. Other arguments are left alone.
+    """
+    return [_protect(a) for a in arguments]
+
+
+def decode_literal(encoded: str) -> str:
+    """Inverse of the encoding above; registered as the `literal` resolver."""
+    return base64.urlsafe_b64decode(encoded.encode()).decode("utf-8", "surrogatepass")
+
+
+def _protect(argument: str) -> str:
+    key, equals, value = argument.partition("=")
+    if not equals or key.lstrip("+") not in LITERAL_KEYS or value == "null":
+        return argument
+    if _SAFE.fullmatch(value):
+        return f"{key}='{value}'"
+    encoded = base64.urlsafe_b64encode(value.encode("utf-8", "surrogatepass")).decode()
+    return f"{key}='${{literal:\"{encoded}\"}}'"

@@ -1,0 +1,21 @@
+"""Shared pieces of the manual forwards. Shapes: hidden `[batch, new, width]`, heads
+`[batch, heads, new, head_dim]`. Nothing here mutates its arguments."""
+
+import torch
+
+
+def split_heads(projected: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """`[batch, new, heads * head_dim]` to `[batch, heads, new, head_dim]`, a view."""
+    return projected.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+
+
+def merge_heads(heads: torch.Tensor) -> torch.Tensor:
+    """`[batch, heads, new, head_dim]` to `[batch, new, heads * head_dim]`."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """RoPE, half-split layout: cos and sin are `[batch, new, head_dim]`."""
+    half = heads.shape[-1] // 2
+    turned = torch.cat((-heads[..., half:], heads[..., :half]), dim=-1)
+    return heads * cos[:, None] + turned * sin[:, None]

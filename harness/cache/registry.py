@@ -1,0 +1,32 @@
+"""Build the decoder that a `cache` option names."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harness.cache.base import Decoder
+from harness.errors import ConfigProblem, suggestion
+from harness.snapshot.state import State
+
+_INFRASTRUCTURE = {"__init__", "attention", "base", "library", "registry", "tail"}
+
+
+def names() -> list[str]:
+    """Every cache implementation: one file or folder each, beside this one."""
+    here = Path(__file__).parent
+    found = {p.stem for p in here.glob("*.py")} | {
+        p.parent.name for p in here.glob("*/__init__.py")
+    }
+    return sorted(found - _INFRASTRUCTURE)
+
+
+def decoder(loaded: Any, state: State, settings: Any) -> Decoder:
+    """A decoder continuing from `state`, which is only read. settings: a CacheConfig.
+
+    Raises ConfigProblem for an unknown name, UnsupportedModel when model or state do not fit.
+    """
+    if settings.name not in names():
+        near = suggestion(settings.name, names())
+        raise ConfigProblem(f"cache={settings.name} is not a cache implementation.{near}")
+    module = import_module(f"harness.cache.{settings.name}")
+    return module.DECODER(loaded, state, settings)

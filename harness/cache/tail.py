@@ -1,0 +1,53 @@
+"""The private tail: K/V of tokens fed after the restore. Grows by doubling, never touches the past."""
+
+import torch
+
+
+class Tail:
+    """One layer's new keys and values, in buffers of its own.
+
+    Buffers are `[batch, kv_heads, capacity, head_dim]`. `bytes_copied` counts what growing moved;
+    doubling makes that at most one copy of the tail per token appended, whatever the past's length.
+    """
+
+    def __init__(self, first_capacity: int = 64):
+        self._first = first_capacity
+        self._key: torch.Tensor | None = None
+        self._value: torch.Tensor | None = None
+        self.length = 0
+        self.bytes_copied = 0
+
+    def append(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Add `[batch, kv_heads, new, head_dim]` tokens. Writes only into this tail's buffers."""
+        new = key.shape[2]
+        self._key = self._room(self._key, key, new)
+        self._value = self._room(self._value, value, new)
+        self._key[:, :, self.length : self.length + new] = key
+        self._value[:, :, self.length : self.length + new] = value
+        self.length += new
+
+    @property
+    def key(self) -> torch.Tensor:
+        """`[batch, kv_heads, length, head_dim]`, a view."""
+        assert self._key is not None
+        return self._key[:, :, : self.length]
+
+    @property
+    def value(self) -> torch.Tensor:
+        """`[batch, kv_heads, length, head_dim]`, a view."""
+        assert self._value is not None
+        return self._value[:, :, : self.length]
+
+    def _room(self, buffer: torch.Tensor | None, like: torch.Tensor, new: int) -> torch.Tensor:
+        if buffer is not None and self.length + new <= buffer.shape[2]:
+            return buffer
+        capacity = max(self._first, new)
+        while capacity < self.length + new:
+            capacity *= 2
+        batch, heads, _, head_dim = like.shape
+        larger = like.new_empty(batch, heads, capacity, head_dim)
+        if buffer is not None and self.length:
+            held = buffer[:, :, : self.length]
+            larger[:, :, : self.length] = held
+            self.bytes_copied += held.nbytes
+        return larger

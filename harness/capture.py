@@ -1,0 +1,214 @@
+"""Prefill and collect the 13 elements into an immutable State.
+
+The caller's live cache is handed back too: the uninterrupted run goes on with that very object.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from harness.errors import InputProblem, UnsupportedModel
+from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
+
+LAYOUT = "[batch, kv_heads, tokens, head_dim]"
+
+
+@dataclass(frozen=True)
+class Captured:
+    """state: immutable. live: the library's own cache, still growing. prefill_s: seconds."""
+
+    state: State
+    live: Any
+    prefill_s: float
+
+
+def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(ids, mask)`, each `[batch, longest]` int64; padding on the left, mask 0 there."""
+    longest = max(len(r) for r in rows)
+    ids = torch.full((len(rows), longest), pad, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, longest - len(row) :] = torch.tensor(row)
+        mask[i, longest - len(row) :] = 1
+    return ids, mask
+
+
+def positions_of(mask: torch.Tensor) -> torch.Tensor:
+    """`[batch, tokens]` absolute positions; left padding gets -n..-1, so they strictly increase."""
+    padding = (mask == 0).sum(dim=1, keepdim=True)
+    return torch.arange(mask.shape[1], device=mask.device)[None] - padding
+
+
+def check_length(loaded: Any, tokens: int, steps: int) -> None:
+    """Raise InputProblem when `tokens + steps` positions do not fit the model."""
+    limit = loaded.max_positions
+    if limit is not None and tokens + steps > limit:
+        raise InputProblem(
+            f"the prompt has {tokens} tokens and {steps} more are to follow, but this model has "
+            f"{limit} positions. Shorten the prompt or the steps (steps=N)."
+        )
+
+
+def capture(
+    loaded: Any,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    documents: Mapping[str, Any],
+    tokenizer_files: Mapping[str, bytes] = MappingProxyType({}),
+    rng: torch.Tensor | None = None,
+    chunk: int | None = None,
+) -> Captured:
+    """Prefill `ids` `[batch, tokens]` in one pass (or in chunks) and collect the State.
+
+    mask: `[batch, tokens]`, 0 for left padding. documents: JSON-able, by element name; those of the
+    model and the KV format are added here. Mutates nothing that is passed in.
+    Raises InputProblem for a prompt that is too long, UnsupportedModel for a cache of unknown kind.
+    """
+    check_length(loaded, int(mask.sum(dim=1).max()), 1)
+    ids, mask = ids.to(loaded.device), mask.to(loaded.device)
+    positions = positions_of(mask)
+    cache = new_cache(loaded)
+    start = time.perf_counter()
+    logits = prefill(loaded, ids, mask, positions, cache, chunk)
+    _synchronize(loaded.device)
+    seconds = time.perf_counter() - start
+    layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
+    state = State(
+        layers=layers,
+        token_ids=ids,
+        attention_mask=mask,
+        next_position=positions[:, -1] + 1,
+        logits=logits[:, -1].clone(),
+        rng=rng if rng is not None else torch.Generator().get_state(),
+        documents=MappingProxyType(
+            {**loaded.documents, **documents, "kv_format": kv_format(loaded, layers)}
+        ),
+        tokenizer_files=tokenizer_files,
+    )
+    return Captured(state, cache, seconds)
+
+
+def new_cache(loaded: Any) -> Any:
+    """The library's growing cache for this model, empty."""
+    from transformers import DynamicCache
+
+    return DynamicCache(config=loaded.model.config)
+
+
+def prefill(
+    loaded: Any,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    positions: torch.Tensor,
+    cache: Any,
+    chunk: int | None = None,
+) -> torch.Tensor:
+    """Logits `[batch, 1, vocab]` of the last token; fills `cache`."""
+    size = chunk or ids.shape[1]
+    sent = None if bool(mask.all()) else mask
+    for start in range(0, ids.shape[1], size):
+        stop = min(start + size, ids.shape[1])
+        logits = loaded.forward(
+            ids[:, start:stop],
+            positions[:, start:stop],
+            None if sent is None else sent[:, :stop],
+            cache,
+            keep=1,
+        )
+    return logits
+
+
+def layer_kinds(config: Any) -> list[str] | None:
+    """The config's own layer types, where it lists them."""
+    kinds = getattr(config, "layer_types", None)
+    return list(kinds) if kinds is not None else None
+
+
+def layers_of(
+    cache: Any, positions: torch.Tensor, kinds: Sequence[str] | None = None
+) -> tuple[LayerState, ...]:
+    """Read every layer of a library cache. Attention tensors are shared, recurrent ones copied,
+    because the library writes recurrent state in place. Raises UnsupportedModel for other kinds."""
+    return tuple(
+        _layer(index, layer, positions, kinds[index] if kinds and index < len(kinds) else None)
+        for index, layer in enumerate(cache.layers)
+    )
+
+
+_KNOWN = {"DynamicLayer", "DynamicSlidingWindowLayer", "LinearAttentionLayer", "DummyLayer",
+          "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
+          }  # fmt: skip
+
+
+def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) -> LayerState:
+    name = type(layer).__name__
+    if name not in _KNOWN:
+        raise UnsupportedModel(
+            f"layer {index} keeps its memory in a {name}, which this harness cannot capture. "
+            "Models with full, sliding or linear attention layers can be captured."
+        )
+    recurrent = _recurrent(layer)
+    held = getattr(layer, "keys", None)
+    if held is None or not held.numel():
+        return LayerState(
+            index, LINEAR if recurrent else kind or "dummy",
+            seen=positions.shape[1] if recurrent else 0, recurrent=recurrent,
+        )  # fmt: skip
+    window = layer.sliding_window if getattr(layer, "is_sliding", False) else None
+    window = None if window is None else int(window)
+    kept = held.shape[2]
+    segment = Segment(held, layer.values, positions[:, positions.shape[1] - kept :].contiguous())
+    default = SLIDING if window else FULL
+    kind = kind if kind in ("chunked_attention",) or (recurrent and kind) else default
+    return LayerState(index, kind, (segment,), positions.shape[1], window, recurrent)
+
+
+def _recurrent(layer: Any) -> Mapping[str, torch.Tensor]:
+    found = {
+        f"{part}_{i}": tensor.detach().clone()
+        for part in ("conv_states", "recurrent_states")
+        for i, tensor in _numbered(getattr(layer, part, None))
+        if tensor is not None
+    }
+    return MappingProxyType(found)
+
+
+def _numbered(value: Any) -> list[tuple[int, Any]]:
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return sorted(value.items())
+    return list(enumerate(value)) if isinstance(value, list | tuple) else [(0, value)]
+
+
+def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
+    """Element +3: how the K/V is laid out, layer by layer."""
+    import transformers
+
+    return {
+        "version": 1,
+        "layout": LAYOUT,
+        "dtype": str(loaded.dtype).removeprefix("torch."),
+        "attention_implementation": str(loaded.text_config._attn_implementation),
+        "libraries": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "layers": [
+            {
+                "index": layer.index,
+                "kind": layer.kind,
+                "window": layer.window,
+                "seen": layer.seen,
+                "segments": [s.tokens for s in layer.segments],
+                "recurrent": sorted(layer.recurrent),
+            }
+            for layer in layers
+        ],
+    }
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,63 @@
+"""Identity, element by element: is what was saved what is loaded now? Reports every difference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.snapshot.elements import BY_NAME
+
+COMPARED = (
+    "token_embeddings", "positions", "model_config", "layer_norm", "attention_weights", "tokenizer",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field of one element that differs between the snapshot and what is loaded."""
+
+    element: str
+    field: str
+    saved: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.element}: {self.field} was {_short(self.saved)}, is {_short(self.found)}"
+
+    def row(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {k: _short(getattr(self, k)) for k in ("element", "field", "saved", "found")}
+
+
+def differences(
+    saved: Mapping[str, Any], live: Mapping[str, Any], dtype: str, device_dtype: str
+) -> list[Difference]:
+    """All fields that differ. saved, live: documents by element name; dtypes: of K/V and of model."""
+    found = []
+    for name in COMPARED:
+        label = f"{BY_NAME[name].label} {name}"
+        old, new = dict(_flat(saved.get(name))), dict(_flat(live.get(name)))
+        found += [
+            Difference(label, field, old.get(field), new.get(field))
+            for field in sorted(set(old) | set(new))
+            if old.get(field) != new.get(field)
+        ]
+    if dtype != device_dtype:
+        found.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
+    return found
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [
+            pair
+            for key, inner in value.items()
+            for pair in _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [(prefix or "value", value)]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    if len(text) == 64 and all(c in "0123456789abcdef" for c in text):
+        return text[:12]
+    return text if len(text) <= 60 else text[:57] + "..."

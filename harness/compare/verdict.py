@@ -1,0 +1,78 @@
+"""The verdict: is it still the same thought? No flat tolerance; the plain path sets the scale.
+
+`equivalent` follows the FlashAttention tests: the error against a float64 oracle may be at most
+twice the plain path's own error against it, and no top-1 choice may change beyond what the
+measured noise floor explains.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+FACTOR = 2.0
+
+
+def errors(
+    restored: torch.Tensor, plain: torch.Tensor, oracle: torch.Tensor | None
+) -> dict[str, Any]:
+    """Largest and mean error of both paths against the float64 `oracle` (None: not measured)."""
+    if oracle is None:
+        return {"restored": None, "plain": None, "ratio": None}
+    ours = (restored.double() - oracle).abs()
+    theirs = (plain.double() - oracle).abs()
+    top, base = float(ours.max()), float(theirs.max())
+    return {
+        "restored": top,
+        "plain": base,
+        "ratio": top / base if base else (1.0 if top == 0 else None),
+        "restored_mean": float(ours.mean()),
+        "plain_mean": float(theirs.mean()),
+    }
+
+
+def decide(
+    restored: torch.Tensor,
+    plain: torch.Tensor,
+    metrics: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    oracle: Mapping[str, Any],
+    other_token: int | None,
+    waived: Sequence[Any],
+) -> tuple[str, str]:
+    """`(verdict, reason)` for logits `[batch, steps, vocab]` of the restored and the plain path.
+
+    other_token: first step at which the restored path chose (or drew) another token, or None.
+    waived: identity differences that were overridden; with any, the best verdict is `drifted`.
+    """
+    if not bool(torch.isfinite(restored).all()):
+        return "diverged", "the restored path produced logits that are not finite"
+    if waived:
+        verdict = "drifted" if other_token is None else "diverged"
+        return verdict, f"restored although {len(waived)} differences were waived ({waived[0]})"
+    if metrics["bitwise_equal"] and other_token is None:
+        return "exact", "logits are bit-equal to the uninterrupted run"
+    within, rule = _within(metrics, noise, oracle)
+    if other_token is not None and not (within and _explained(restored, plain, noise)):
+        return "diverged", f"step {other_token} chooses another token; {rule}"
+    if within:
+        return "equivalent", rule
+    return "drifted", f"{rule}; every chosen token is the same"
+
+
+def _within(
+    metrics: Mapping[str, Any], noise: Mapping[str, Any], oracle: Mapping[str, Any]
+) -> tuple[bool, str]:
+    if oracle["restored"] is not None:
+        ours, plain = oracle["restored"], oracle["plain"]
+        ratio = f"error against float64 {ours:.3g}, plain path {plain:.3g}"
+        return ours <= FACTOR * plain, ratio
+    gap, floor = metrics["max_abs_diff"], noise["max_abs_diff"]
+    return gap <= FACTOR * floor, f"largest difference {gap:.3g}, noise floor {floor:.3g}"
+
+
+def _explained(restored: torch.Tensor, plain: torch.Tensor, noise: Mapping[str, Any]) -> bool:
+    """Whether every changed top-1 choice was a tie within twice the noise floor."""
+    chosen, other = restored.argmax(-1, keepdim=True), plain.argmax(-1, keepdim=True)
+    lead = plain.double().gather(-1, other) - plain.double().gather(-1, chosen)
+    return float(lead.max()) <= FACTOR * noise["max_abs_diff"]

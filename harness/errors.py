@@ -1,0 +1,61 @@
+"""What a user can get wrong: one class each, carrying the message they need and the exit code.
+
+Every message says what is wrong, where, and how to mend it. `__main__` prints it without a traceback.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+
+class HarnessError(Exception):
+    """An expected failure. `exit_code`: 2 bad configuration or input, 3 invalid or refused snapshot."""
+
+    exit_code = 2
+
+
+class ConfigProblem(HarnessError):
+    """An unknown key, an unknown option or a value outside its range."""
+
+
+class InputProblem(HarnessError):
+    """A missing or unreadable input, an unwritable output, a prompt the model cannot take."""
+
+
+class UnsupportedModel(HarnessError):
+    """The chosen cache, policy or tokenizer cannot serve this model; the message names what can."""
+
+
+class SnapshotInvalid(HarnessError):
+    """A snapshot whose manifest, digests or files do not hold. `faults` lists every one found."""
+
+    exit_code = 3
+
+    def __init__(self, where: str, faults: Sequence[str]):
+        self.where, self.faults = where, list(faults)
+        shown = "\n".join(f"  - {f}" for f in self.faults[:20])
+        more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
+        super().__init__(
+            f"the snapshot at {where} is not valid, nothing was restored from it:\n{shown}{more}\n"
+            "Restore it from a backup or save it again; `restore.strict=false` does not waive damage."
+        )
+
+
+class RestoreRefused(HarnessError):
+    """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows."""
+
+    exit_code = 3
+
+    def __init__(self, where: str, differences: Sequence["object"]):
+        self.where, self.differences = where, list(differences)
+        rows = "\n".join(f"  - {d}" for d in self.differences)
+        super().__init__(
+            f"restore refused: what was saved at {where} is not what is loaded now:\n{rows}\n"
+            "Load the model and tokenizer it was saved with, or pass `restore.strict=false` to "
+            "restore anyway (what was waived is recorded and the verdict is at best `drifted`)."
+        )
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """Return ` Did you mean 'x'?` for the closest of `known`, or a list of what there is."""
+    close = get_close_matches(word, known, n=1, cutoff=0.55)
+    return f" Did you mean '{close[0]}'?" if close else f" There is: {', '.join(sorted(known))}."

@@ -1,0 +1,81 @@
+"""`--help`, answered from the YAML files' own first lines, without a single heavy import."""
+
+from pathlib import Path
+
+GROUPS = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling", "compare",
+          "fault", "track", "experiment")  # fmt: skip
+
+KEYS = """\
+  name=NAME           folder under runs/         seed=N       seeds of everything
+  device=auto         auto, cpu, cuda            dtype=float32   float32, bfloat16, float16
+  steps=32            tokens to continue         text='...'   exactly as typed
+  snapshot=DIR        restore from               out=DIR      write a snapshot to
+  run=DIR             a recorded run             restore.strict=false   waive identity"""
+
+
+def show(conf: Path, arguments: list[str]) -> str:
+    """Help for the task among `arguments`, or for everything."""
+    for argument in arguments:
+        if argument.startswith("task="):
+            return _task(conf, argument.removeprefix("task="))
+    return _overview(conf)
+
+
+def options(conf: Path, group: str) -> list[str]:
+    """Names of a group's options, from its folder."""
+    return sorted(p.stem for p in (conf / group).glob("*.yaml"))
+
+
+def _overview(conf: Path) -> str:
+    defaults = _defaults(conf)
+    lines = [
+        "Prove that a paused transformer, brought back, is still thinking the same thought.",
+        "",
+        "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
+        "       python -m harness -m cache=dynamic,cloned,manual   (a sweep over every combination)",
+        "       python -m harness task=NAME --help                 (one task, with an example)",
+        "",
+        "groups and options (* is the default):",
+    ]
+    for group in GROUPS:
+        marked = [f"{o}*" if defaults.get(group) == o else o for o in options(conf, group)]
+        lines += _wrapped(f"  {group:<11}", marked)
+    lines += ["", "common keys:", KEYS, ""]
+    lines += ["more: --cfg job prints the composed config; --config-dir DIR adds your own options.",
+              "exit: 0 done, 1 a worse verdict, 2 bad configuration or input, 3 snapshot refused."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _task(conf: Path, name: str) -> str:
+    path = conf / "task" / f"{name}.yaml"
+    if not path.is_file():
+        return f"task={name} is not a task. There is: {', '.join(options(conf, 'task'))}."
+    said = [line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#")]
+    keys = [
+        "  " + line
+        for line in path.read_text().splitlines()
+        if line and not line.startswith(("#", "name:"))
+    ]
+    body = [f"task={name}: {said[0]}" if said else f"task={name}", ""]
+    body += [f"  {line}" for line in said[1:]]
+    return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", "common keys:", KEYS])
+
+
+def _defaults(conf: Path) -> dict[str, str]:
+    found = {}
+    for line in (conf / "config.yaml").read_text().splitlines():
+        entry = line.strip().removeprefix("- ")
+        if line.startswith("  - ") and ": " in entry and not entry.startswith("override"):
+            group, option = entry.split(": ", 1)
+            found[group] = option
+    return found
+
+
+def _wrapped(head: str, words: list[str], width: int = 80) -> list[str]:
+    lines, line = [], head
+    for word in words:
+        if len(line) + len(word) + 2 > width and line.strip():
+            lines.append(line.rstrip())
+            line = " " * len(head)
+        line += f" {word}"
+    return [*lines, line.rstrip()]

@@ -1,0 +1,118 @@
+"""What a model is: digests of its weights by Big 8+4 element, its config, its positions as loaded.
+
+Modules are told apart by what they are (an embedding, a norm) or where they are (inside attention),
+never by a list of models. Nothing is mutated.
+"""
+
+from typing import Any
+
+from torch import nn
+
+from harness.snapshot.digest import digest_document, digest_named, digest_tensor
+
+# bookkeeping that does not change what the model computes, or that is recorded elsewhere
+_IGNORED = {
+    "_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache",
+    "_attn_implementation", "_attn_implementation_internal", "_attn_implementation_autoset",
+    "output_attentions", "output_hidden_states", "return_dict", "is_encoder_decoder",
+}  # fmt: skip
+
+
+def documents(model: Any) -> dict[str, Any]:
+    """JSON-able identity of `model` for elements 2, 3, 6, 7 and 8 (weights as digests)."""
+    groups = _groups(model)
+    config = model.config.get_text_config(decoder=True)
+    generation = getattr(model, "generation_config", None)
+    return {
+        "token_embeddings": _weights(groups["embeddings"]),
+        "positions": {
+            **_rotary(model, config),
+            "learned": _weights(groups["positions"]),
+            "max_positions": getattr(config, "max_position_embeddings", None),
+        },
+        "layer_norm": {**_weights(groups["norms"]), "epsilon": _epsilons(model)},
+        "attention_weights": {**_weights(groups["attention"]), "scaling": _scalings(model)},
+        "model_config": {
+            "config": _clean(model.config.to_dict()),
+            "generation": _clean(generation.to_dict()) if generation is not None else {},
+            "other_weights": _weights(groups["other"]),
+        },
+    }
+
+
+def _groups(model: Any) -> dict[str, dict[str, Any]]:
+    """Every parameter and persistent buffer, by group; tied weights appear under each name."""
+    groups: dict[str, dict[str, Any]] = {
+        k: {} for k in ("embeddings", "positions", "norms", "attention", "other")
+    }
+    token_table = model.get_input_embeddings()
+    for path, module in model.named_modules():
+        for name, tensor in module.named_parameters(recurse=False, remove_duplicate=False):
+            groups[_group(path, module, token_table)][f"{path}.{name}".strip(".")] = tensor
+    return groups
+
+
+def _group(path: str, module: nn.Module, token_table: nn.Module) -> str:
+    if module is token_table:
+        return "embeddings"
+    if isinstance(module, nn.Embedding):
+        return "positions"
+    if "norm" in type(module).__name__.lower():
+        return "norms"
+    return "attention" if any("att" in part for part in path.lower().split(".")) else "other"
+
+
+def _weights(tensors: dict[str, Any]) -> dict[str, Any]:
+    return {"tensors": len(tensors), "digest": digest_named(tensors)}
+
+
+def _rotary(model: Any, config: Any) -> dict[str, Any]:
+    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold."""
+    found = {
+        f"{path}.{name}".strip("."): digest_tensor(buffer)
+        for path, module in model.named_modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name.endswith("inv_freq") and not name.endswith("original_inv_freq")
+    }
+    scaling = {
+        path: float(module.attention_scaling)
+        for path, module in model.named_modules()
+        if isinstance(getattr(module, "attention_scaling", None), int | float)
+    }
+    return {
+        "scheme": "rotary" if found else "learned or none",
+        "inverse_frequencies": digest_document(found),
+        "attention_scaling": scaling,
+        "parameters": _clean(getattr(config, "rope_parameters", None) or {}),
+    }
+
+
+def _epsilons(model: Any) -> list[float]:
+    found = {
+        float(value)
+        for _, module in model.named_modules()
+        if "norm" in type(module).__name__.lower()
+        for value in [getattr(module, "eps", getattr(module, "variance_epsilon", None))]
+        if isinstance(value, int | float)
+    }
+    return sorted(found)
+
+
+def _scalings(model: Any) -> list[float]:
+    found = {
+        float(module.scaling)
+        for path, module in model.named_modules()
+        if isinstance(getattr(module, "scaling", None), int | float)
+    }
+    return sorted(found)
+
+
+def _clean(value: Any) -> Any:
+    """Only JSON values, without bookkeeping; infinities and odd objects as text."""
+    if isinstance(value, dict):
+        return {str(k): _clean(v) for k, v in value.items() if str(k) not in _IGNORED}
+    if isinstance(value, list | tuple | set):
+        return [_clean(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

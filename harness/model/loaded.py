@@ -1,0 +1,251 @@
+"""Load or build a model with its tokenizer. Nothing is downloaded unless a hub id asks for it.
+
+`Loaded` is the one object the other rooms receive; they call its methods and never import this room.
+"""
+
+import copy
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from harness.errors import ConfigProblem, InputProblem, suggestion
+from harness.model import identity
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+SHIPPED = {"tiny": ASSETS / "tiny"}
+
+
+@dataclass
+class Loaded:
+    """A model on its device, its tokenizer and where both came from.
+
+    The weights are never written to. `documents` fingerprints them once and remembers it.
+    """
+
+    model: Any
+    tokenizer: Any
+    source: dict[str, Any]
+    seconds: float
+    _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __post_init__(self) -> None:
+        import inspect
+
+        self._forward_names = frozenset(inspect.signature(self.model.forward).parameters)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
+
+    @property
+    def text_config(self) -> Any:
+        return self.model.config.get_text_config(decoder=True)
+
+    @property
+    def max_positions(self) -> int | None:
+        """Positions the model was built for, or None when it does not say."""
+        return getattr(self.text_config, "max_position_embeddings", None)
+
+    @cached_property
+    def documents(self) -> dict[str, Any]:
+        """Identity of the weights and config by Big 8+4 element (JSON-able)."""
+        return identity.documents(self.model)
+
+    @cached_property
+    def oracle(self) -> "Oracle":
+        """The same weights in float64, built on first use and kept."""
+        return Oracle(self)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        cache: Any = None,
+        keep: int = 0,
+    ) -> torch.Tensor:
+        """The model's own forward. Mutates `cache`, if one is given, as the library does.
+
+        ids, positions: `[batch, new]`; negative positions (padding) are sent as 0.
+        mask: `[batch, past + new]`, or None when nothing is padded.
+        keep: logits of the last `keep` tokens only; 0 keeps all.
+        Returns logits `[batch, new or keep, vocab]`.
+        """
+        wanted = {
+            "attention_mask": mask,
+            "position_ids": positions.clamp(min=0),
+            "past_key_values": cache,
+            "use_cache": cache is not None,
+        }
+        if keep:
+            wanted["logits_to_keep"] = keep
+        arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
+        with torch.no_grad():
+            logits = self.model(input_ids=ids, **arguments).logits
+        return logits[:, -keep:] if keep else logits
+
+
+class Oracle:
+    """A float64 copy of a model; every internal upcast to float32 is kept in float64 as well."""
+
+    def __init__(self, loaded: Loaded):
+        self._loaded = Loaded(
+            copy.deepcopy(loaded.model).double(), loaded.tokenizer, loaded.source, 0.0
+        )
+
+    def forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, keep: int
+    ) -> torch.Tensor:
+        """Float64 logits `[batch, keep, vocab]` of one uncached pass over all of `ids`."""
+        with _EverythingInFloat64():
+            return self._loaded.forward(ids, positions, mask, keep=keep)
+
+
+class _EverythingInFloat64(TorchFunctionMode):
+    """Models upcast norms, softmax and RoPE to float32 by hand; in the oracle that is a downcast."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.float:
+            return args[0].double()
+        swap = {torch.float32: torch.float64}
+        args = tuple(swap.get(a, a) if isinstance(a, torch.dtype) else a for a in args)
+        kwargs = {
+            k: swap.get(v, v) if isinstance(v, torch.dtype) else v
+            for k, v in (kwargs or {}).items()
+        }
+        return func(*args, **kwargs)
+
+
+_MEMORY: dict[str, Loaded] = {}
+
+
+def load(settings: Any, dtype: str, device: str) -> Loaded:
+    """The model that `settings` (a ModelConfig) declares; jobs of one process share it.
+
+    Raises InputProblem when the weights cannot be had, ConfigProblem for an unknown architecture.
+    """
+    key = f"{settings} {dtype} {device}"
+    if key not in _MEMORY:
+        _MEMORY.clear()  # one model at a time: the next sweep point may need the memory
+        start = time.perf_counter()
+        torch_device = resolve_device(device)
+        model, tokenizer, source = _build(settings, getattr(torch, dtype))
+        model.to(torch_device).eval()
+        _MEMORY[key] = Loaded(model, tokenizer, source, time.perf_counter() - start)
+    return _MEMORY[key]
+
+
+def resolve_device(device: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises InputProblem for CUDA without a CUDA device."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputProblem(
+            f"device={device}: this machine has no usable CUDA device. Use device=cpu or device=auto."
+        )
+    return torch.device(device)
+
+
+def _build(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+    _quiet()
+    if settings.architecture:
+        return _from_architecture(settings, dtype)
+    place, revision = _place(settings)
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            place, revision=revision, dtype=dtype, attn_implementation=settings.attention
+        )
+    except (OSError, ValueError, KeyError) as problem:
+        raise InputProblem(_cannot_load(settings, place, problem)) from problem
+    tokenizer = _tokenizer(settings.tokenizer or place, revision)
+    commit = getattr(model.config, "_commit_hash", None)
+    shown = settings.id or settings.name
+    return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}
+
+
+def _from_architecture(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+    if settings.architecture not in CONFIG_MAPPING:
+        near = suggestion(settings.architecture, list(CONFIG_MAPPING))
+        raise ConfigProblem(f"model.architecture={settings.architecture} is not known.{near}")
+    tokenizer = _tokenizer(settings.tokenizer or "tiny", None)
+    special = {
+        f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("bos", "eos", "pad")
+    }
+    values = {"vocab_size": len(tokenizer), **special, **settings.config}
+    try:
+        config = AutoConfig.for_model(settings.architecture, **values)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation=settings.attention
+            )
+    except (ValueError, TypeError, KeyError, RuntimeError) as problem:
+        raise ConfigProblem(
+            f"model.architecture={settings.architecture} cannot be built from model.config: "
+            f"{_first_line(problem)}"
+        ) from problem
+    name = f"{settings.name}:{settings.architecture}:seed{settings.seed}"
+    return model, tokenizer, {"name": name, "revision": None, "commit": None}
+
+
+def _place(settings: Any) -> tuple[str, str | None]:
+    """Where to load from: a shipped directory, a given directory, or a hub id and revision."""
+    if settings.path:
+        folder = Path(settings.path).expanduser()
+        if not (folder / "config.json").is_file():
+            raise InputProblem(
+                f"model.path={settings.path} is not a save_pretrained directory: "
+                "it has no config.json. Give the folder that holds config.json and the weights."
+            )
+        return str(folder), None
+    if settings.id in SHIPPED:
+        return str(SHIPPED[settings.id]), None
+    return settings.id, settings.revision
+
+
+def _tokenizer(place: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    where = str(SHIPPED.get(place, place))
+    try:
+        return AutoTokenizer.from_pretrained(where, revision=revision)
+    except (OSError, ValueError, KeyError) as problem:
+        raise InputProblem(
+            f"no tokenizer could be loaded from {where}: {_first_line(problem)} "
+            "Save one beside the weights, or give model.tokenizer=DIR."
+        ) from problem
+
+
+def _cannot_load(settings: Any, place: str, problem: Exception) -> str:
+    hint = (
+        "Check the directory; it must hold config.json and the weights."
+        if settings.path
+        else "Without a network, copy it here with `save_pretrained` and use model=path model.path=DIR."
+    )
+    return f"model={settings.name}: cannot load '{place}': {_first_line(problem)} {hint}"
+
+
+def _first_line(problem: Exception) -> str:
+    line = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
+    return line if line.endswith((".", ":", "?")) else line + "."
+
+
+def _quiet() -> None:
+    """The library's own warnings and progress bars stay out of our console."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

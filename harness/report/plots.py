@@ -1,0 +1,78 @@
+"""Pictures as inline SVG. Text and axes take the page's own colour, so they read in light and dark."""
+
+import io
+import re
+from typing import Any
+
+INK = "#010203"  # drawn with this, shown as the page's text colour
+COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98")
+
+
+def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+    """A matplotlib figure with `columns` axes, styled for the page. Off-screen, no global state."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    made.patch.set_alpha(0)
+    axes = made.subplots(1, columns, squeeze=False)[0]
+    for axis in axes:
+        axis.patch.set_alpha(0)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.spines[["left", "bottom"]].set_color(INK)
+        axis.tick_params(colors=INK, labelsize=9)
+        axis.grid(True, alpha=0.25, linewidth=0.6)
+    return made, axes
+
+
+def label(axis: Any, title: str, x: str, y: str) -> None:
+    axis.set_title(title, fontsize=10, color=INK, loc="left")
+    axis.set_xlabel(x, fontsize=9, color=INK)
+    axis.set_ylabel(y, fontsize=9, color=INK)
+
+
+def legend(axis: Any) -> None:
+    axis.legend(fontsize=8, frameon=False, labelcolor=INK)
+
+
+def svg(made: Any) -> str:
+    """The figure as an `<svg>` element: no fixed size, no metadata, deterministic ids."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "harness", "svg.fonttype": "none"}):
+        made.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1)  # fmt: skip
+    return text.replace(INK, "currentColor")
+
+
+def divergence(curves: dict[str, dict[str, list[float]]]) -> str:
+    """KL and largest difference per step, the restored run against the noise paths."""
+    made, axes = figure(9, 3, 2)
+    for axis, key, unit in ((axes[0], "kl", "KL in nats"), (axes[1], "max_abs_diff", "logits")):
+        positive = []
+        for number, (name, curve) in enumerate(curves.items()):
+            values = curve[key]
+            positive += [v for v in values if v > 0]
+            style = "-" if number == 0 else "--"
+            axis.plot(values, style, color=COLOURS[number % 6], linewidth=1.8 - 0.4 * bool(number), label=name)  # fmt: skip
+        if positive:
+            axis.set_yscale("symlog", linthresh=min(positive))
+        title = "KL per step" if key == "kl" else "Largest difference per step"
+        label(axis, title, "step", unit)
+    legend(axes[0])
+    return svg(made)
+
+
+def timings(seconds: dict[str, float | None]) -> str:
+    """One horizontal bar per stage."""
+    known = {k: v for k, v in seconds.items() if v is not None}
+    made, (axis,) = figure(9, 0.4 + 0.32 * len(known))
+    bars = axis.barh(list(known), [max(v, 1e-6) for v in known.values()], color=COLOURS[0])
+    axis.bar_label(bars, [f"{v:.4f} s" for v in known.values()], fontsize=8, color=INK, padding=3)
+    axis.set_xscale("log")
+    axis.invert_yaxis()
+    axis.margins(x=0.15)
+    label(axis, "Time per stage", "seconds, logarithmic", "")
+    return svg(made)

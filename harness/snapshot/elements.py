@@ -1,0 +1,33 @@
+"""The 13 elements of inference state (the Big 8+4 and the generation state), in their fixed order."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Element:
+    """`kept_as`: `tensors` (bytes stored), `document` (JSON stored) or `digest` (weights, not stored)."""
+
+    number: int
+    label: str
+    name: str
+    kept_as: str
+    meaning: str
+
+
+ELEMENTS: tuple[Element, ...] = (
+    Element(1, "1", "kv_cache", "tensors", "keys and values of every layer"),
+    Element(2, "2", "token_embeddings", "digest", "embedding table"),
+    Element(3, "3", "positions", "tensors", "absolute positions per layer, RoPE as loaded"),
+    Element(4, "4", "token_buffer", "tensors", "every token id processed, in order"),
+    Element(5, "5", "attention_mask", "tensors", "which tokens may be attended to"),
+    Element(6, "6", "model_config", "document", "config and generation flags"),
+    Element(7, "7", "layer_norm", "digest", "gains, biases and epsilons"),
+    Element(8, "8", "attention_weights", "digest", "Q, K, V and O projections"),
+    Element(9, "+1", "logits", "tensors", "last forward pass: the proof"),
+    Element(10, "+2", "tokenizer", "document", "vocabulary, rules, template, probes"),
+    Element(11, "+3", "kv_format", "document", "structural layout and its version"),
+    Element(12, "+4", "prompt_meta", "document", "prefix, control tokens, template"),
+    Element(13, "13", "generation", "tensors", "generator state and sampler settings"),
+)
+
+BY_NAME = {e.name: e for e in ELEMENTS}

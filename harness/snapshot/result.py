@@ -1,0 +1,50 @@
+"""The record a run leaves behind: `result.json`, strict JSON, written atomically."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+GOOD = ("exact", "equivalent")
+ORDER = ("exact", "equivalent", "drifted", "diverged", "refused", "failed")
+
+METRICS = (
+    "bitwise_equal", "max_abs_diff", "mean_abs_diff", "max_ulp", "kl_mean", "kl_max",
+    "top1_agreement", "top5_overlap", "first_divergence", "nll_delta",
+)  # fmt: skip
+MUTATION = (
+    "mutated", "length_before", "length_after", "digest_before", "digest_after",
+    "bytes_copied_per_token",
+)  # fmt: skip
+TIMES = (
+    "load_model", "prefill", "prune", "save", "load", "restore", "first_token", "per_token",
+    "recompute",
+)  # fmt: skip
+
+
+def worse(verdict: str, required: str) -> bool:
+    """Whether `verdict` does not meet `required`."""
+    return ORDER.index(verdict) > ORDER.index(required)
+
+
+def finite(value: Any) -> Any:
+    """`value` with NaN and infinities as None and numbers as plain Python, ready for strict JSON."""
+    if isinstance(value, Mapping):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write through a temporary name: readers see the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(
+        json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8"
+    )
+    temporary.replace(path)

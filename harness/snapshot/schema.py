@@ -1,0 +1,213 @@
+"""Pandera schemas of the manifest's two tables, strict and lazy, and the rules that span rows.
+
+Every rule reports all its failures at once; nothing here raises on a bad manifest.
+"""
+
+from math import prod
+from typing import Any
+
+import pandas as pd
+import pandera.pandas as pa
+
+from harness.snapshot import manifest as manifests
+from harness.snapshot.elements import ELEMENTS
+from harness.snapshot.state import LINEAR, State
+
+HEX = r"^[0-9a-f]{64}$"
+FILE = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$"
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+
+
+class ElementTable(pa.DataFrameModel):
+    """The 13 elements, each exactly once."""
+
+    number: int = pa.Field(isin=[e.number for e in ELEMENTS], unique=True)
+    label: str = pa.Field(isin=[e.label for e in ELEMENTS], unique=True)
+    name: str = pa.Field(isin=[e.name for e in ELEMENTS], unique=True)
+    kept_as: str = pa.Field(isin=["tensors", "document", "digest"])
+    digest: str = pa.Field(str_matches=HEX)
+
+    class Config:
+        strict = True
+        coerce = False
+
+
+class TensorTable(pa.DataFrameModel):
+    """One row per stored tensor."""
+
+    name: str = pa.Field(unique=True, str_matches=r"^[a-z0-9_.]{1,120}$")
+    element: int = pa.Field(isin=[e.number for e in ELEMENTS])
+    layer: int = pa.Field(ge=-1, lt=1 << 16)
+    part: str = pa.Field(str_matches=r"^[a-z0-9_]{1,60}$")
+    layer_type: str = pa.Field(str_matches=r"^[a-z0-9_]{1,60}$")
+    dtype: str = pa.Field(isin=list(ITEM_BYTES))
+    shape: object
+    nbytes: int = pa.Field(ge=0)
+    digest: str = pa.Field(str_matches=HEX)
+    file: str = pa.Field(str_matches=FILE)
+
+    class Config:
+        strict = True
+        coerce = False
+
+    @pa.check("shape", name="shape is a list of sizes")
+    def _sizes(cls, column: pd.Series) -> pd.Series:
+        return column.map(_is_shape)
+
+    @pa.dataframe_check(name="nbytes = shape x dtype")
+    def _bytes(cls, table: pd.DataFrame) -> pd.Series:
+        return pd.Series(
+            [
+                _is_shape(r.shape) and r.nbytes == prod(r.shape) * ITEM_BYTES.get(r.dtype, 0)
+                for r in table.itertuples()
+            ],
+            index=table.index,
+        )
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= 8
+        and all(type(v) is int and 0 <= v < 1 << 40 for v in value)
+    )
+
+
+def faults(manifest: dict[str, Any]) -> list[str]:
+    """Everything wrong with a manifest, as plain sentences; empty when it is sound."""
+    version = manifest.get("format_version")
+    if type(version) is not int or version < 1:
+        return [f"format_version is {version!r}, expected {manifests.FORMAT_VERSION}"]
+    if version > manifests.FORMAT_VERSION:
+        return [
+            f"format_version {version} is newer than this harness reads "
+            f"({manifests.FORMAT_VERSION}): upgrade the harness"
+        ]
+    found = _header_faults(manifest)
+    found += _table_faults("elements", manifest.get("elements"), ElementTable, len(ELEMENTS))
+    found += _table_faults("tensors", manifest.get("tensors"), TensorTable, None)
+    if found:
+        return found
+    if manifest["id"] != manifests.identity(manifest):
+        found.append("the manifest does not hash to its own id: it was edited or damaged")
+    try:
+        found += _element_faults(manifest) + _layer_faults(manifest)
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        found.append(f"documents do not have the expected form: {problem!r}")
+    return found
+
+
+def _header_faults(manifest: dict[str, Any]) -> list[str]:
+    expected = {
+        "id": str, "libraries": dict, "dtype": str, "device": str, "attention_implementation": str,
+        "next_position": int, "next_positions": list, "batch": int, "tokens": int,
+        "kept_tokens": int, "kv_bytes": int, "payload_format": str, "elements": list,
+        "tensors": list, "tokenizer_files": list, "documents": dict,
+    }  # fmt: skip
+    found = [
+        f"header field '{key}' is missing or not a {kind.__name__}"
+        for key, kind in expected.items()
+        if type(manifest.get(key)) is not kind
+    ]
+    extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler"}
+    return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
+
+
+def _table_faults(name: str, rows: Any, model: type, count: int | None) -> list[str]:
+    if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
+        return [f"table '{name}' is not a list of rows"]
+    if count is not None and len(rows) != count:
+        return [f"table '{name}' has {len(rows)} rows, expected {count}"]
+    columns = list(model.to_schema().columns)
+    table = pd.DataFrame(rows)
+    if set(table.columns) != set(columns):
+        differ = sorted(set(table.columns) ^ set(columns))
+        return [f"table '{name}' has missing or unknown columns: {', '.join(map(str, differ))}"]
+    try:
+        model.validate(table[columns], lazy=True)
+    except (pa.errors.SchemaErrors, pa.errors.SchemaError) as problem:
+        cases = getattr(problem, "failure_cases", None)
+        if not isinstance(cases, pd.DataFrame):
+            return [f"table '{name}': {problem}"]
+        cases = cases.drop_duplicates(["check", "index"])
+        return [
+            f"table '{name}', row {'' if pd.isna(c.index) else int(c.index)}, "
+            f"{c.column}: {str(c.failure_case)[:80]} fails {str(c.check)[:80]}"
+            for c in cases.rename(columns={"index": "row"})
+            .assign(index=cases["index"])
+            .itertuples(index=False)
+        ]
+    except (TypeError, ValueError, OverflowError) as problem:
+        return [f"table '{name}' cannot be read: {problem}"]
+    return []
+
+
+def _element_faults(manifest: dict[str, Any]) -> list[str]:
+    """Element digests follow from the tensors and documents; each row sits in its fixed place."""
+    recomputed = manifests.element_rows(manifest["tensors"], manifest["documents"])
+    found = []
+    for row, expected in zip(manifest["elements"], recomputed, strict=True):
+        if row != expected:
+            keys = [k for k in row if row[k] != expected[k]]
+            found.append(f"element {expected['label']} ({expected['name']}): {', '.join(keys)}")
+    return [f"{f} does not follow from what is stored" for f in found]
+
+
+def _layer_faults(manifest: dict[str, Any]) -> list[str]:
+    """A key and a value per segment, equal lengths, contiguous layers, as many as declared."""
+    declared = manifest["documents"]["kv_format"]["layers"]
+    rows = {r["name"]: r for r in manifest["tensors"]}
+    found = []
+    if [d["index"] for d in declared] != list(range(len(declared))):
+        found.append("layers are not contiguous from 0")
+    expected_names = {"next_position", "token_ids", "attention_mask", "logits", "rng"}
+    kv_bytes = 0
+    for entry in declared:
+        stem = f"layer.{entry['index']}"
+        if entry["kind"] == LINEAR or entry.get("recurrent"):
+            expected_names |= {f"{stem}.{part}" for part in entry["recurrent"]}
+        for number, tokens in enumerate(entry["segments"]):
+            names = [f"{stem}.segment.{number}.{p}" for p in ("key", "value", "positions")]
+            expected_names |= set(names)
+            lengths = [
+                rows[n]["shape"][-2 if i < 2 else -1] for i, n in enumerate(names) if n in rows
+            ]
+            if any(length != tokens for length in lengths):
+                found.append(f"{stem}.segment.{number}: lengths {lengths}, declared {tokens}")
+    for name in sorted(expected_names - set(rows)):
+        found.append(f"tensor '{name}' is declared but has no row")
+    for name in sorted(set(rows) - expected_names):
+        found.append(f"tensor '{name}' has a row but is not declared")
+    kinds = {f"layer.{d['index']}": d["kind"] for d in declared}
+    for name, row in rows.items():
+        stem = ".".join(name.split(".")[:2])
+        if name.startswith("layer.") and row["layer_type"] != kinds.get(stem):
+            found.append(f"tensor '{name}' has layer_type {row['layer_type']}")
+        if row["element"] == 1:
+            kv_bytes += row["nbytes"]
+        if row["shape"] and name not in ("rng",) and row["shape"][0] != manifest["batch"]:
+            found.append(f"tensor '{name}' has batch {row['shape'][0]}, not {manifest['batch']}")
+    if kv_bytes != manifest["kv_bytes"]:
+        found.append(f"kv_bytes is {manifest['kv_bytes']}, the tensors add up to {kv_bytes}")
+    return found
+
+
+def position_faults(state: State) -> list[str]:
+    """Positions strictly increase within each layer and stay below `next_position`."""
+    found = []
+    for layer in state.layers:
+        if not layer.segments:
+            continue
+        positions = layer.positions
+        if positions.shape[1] > 1 and bool((positions.diff(dim=1) <= 0).any()):
+            found.append(f"layer {layer.index}: positions are not strictly increasing")
+        if positions.numel() and bool((positions[:, -1] >= state.next_position).any()):
+            found.append(f"layer {layer.index}: a position is not below next_position")
+        if layer.kept > layer.seen:
+            found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
+    if state.token_ids.shape != state.attention_mask.shape:
+        found.append("attention mask and token buffer have different shapes")
+    return found

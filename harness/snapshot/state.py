@@ -1,0 +1,201 @@
+"""State: everything that made up a thought, immutable. Nothing downstream of capture writes into it.
+
+Source: the Big 8+4 taxonomy of inference state, plus the generation state as element 13.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Keys and values of tokens that were appended together.
+
+    key, value: `[batch, kv_heads, tokens, head_dim]` (value may have another head_dim).
+    positions: `[batch, tokens]` int64, absolute, strictly increasing; negative means left padding.
+    origin: id of the snapshot that stores these bytes already, or None.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+    positions: torch.Tensor
+    origin: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.key.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        return self.key.nbytes + self.value.nbytes
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """One layer's memory: segments in order of position, or recurrent tensors for linear layers.
+
+    seen: tokens this layer ever processed; a sliding layer keeps fewer than it saw, so the count is
+    recorded and never inferred from a length.
+    """
+
+    index: int
+    kind: str
+    segments: tuple[Segment, ...] = ()
+    seen: int = 0
+    window: int | None = None
+    recurrent: Mapping[str, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def kept(self) -> int:
+        """Tokens whose keys and values are still held."""
+        return sum(s.tokens for s in self.segments)
+
+    @property
+    def key(self) -> torch.Tensor:
+        """`[batch, kv_heads, kept, head_dim]`; no copy when there is one segment."""
+        return _joined([s.key for s in self.segments], 2)
+
+    @property
+    def value(self) -> torch.Tensor:
+        """`[batch, kv_heads, kept, head_dim]`; no copy when there is one segment."""
+        return _joined([s.value for s in self.segments], 2)
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """`[batch, kept]` int64."""
+        return _joined([s.positions for s in self.segments], 1)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(s.nbytes for s in self.segments) + sum(t.nbytes for t in self.recurrent.values())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`(name, tensor)` of everything held, in stored order."""
+        for number, segment in enumerate(self.segments):
+            stem = f"layer.{self.index}.segment.{number}"
+            yield f"{stem}.key", segment.key
+            yield f"{stem}.value", segment.value
+            yield f"{stem}.positions", segment.positions
+        for part, tensor in sorted(self.recurrent.items()):
+            yield f"layer.{self.index}.{part}", tensor
+
+
+@dataclass(frozen=True)
+class State:
+    """The 13 elements. Tensors are shared, never copied; `replace` makes a changed State.
+
+    layers: element 1 and the positions of element 3.
+    token_ids: `[batch, tokens]` int64, every id processed (element 4), padding included.
+    attention_mask: `[batch, tokens]` int64, 0 for padding (element 5).
+    next_position: `[batch]` int64, where the next token goes (element 3).
+    logits: `[batch, vocab]` of the last token (+1).
+    rng: `[n]` uint8, state of the sampler's generator (13).
+    documents: JSON-able, by element name (2, 3, 6, 7, 8, +2, +3, +4, 13).
+    tokenizer_files: file name -> bytes, as `save_pretrained` wrote them.
+    parent: id of the snapshot this state continues, or None.
+    """
+
+    layers: tuple[LayerState, ...]
+    token_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    next_position: torch.Tensor
+    logits: torch.Tensor
+    rng: torch.Tensor
+    documents: Mapping[str, Any]
+    tokenizer_files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    parent: str | None = None
+
+    @property
+    def batch(self) -> int:
+        return self.token_ids.shape[0]
+
+    @property
+    def tokens(self) -> int:
+        """Length of the token buffer: what was sent to the model."""
+        return self.token_ids.shape[1]
+
+    @property
+    def kept_tokens(self) -> int:
+        """The largest number of tokens any layer without a window still holds."""
+        full = [layer.kept for layer in self.layers if layer.segments and layer.window is None]
+        return max(full or [layer.kept for layer in self.layers if layer.segments] or [0])
+
+    @property
+    def pruned(self) -> bool:
+        """Whether any layer holds fewer tokens than its own attention would still look at."""
+        return any(
+            layer.segments
+            and layer.kept < min(layer.seen, layer.window - 1 if layer.window else layer.seen)
+            for layer in self.layers
+        )
+
+    @property
+    def kv_bytes(self) -> int:
+        return sum(layer.nbytes for layer in self.layers)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(t.dtype for layer in self.layers for _, t in layer.tensors())
+
+    @property
+    def device(self) -> torch.device:
+        return next(t.device for layer in self.layers for _, t in layer.tensors())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor with its stored name, layers first."""
+        for layer in self.layers:
+            yield from layer.tensors()
+        yield "next_position", self.next_position
+        yield "token_ids", self.token_ids
+        yield "attention_mask", self.attention_mask
+        yield "logits", self.logits
+        yield "rng", self.rng
+
+    def to(self, device: torch.device) -> "State":
+        """The same State on `device`; nothing is copied when it is there already."""
+        if all(t.device == device for _, t in self.tensors()):
+            return self
+
+        def move(t: torch.Tensor) -> torch.Tensor:
+            return t.to(device)
+
+        layers = tuple(
+            replace(
+                layer,
+                segments=tuple(
+                    replace(s, key=move(s.key), value=move(s.value), positions=move(s.positions))
+                    for s in layer.segments
+                ),
+                recurrent=MappingProxyType({k: move(v) for k, v in layer.recurrent.items()}),
+            )
+            for layer in self.layers
+        )
+        return replace(
+            self,
+            layers=layers,
+            token_ids=move(self.token_ids),
+            attention_mask=move(self.attention_mask),
+            next_position=move(self.next_position),
+            logits=move(self.logits),
+        )
+
+    def unpruned(self, logits: torch.Tensor) -> "State":
+        """The token buffer and the `logits` `[batch, vocab]` that follow it, without any K/V: where
+        an uninterrupted run over the same tokens stands."""
+        position = self.attention_mask.sum(dim=1)
+        return replace(self, layers=(), next_position=position, logits=logits)
+
+    def document(self, name: str, **changes: Any) -> "State":
+        """A State whose document `name` has `changes` merged in."""
+        merged = {**self.documents, name: {**self.documents.get(name, {}), **changes}}
+        return replace(self, documents=MappingProxyType(merged))
+
+
+def _joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

@@ -1,0 +1,88 @@
+"""One file per task. `dispatch` runs the one that the configuration names."""
+
+import json
+import logging
+import shutil
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
+
+_INFRASTRUCTURE = {
+    "__init__", "continuing", "environment", "judging", "outcome", "restoring", "session",
+}  # fmt: skip
+
+
+def names() -> list[str]:
+    """Every task: one file each, beside this one."""
+    return sorted(
+        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _INFRASTRUCTURE
+    )
+
+
+def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
+    """Run the task of the configuration that `configure` returns; return its Outcome.
+
+    An expected failure is one message and an exit code: no traceback, nothing half-written. A
+    failed point of a sweep leaves a `result.json` with its reason.
+    """
+    from harness.report.console import Say
+    from harness.task.outcome import Outcome
+
+    say = Say(quiet=sweep)
+    try:
+        cfg = configure()
+        if cfg.task.name not in names():
+            near = suggestion(cfg.task.name, names())
+            raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
+        _log_to(folder)
+        return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
+    except HarnessError as problem:
+        say.problem(f"harness: {problem}")
+        verdict = "refused" if problem.exit_code == 3 else "failed"
+        _record_failure(folder, verdict, problem, keep=sweep or problem.exit_code == 3)
+        return Outcome(problem.exit_code, verdict, str(folder), str(problem))
+    except KeyboardInterrupt:
+        say.problem(f"harness: interrupted. What was finished is in {folder}.")
+        if sweep:
+            raise
+        return Outcome(130, "failed", str(folder), "interrupted")
+    except Exception as problem:
+        (folder / "harness.log").open("a").write(traceback.format_exc())
+        say.problem(
+            f"harness: unexpected {type(problem).__name__}: {problem}\n"
+            f"This is a fault of the harness; the details are in {folder / 'harness.log'}."
+        )
+        _record_failure(folder, "failed", problem, keep=True)
+        return Outcome(1, "failed", str(folder), str(problem))
+
+
+def _record_failure(folder: Path, verdict: str, problem: Exception, keep: bool) -> None:
+    from harness.snapshot.result import SCHEMA, write_json
+
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    record = {"schema": SCHEMA, "verdict": verdict, "reason": str(problem)}
+    if isinstance(problem, RestoreRefused):
+        record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
+    if isinstance(problem, SnapshotInvalid):
+        record["faults"] = problem.faults
+    write_json(folder / "result.json", json.loads(json.dumps(record, default=str)))
+
+
+def _log_to(folder: Path) -> None:
+    """Libraries' warnings go to the run's own log, not to the console."""
+    folder.mkdir(parents=True, exist_ok=True)
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    handler = logging.FileHandler(folder / "harness.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)

@@ -1,0 +1,140 @@
+"""Run on from a paused state, along every path that is compared. All paths see the same ids."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from harness.capture import new_cache, positions_of, prefill
+from harness.snapshot.state import State
+
+
+@dataclass(frozen=True)
+class Path:
+    """One path over the same `fed` ids.
+
+    logits: `[batch, n, vocab]`, one row per fed id. ids: `[batch, n + 1]`, what this path chose (or
+    was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
+    fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`.
+    """
+
+    logits: torch.Tensor
+    ids: torch.Tensor
+    fed: torch.Tensor
+    times: dict[str, float]
+
+
+class Live:
+    """The run that was never interrupted: it goes on with the very cache the prefill filled."""
+
+    def __init__(self, loaded: Any, live: Any, state: State):
+        self.loaded, self.state, self._cache = loaded, state, live
+        self._position, self._mask = state.next_position[:, None], state.attention_mask
+        self._padded = not bool(state.attention_mask.all())
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        """Feed `ids` `[batch, new]`; logits `[batch, new, vocab]`. Grows the live cache."""
+        ids = ids.to(self.loaded.device)
+        self._mask = torch.cat([self._mask, torch.ones_like(ids)], dim=1)
+        positions = self._position + torch.arange(ids.shape[1], device=ids.device)
+        self._position = self._position + ids.shape[1]
+        mask = self._mask if self._padded else None
+        return self.loaded.forward(ids, positions, mask, self._cache)
+
+
+def drive(
+    runner: Any,
+    sampler: Any,
+    steps: int,
+    given: torch.Tensor | None = None,
+    follow: torch.Tensor | None = None,
+    on_token: Callable[[torch.Tensor], None] = lambda ids: None,
+) -> Path:
+    """Feed `given` `[batch, k]` in one call, then `steps` tokens one by one.
+
+    runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + steps]` ids
+    to feed whatever this path would choose itself (teacher forcing). on_token sees each generated
+    token `[batch, 1]` before it is fed. Advances `runner` and `sampler`.
+    """
+    seen, last = runner.state.token_ids.cpu(), runner.state.logits
+    count = 0 if given is None else given.shape[1]
+    chosen, logits, fed, seconds = [], [], [], []
+
+    def feed(ids: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        start = time.perf_counter()
+        out = runner.step(ids)
+        if out.is_cuda:
+            torch.cuda.synchronize(out.device)
+        seconds.append(time.perf_counter() - start)
+        seen = torch.cat([seen, ids.cpu()], dim=1)
+        logits.append(out)
+        fed.append(ids.cpu())
+        return out[:, -1]
+
+    if given is not None and count:
+        last = feed(given)
+        chosen.append(given.cpu())
+    for i in range(steps):
+        own = sampler.choose(last, seen)
+        chosen.append(own)
+        on_token(own)
+        last = feed(own if follow is None else follow[:, count + i : count + i + 1])
+    chosen.append(sampler.choose(last, seen))
+    times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
+    return Path(torch.cat(logits, 1), torch.cat(chosen, 1), torch.cat(fed, 1), times)
+
+
+def recomputed(loaded: Any, state: State, fed: torch.Tensor) -> torch.Tensor:
+    """Noise path 1: one pass over everything, no cache. Logits `[batch, n, vocab]`."""
+    all_ids, mask = extended(loaded, state, fed)
+    sent = None if bool(mask.all()) else mask
+    return loaded.forward(all_ids, positions_of(mask), sent, keep=fed.shape[1])
+
+
+def rechunked(loaded: Any, state: State, fed: torch.Tensor, chunk: int) -> torch.Tensor:
+    """Noise path 2: the prompt prefilled in other chunks, then token by token."""
+    all_ids, mask = extended(loaded, state, fed)
+    positions = positions_of(mask)
+    cache = new_cache(loaded)
+    length = state.tokens
+    prefill(loaded, all_ids[:, :length], mask[:, :length], positions[:, :length], cache, chunk)
+    sent = None if bool(mask.all()) else mask
+    logits = [
+        loaded.forward(
+            all_ids[:, i : i + 1],
+            positions[:, i : i + 1],
+            None if sent is None else sent[:, : i + 1],
+            cache,
+        )[:, -1]
+        for i in range(length, all_ids.shape[1])
+    ]
+    return torch.stack(logits, 1)
+
+
+def oracle(loaded: Any, state: State, fed: torch.Tensor) -> torch.Tensor:
+    """The float64 run over everything. Logits `[batch, n, vocab]` float64."""
+    all_ids, mask = extended(loaded, state, fed)
+    sent = None if bool(mask.all()) else mask
+    return loaded.oracle.forward(all_ids, positions_of(mask), sent, keep=fed.shape[1])
+
+
+def recompute_seconds(loaded: Any, state: State) -> float:
+    """Seconds to rebuild the cache from the token buffer: what a snapshot saves."""
+    ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
+    start = time.perf_counter()
+    prefill(loaded, ids, mask, positions_of(mask), new_cache(loaded))
+    if ids.is_cuda:
+        torch.cuda.synchronize(ids.device)
+    return time.perf_counter() - start
+
+
+def extended(loaded: Any, state: State, fed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token buffer and mask, `[batch, tokens + n]` each, with the fed ids appended."""
+    fed = fed.to(loaded.device)
+    all_ids = torch.cat([state.token_ids.to(loaded.device), fed], dim=1)
+    mask = torch.cat([state.attention_mask.to(loaded.device), torch.ones_like(fed)], dim=1)
+    return all_ids, mask

@@ -1,0 +1,109 @@
+"""The main job: capture, prune, save, load, restore, continue, and judge against a run that was
+never interrupted."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import check_length
+from harness.model.sampler import Sampler
+from harness.save import store
+from harness.snapshot.state import State
+from harness.task import continuing
+from harness.task.judging import judge, mutation
+from harness.task.outcome import Outcome, conclude, snapshot_record
+from harness.task.restoring import identity_check
+from harness.task.session import Session
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """One experiment; writes the run directory and returns its outcome."""
+    session = Session.open(cfg, folder, say)
+    loaded, times = session.loaded, session.times
+    rows = session.encoded()
+    check_length(loaded, max(len(r.ids) for r in rows), cfg.steps)
+    sampler = Sampler(cfg.sampling, cfg.seed)
+
+    say.stage("capture")
+    captured = session.capture(rows, sampler)
+    whole = captured.state
+    say.done(f"{whole.tokens} tokens, 13 elements, {whole.kv_bytes / 1024:.0f} KiB of K/V")
+
+    state = pruned(session, whole)
+
+    say.stage(f"save {cfg.save.name}")
+    target = folder / "snapshot"
+    start = time.perf_counter()
+    manifest = store.save(state, target, cfg.save)
+    times["save"] = time.perf_counter() - start
+    start = time.perf_counter()
+    back, manifest = store.load(target)
+    back = back.to(loaded.device)
+    times["load"] = time.perf_counter() - start
+    waived = identity_check(session, back, target)
+    say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB on disk, written, read back, verified")
+
+    say.stage("uninterrupted run")
+    live = continuing.Live(loaded, captured.live, whole)
+    reference = continuing.drive(live, sampler, cfg.steps)
+    times["recompute"] = continuing.recompute_seconds(loaded, whole)
+    say.done(f"{cfg.steps} tokens")
+
+    say.stage(f"restored run, cache {cfg.cache.name}")
+    start = time.perf_counter()
+    decoder = build_decoder(loaded, back, cfg.cache)
+    times["restore"] = time.perf_counter() - start
+    before = decoder.fingerprint(cfg.cache.audit == "digest")
+    again = Sampler(cfg.sampling, cfg.seed, rng=back.rng)
+    path = continuing.drive(decoder, again, cfg.steps, follow=reference.fed)
+    times.update(path.times)
+    changed = mutation(decoder, before, cfg.steps)
+    say.done(f"{cfg.steps} tokens, teacher forced")
+
+    say.stage("noise floor, oracle, verdict")
+    judgement = judge(loaded, whole, reference, path, cfg.compare, waived)
+    say.done(judgement.verdict)
+    record = {
+        "verdict": judgement.verdict,
+        "reason": judgement.reason,
+        "metrics": judgement.metrics,
+        "noise_floor": judgement.noise,
+        "oracle": judgement.oracle,
+        "mutation": changed,
+        "size": sizes(whole, back, store.stored_bytes(target)),
+        "snapshot": snapshot_record(manifest, target),
+        "elements": manifest["elements"],
+        "waived": [d.row() for d in waived],
+        "text": texts(session, rows[0], reference, path),
+        "curves": judgement.curves,
+    }
+    return conclude(session, record)
+
+
+def pruned(session: Session, state: State) -> State:
+    """The State the prune policy leaves (the same object under `prune=none`)."""
+    session.times["prune"] = 0.0
+    return state
+
+
+def sizes(whole: State, kept: State, stored: int) -> dict[str, int]:
+    return {
+        "tokens": whole.tokens,
+        "kept_tokens": kept.kept_tokens,
+        "kv_bytes": kept.kv_bytes,
+        "stored_bytes": stored,
+    }
+
+
+def texts(session: Session, prompt: Any, reference: Any, path: Any) -> dict[str, Any]:
+    """What was said, by row 0 of the batch, as text and as ids."""
+    decode = session.loaded.tokenizer.decode
+    return {
+        "prompt": prompt.text,
+        "continuation": decode(reference.ids[0].tolist()),
+        "restored": decode(path.ids[0].tolist()),
+        "token_ids": reference.ids[0].tolist(),
+        "restored_ids": path.ids[0].tolist(),
+        "account": [dict(a) for a in prompt.account],
+    }

@@ -1,0 +1,90 @@
+"""Every task's end: `result.json`, `report.html`, MLflow, the console table, the exit code."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse, write_json
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """exit_code: 0 verdict meets the requirement, 1 it does not. folder: where the record is."""
+
+    exit_code: int
+    verdict: str
+    folder: str
+    reason: str = ""
+
+
+def conclude(session: Any, record: dict[str, Any]) -> Outcome:
+    """Complete `record`, write it, draw it, track it, show it. `record["curves"]` is for plots."""
+    from harness.report import console, html
+    from harness.track import tracker
+
+    cfg, folder = session.cfg, session.folder
+    result = completed(session, record)
+    session.say.stage("record")
+    tracking = tracker(cfg.track, cfg.runs_dir)
+    result["mlflow"] = tracking.begin(result, cfg)
+    page = html.write(folder / "report.html", result)
+    write_json(folder / "result.json", result)
+    tracking.end(result, folder, page)
+    session.say.done(result["folder"])
+    console.show(session.say, result)
+    return Outcome(exit_code(cfg, result), result["verdict"], str(folder), result["reason"])
+
+
+def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
+    cfg, size = session.cfg, record["size"]
+    pruned = size["kept_tokens"] < size["tokens"]
+    fixed = {
+        "schema": SCHEMA,
+        "task": cfg.task.name,
+        "verdict": record["verdict"],
+        "reason": record["reason"],
+        "required": cfg.compare.require_pruned if pruned else cfg.compare.require,
+        "metrics": {key: record.get("metrics", {}).get(key) for key in METRICS},
+        "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in METRICS},
+        "oracle": record.get("oracle", {}),
+        "mutation": {key: record.get("mutation", {}).get(key) for key in MUTATION},
+        "size": size,
+        "time_s": {key: session.times.get(key) for key in TIMES},
+        "snapshot": record["snapshot"],
+        "elements": record["elements"],
+        "environment": session.environment(),
+        "mlflow": None,
+        "model": {**session.loaded.source, "option": cfg.model.name},
+        "options": options(cfg),
+        "folder": shown(session.folder),
+    }
+    return {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
+
+
+def options(cfg: Any) -> dict[str, str]:
+    """Which option of each group this run used."""
+    groups = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling",
+              "compare", "fault", "track")  # fmt: skip
+    return {group: getattr(cfg, group).name for group in groups}
+
+
+def shown(path: Path) -> str:
+    """`path` relative to the working directory where it lies below it, else absolute."""
+    absolute, here = Path(path).absolute(), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+
+
+def exit_code(cfg: Any, result: dict[str, Any]) -> int:
+    """0 when the verdict is at least as good as required, or when nothing was judged."""
+    return 1 if result["verdict"] and worse(result["verdict"], result["required"]) else 0
+
+
+def snapshot_record(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The `snapshot` block of `result.json`."""
+    return {
+        "id": manifest["id"],
+        "path": shown(path),
+        "format": manifest["payload_format"],
+        "format_version": manifest["format_version"],
+    }

@@ -1,0 +1,115 @@
+"""`task=resume`: restore a snapshot, continue it with new text, and judge it against a run that was
+never interrupted (rebuilt from the token buffer)."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import check_length, new_cache, positions_of, prefill
+from harness.errors import InputProblem
+from harness.model.sampler import Sampler
+from harness.save import store
+from harness.snapshot.state import State
+from harness.task import continuing
+from harness.task.experiment import sizes
+from harness.task.judging import judge, mutation
+from harness.task.outcome import Outcome, conclude, snapshot_record
+from harness.task.restoring import identity_check
+from harness.task.session import Session
+from harness.tokenizer.policy import continuation
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed."""
+    if not cfg.snapshot:
+        raise InputProblem("task=resume needs snapshot=DIR, a directory written by task=save.")
+    source = Path(cfg.snapshot).expanduser()
+    store.read_manifest(source)  # a bad snapshot is refused before the model is loaded
+    session = Session.open(cfg, folder, say)
+    loaded, times = session.loaded, session.times
+    say.stage(f"load {source}")
+    start = time.perf_counter()
+    state, manifest = store.load(source)
+    times["load"] = time.perf_counter() - start
+    waived = identity_check(session, state, source)
+    state = state.to(loaded.device)
+    say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
+
+    start = time.perf_counter()
+    decoder = build_decoder(loaded, state, cfg.cache)
+    times["restore"] = time.perf_counter() - start
+    added = continuation(cfg.tokenizer.name, loaded.tokenizer, cfg.text or "")
+    given = torch.tensor([added.ids] * state.batch) if added.ids else None
+    check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
+    before = decoder.fingerprint(cfg.cache.audit == "digest")
+    say.line(f"{cfg.text or ''}", end="")
+    sampler = Sampler(cfg.sampling, cfg.seed, None if cfg.sampling.seed is not None else state.rng)
+    path = continuing.drive(decoder, sampler, cfg.steps, given, on_token=_stream(session))
+    say.line()
+    times.update(path.times)
+    changed = mutation(decoder, before, cfg.steps)
+
+    record: dict[str, Any] = {"verdict": None, "reason": "", "mutation": changed}
+    reference = None
+    if state.tokens <= cfg.compare.limit:
+        reference = rebuilt(session, state, path, given)
+        say.stage("noise floor, oracle, verdict")
+        judgement = judge(loaded, state, reference, path, cfg.compare, waived)
+        say.done(judgement.verdict)
+        record |= {
+            "verdict": judgement.verdict,
+            "reason": judgement.reason,
+            "metrics": judgement.metrics,
+            "noise_floor": judgement.noise,
+            "oracle": judgement.oracle,
+            "curves": judgement.curves,
+        }
+    else:
+        record["reason"] = f"not compared: more than compare.limit={cfg.compare.limit} tokens"
+    ids = path.ids[0].tolist()
+    record |= {
+        "size": sizes(state, state, store.stored_bytes(source)),
+        "snapshot": snapshot_record(manifest, source),
+        "elements": manifest["elements"],
+        "waived": [d.row() for d in waived],
+        "text": {
+            "prompt": loaded.tokenizer.decode(state.token_ids[0].tolist()),
+            "added": cfg.text or "",
+            "continuation": loaded.tokenizer.decode(ids),
+            "token_ids": ids,
+            "account": [dict(a) for a in added.account],
+        },
+    }
+    return conclude(session, record)
+
+
+def rebuilt(session: Session, state: State, path: Any, given: torch.Tensor | None) -> Any:
+    """The uninterrupted run, recomputed from the token buffer and teacher forced along `path`."""
+    loaded = session.loaded
+    ids, mask = state.token_ids, state.attention_mask
+    cache = new_cache(loaded)
+    start = time.perf_counter()
+    logits = prefill(loaded, ids, mask, positions_of(mask), cache, session.cfg.prompt.chunk)
+    session.times["recompute"] = time.perf_counter() - start
+    live = continuing.Live(loaded, cache, state.unpruned(logits[:, -1]))
+    sampler = Sampler(session.cfg.sampling, session.cfg.seed,
+                      None if session.cfg.sampling.seed is not None else state.rng)  # fmt: skip
+    return continuing.drive(live, sampler, session.cfg.steps, given, follow=path.fed)
+
+
+def _stream(session: Session) -> Any:
+    """Print tokens as they come, holding back bytes that are not yet a whole character."""
+    decode, said, ids = session.loaded.tokenizer.decode, "", []
+
+    def show(token: torch.Tensor) -> None:
+        nonlocal said
+        ids.append(int(token[0, 0]))
+        text = decode(ids)
+        if not text.endswith("\ufffd"):
+            session.say.line(text[len(said) :], end="")
+            said = text
+
+    return show

@@ -1,0 +1,59 @@
+"""Tokenizer state (+2): vocabulary, rules, template, and probes of how it really behaves."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.digest import digest_bytes, digest_document
+
+# texts whose ids differ as soon as a rule, a merge or a special token differs
+PROBES = (
+    "let k be 5 . what is k ?",
+    " leading space, trailing space ",
+    "Tabs\tand\nnewlines\r\n\n",
+    "CamelCase snake_case 1234567890 3.14159",
+    "naïve café, straße, Ελληνικά, русский, 中文, 日本語, العربية",
+    "emoji 🙂👩‍🚀 and zero\u200bwidth",
+    "<bos><eos><pad><s></s><|endoftext|>",
+    "aaaaaaaa bbbb the the the",
+)
+
+
+def document(tokenizer: Any) -> dict[str, Any]:
+    """JSON-able identity of `tokenizer`; equal documents encode every probe alike."""
+    return {
+        "vocabulary": digest_document(sorted(tokenizer.get_vocab().items())),
+        "size": len(tokenizer),
+        "rules": digest_bytes(_rules(tokenizer)),
+        "special_tokens": {
+            name: str(value) for name, value in sorted(tokenizer.special_tokens_map.items())
+        },
+        "template": digest_bytes((tokenizer.chat_template or "").encode())
+        if isinstance(tokenizer.chat_template, str | None)
+        else digest_document(tokenizer.chat_template),
+        "probes": {
+            "default": digest_document([tokenizer(p)["input_ids"] for p in PROBES]),
+            "plain": digest_document(
+                [tokenizer(p, add_special_tokens=False)["input_ids"] for p in PROBES]
+            ),
+            "decoded": digest_document(
+                [tokenizer.decode(range(i, i + 16)) for i in range(0, min(len(tokenizer), 512), 16)]
+            ),
+        },
+    }
+
+
+def files(tokenizer: Any) -> dict[str, bytes]:
+    """What `save_pretrained` writes, as file name -> bytes (flat names only)."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {
+            p.name: p.read_bytes()
+            for p in sorted(Path(folder).rglob("*"))
+            if p.is_file() and p.parent == Path(folder)
+        }
+
+
+def _rules(tokenizer: Any) -> bytes:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend.to_str().encode("utf-8") if backend is not None else b"no fast tokenizer"
