@@ -70,6 +70,9 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     """The report of one experiment. Returns `path`."""
     where, said = result["environment"], result["text"]
     sections = _comparison(result) if result.get("curves") else []
+    if sections:  # a picture of its own for a run's description in MLflow
+        drawn = sections[0]["svg"].replace("currentColor", "#7a828c")
+        (path.parent / "divergence.svg").write_text(drawn, "utf-8")
     sections += [
         section(
             "The 13 elements",

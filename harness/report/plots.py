@@ -29,17 +29,21 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
 
 
 def label(axis: Any, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=10, color=INK, loc="left")
+    axis.text(0, 1.05, title, fontsize=10, color=INK, transform=axis.transAxes)
     axis.set_xlabel(x, fontsize=9, color=INK)
     axis.set_ylabel(y, fontsize=9, color=INK)
 
 
 def plain(axis: Any) -> None:
-    """Logarithmic ticks as `1e-05`: typeset powers cost more than all the rest of a report."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    """A few logarithmic ticks as `1e-05`: typeset powers and dozens of ticks cost more time than
+    all the rest of a report."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
 
+    axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-    axis.set_minor_formatter(NullFormatter())
+    locator = axis.get_major_locator()
+    if hasattr(locator, "numticks"):
+        locator.set_params(numticks=6)
 
 
 def legend(axis: Any) -> None:

@@ -10,6 +10,7 @@ from harness.report import plots
 from harness.report.html import cell, page, section
 from harness.snapshot.result import METRICS, TIMES, worse
 
+SECONDS = tuple(f"{k}_s" for k in TIMES)
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 KIND = {"exact": "good", "equivalent": "good", "drifted": "fair", "diverged": "bad",
         "refused": "bad", "failed": "bad"}  # fmt: skip
@@ -43,7 +44,7 @@ def _row(folder: Path) -> dict[str, Any]:
         "mutated": (result.get("mutation") or {}).get("mutated"),
         "bytes_copied_per_token": (result.get("mutation") or {}).get("bytes_copied_per_token"),
         **{k: (result.get("size") or {}).get(k) for k in SIZES},
-        **{k: (result.get("time_s") or {}).get(k) for k in TIMES},
+        **{k: (result.get("time_s") or {}).get(k.removesuffix("_s")) for k in SECONDS},
         "snapshot_id": (result.get("snapshot") or {}).get("id"),
         "mlflow_run_id": (result.get("mlflow") or {}).get("run_id"),
         "folder": result.get("folder", str(folder)),
@@ -54,7 +55,7 @@ def varied(found: list[dict[str, Any]]) -> list[str]:
     """The columns that were swept: options or overrides with more than one value."""
     measured = {"point", "verdict", "exit_code", "reason", "error_ratio", "noise_kl_max", "mutated",
                 "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
-                *METRICS, *SIZES, *TIMES}  # fmt: skip
+                *METRICS, *SIZES, *SECONDS}  # fmt: skip
     return [k for k in found[0] if k not in measured and len({str(r[k]) for r in found}) > 1]
 
 
@@ -120,7 +121,7 @@ def _target(row: dict[str, Any]) -> str:
 
 
 def _pictures(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
-    measured = [r for r in found if r["stored_bytes"] and r["per_token"]]
+    measured = [r for r in found if r["stored_bytes"] and r["per_token_s"]]
     if not measured:
         return []
     group = next((a for a in axes if a in ("cache", "prune", "save")), axes[0] if axes else "cache")
@@ -130,9 +131,9 @@ def _pictures(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, An
             "Size against speed",
             text="Every point: bytes on disk, seconds per continued token and to save and load.",
             svg=plots.scatter(measured, [
-                ("stored_bytes", "per_token", "Continue", "bytes on disk", "s per token"),
-                ("stored_bytes", "save", "Save", "bytes on disk", "s"),
-                ("stored_bytes", "load", "Load", "bytes on disk", "s"),
+                ("stored_bytes", "per_token_s", "Continue", "bytes on disk", "s per token"),
+                ("stored_bytes", "save_s", "Save", "bytes on disk", "s"),
+                ("stored_bytes", "load_s", "Load", "bytes on disk", "s"),
             ], "save" if "save" in axes else group),
         ),
         section(
@@ -149,7 +150,7 @@ def _pictures(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, An
 
 
 def _table(found: list[dict[str, Any]], axes: list[str]) -> dict[str, Any]:
-    keys = ("kl_max", "max_abs_diff", "top1_agreement", "error_ratio", "stored_bytes", "save", "load", "per_token")  # fmt: skip
+    keys = ("kl_max", "max_abs_diff", "top1_agreement", "error_ratio", "stored_bytes", "save_s", "load_s", "per_token_s")  # fmt: skip
     table = [
         [cell(r["point"], f"{r['point']}/{_target(r)}"), *(str(r[a]) for a in axes),
          cell(r["verdict"], "", KIND.get(r["verdict"], "")), *(r[k] for k in keys), r["reason"]]

@@ -84,10 +84,10 @@ def _totals(rows: list[dict[str, Any]]) -> Any:
         yield f"sweep/{verdict}", float(sum(r["verdict"] == verdict for r in rows)), 0
     for key, pick, name in (
         ("kl_max", max, "logits/worst_kl_max"), ("max_abs_diff", max, "logits/worst_max_abs_diff"),
-        ("stored_bytes", min, "size/smallest_stored_bytes"), ("per_token", min, "time/best_per_token"),
+        ("stored_bytes", min, "size/smallest_stored_bytes"), ("per_token_s", min, "time/best_per_token"),
         ("kl_max", None, "logits/kl_max"), ("max_abs_diff", None, "logits/max_abs_diff"),
-        ("stored_bytes", None, "size/stored_bytes"), ("per_token", None, "time/per_token"),
-        ("save", None, "time/save"), ("load", None, "time/load"),
+        ("stored_bytes", None, "size/stored_bytes"), ("per_token_s", None, "time/per_token"),
+        ("save_s", None, "time/save"), ("load_s", None, "time/load"),
     ):  # fmt: skip
         known = [
             (i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)
