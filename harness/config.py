@@ -4,6 +4,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 """
 
 import os
+import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import prod
 from pathlib import Path
@@ -259,6 +260,24 @@ def points(overrides: list[str]) -> int:
     parsed = {o.get_key_element(): o for o in OverridesParser.create().parse_overrides(overrides)}
     swept = [o for o in parsed.values() if o.is_sweep_override()]
     return prod(len(list(o.sweep_string_iterator())) for o in swept)
+
+
+def recorded(path: Path) -> Config:
+    """The checked `Config` of a run's `.hydra/config.yaml`. A record is data: references inside it
+    and our own `literal` are resolved, nothing else (no environment, no file, no class)."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    register()
+    text = path.read_text("utf-8")
+    if foreign := set(re.findall(r"\$\{\s*([\w.]+)\s*:", text)) - {"literal"}:
+        raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
+    try:
+        tree = OmegaConf.create(text)
+        return typed(OmegaConf.merge(OmegaConf.structured(Config), tree))
+    except (OmegaConfBaseException, ValueError, TypeError, yaml.YAMLError) as problem:
+        raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
 
 
 def typed(cfg: Any) -> Config:

@@ -51,6 +51,17 @@ def _row(folder: Path) -> dict[str, Any]:
     }
 
 
+def read_csv(folder: Path) -> list[dict[str, str]]:
+    """The rows of a `sweep.csv`, as text. Raises OSError."""
+    with (folder / "sweep.csv").open(newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def as_text(found: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """`rows` as they read back from a CSV file."""
+    return [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
+
+
 def varied(found: list[dict[str, Any]]) -> list[str]:
     """The columns that were swept: options or overrides with more than one value."""
     measured = {"point", "verdict", "exit_code", "reason", "error_ratio", "noise_kl_max", "mutated",

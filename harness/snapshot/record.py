@@ -18,9 +18,18 @@ _LIVING = {NAME, PENDING, "result.json", "harness.log"}  # may change after the 
 LARGE = 256 << 20  # bytes; larger payload files are covered by their tensors' digests
 
 
-def claims(result: Mapping[str, Any]) -> dict[str, Any]:
-    """`result` without what tracking adds later."""
-    return {k: v for k, v in result.items() if k != "mlflow"}
+def claims(result: Mapping[str, Any]) -> dict[str, str]:
+    """A digest per claim (`metrics.kl_max`, `verdict`, ...), so that an edit is named.
+
+    What tracking adds later (`mlflow`) is no claim.
+    """
+    found = {}
+    for key, value in result.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": digest_document(v) for inner, v in value.items()}
+        elif key != "mlflow":
+            found[key] = digest_document(value)
+    return {k: v for k, v in found.items() if not k.startswith("mlflow.")}
 
 
 def seal(folder: Path, result: Mapping[str, Any], config: Mapping[str, Any], packages: Mapping[str, str]) -> str:  # fmt: skip
@@ -33,7 +42,7 @@ def seal(folder: Path, result: Mapping[str, Any], config: Mapping[str, Any], pac
         "schema": SCHEMA,
         "folder": result.get("folder", folder.name),
         "config": json.loads(json.dumps(config)),
-        "result": digest_document(claims(read(folder / "result.json"))),
+        "result": claims(read(folder / "result.json")),
         "files": {str(p.relative_to(folder)): digest_bytes(p.read_bytes()) for p in _files(folder)},
         "packages": dict(packages),
     }
@@ -50,31 +59,44 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def broken(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """`(file, recorded, found)` for everything in `folder` that is not as it was sealed."""
+def broken(folder: Path) -> Iterator[tuple[str, Any, Any]]:
+    """`(what, recorded, found)` for every claim and file that is not as it was sealed.
+
+    Recorded is the digest in the seal, or None for what came later; found is what is there now.
+    """
     try:
         body = read(folder / NAME)
-    except (OSError, ValueError) as problem:
+        sealed_claims, files = dict(body["result"]), dict(body["files"])
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         yield NAME, "a sealed record", f"none that can be read ({type(problem).__name__})"
         return
     identity = digest_document({k: v for k, v in body.items() if k != "id"})
     if identity != body.get("id"):
-        yield NAME, str(body.get("id")), identity
+        yield f"{NAME}: id", body.get("id"), identity
     try:
-        held = digest_document(claims(read(folder / "result.json")))
-    except (OSError, ValueError):
-        held = "missing or unreadable"
-    if held != body.get("result"):
-        yield "result.json", str(body.get("result")), held
-    files = body.get("files") if isinstance(body.get("files"), dict) else {}
+        result = read(folder / "result.json")
+    except (OSError, ValueError) as problem:
+        yield "result.json", "a result", f"missing or unreadable ({type(problem).__name__})"
+    else:
+        held = claims(result)
+        for key in [*sealed_claims, *(k for k in held if k not in sealed_claims)]:
+            if held.get(key) != sealed_claims.get(key):
+                yield f"result.json: {key}", sealed_claims.get(key), value_at(result, key)
     present = {str(p.relative_to(folder)): p for p in _files(folder)}
     for name, digest in files.items():
         path = present.pop(name, None)
         now = digest_bytes(path.read_bytes()) if path else "missing"
         if now != digest:
-            yield name, str(digest), now
+            yield name, digest, now
     for name in present:
-        yield name, "no such file", "added"
+        yield name, None, "added"
+
+
+def value_at(result: Mapping[str, Any], key: str) -> Any:
+    """The value of a claim by its dotted name; None when it is gone."""
+    block, _, inner = key.partition(".")
+    found = result.get(block)
+    return found.get(inner) if inner and isinstance(found, Mapping) else found
 
 
 def _files(folder: Path) -> Iterator[Path]:

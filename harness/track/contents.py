@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
-            "oracle": "oracle"}  # fmt: skip
+            "oracle": "oracle", "audit": "audit"}  # fmt: skip
 MUTATION = ("mutated", "length_before", "length_after", "bytes_copied_per_token")
 PARAM_LIMIT = 500
 
