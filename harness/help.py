@@ -29,11 +29,11 @@ def options(conf: Path, group: str) -> list[str]:
 def _overview(conf: Path) -> str:
     defaults = _defaults(conf)
     lines = [
-        "Prove that a paused transformer, brought back, is still thinking the same thought.",
+        "Prove that a paused transformer is still thinking the same thought.",
         "",
         "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
-        "       python -m harness -m cache=dynamic,cloned,manual   (a sweep over every combination)",
-        "       python -m harness task=NAME --help                 (one task, with an example)",
+        "       python -m harness -m cache=dynamic,cloned   (sweep every combination)",
+        "       python -m harness task=NAME --help          (one task, with an example)",
         "",
         "groups and options (* is the default):",
     ]
@@ -41,8 +41,8 @@ def _overview(conf: Path) -> str:
         marked = [f"{o}*" if defaults.get(group) == o else o for o in options(conf, group)]
         lines += _wrapped(f"  {group:<11}", marked)
     lines += ["", "common keys:", KEYS, ""]
-    lines += ["more: --cfg job prints the composed config; --config-dir DIR adds your own options.",
-              "exit: 0 done, 1 a worse verdict, 2 bad configuration or input, 3 snapshot refused."]  # fmt: skip
+    lines += ["more: --cfg job prints the composed config, --config-dir DIR adds options.",
+              "exit: 0 done, 1 a worse verdict, 2 bad input, 3 snapshot refused."]  # fmt: skip
     return "\n".join(lines)
 
 
