@@ -18,6 +18,7 @@ from harness.errors import ConfigProblem, InputProblem, UnsupportedModel
 from harness.snapshot.state import LayerState, Segment, State
 
 EVERY_QUERY = 0  # `Policy.observes`: one row that sums all queries
+MUST = 1e200  # what a policy's own infinity counts as; sums over layers stay finite
 MAX_RUNS = 4  # a choice of at most so many runs stays views, one segment each
 
 
@@ -115,6 +116,7 @@ class Policy(ABC):
                 f"layer {layer.index} has none recorded. Use prune=knorm or sink_window."
             )
         score = self.score(layer, rank, keep).double()
+        score = score.clamp(max=MUST)  # below what is protected
         score = score.masked_fill((positions >= 0) & (positions < protect), inf)
         return score.masked_fill(positions < 0, -inf)
 
