@@ -10,10 +10,10 @@ from harness.config import PruneConfig
 from harness.model.loaded import Loaded
 from harness.snapshot.state import FULL, SLIDING, LayerState, Segment, State
 
-SHAPE = dict(
-    vocab_size=97, hidden_size=32, intermediate_size=48, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=8, max_position_embeddings=512,
-)  # fmt: skip
+SHAPE = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512,
+}  # fmt: skip
 
 
 def settings(name, **given):
