@@ -32,6 +32,12 @@ def at_least(key: str, value: float | None, low: float) -> None:
 @dataclass
 class TaskConfig:
     name: str = MISSING
+    every: int = 64  # loop: steps between snapshots
+    top: int = 5  # loop: most probable tokens in the trace
+
+    def __post_init__(self) -> None:
+        at_least("task.every", self.every, 1)
+        at_least("task.top", self.top, 0)
 
 
 @dataclass
