@@ -79,7 +79,7 @@ def load(source: Path) -> tuple[State, dict[str, Any]]:
     reading.verified()
     if not reading.faults:
         state = assemble(manifest, reading)
-        reading.faults += schema.position_faults(state)
+        reading.faults += schema.state_faults(state, manifest)
     if reading.faults:
         raise SnapshotInvalid(str(source), reading.faults)
     return state, manifest
@@ -108,7 +108,7 @@ def faults(source: Path) -> list[str]:
         reading.verified()
         found = found + reading.faults
         if not found:
-            found = schema.position_faults(assemble(manifest, reading))
+            found = schema.state_faults(assemble(manifest, reading), manifest)
     return found
 
 

@@ -97,22 +97,12 @@ def build(
 
     tensors, files, lineage: see harness/save/FORMAT.md. The documents name the segments as stored.
     """
-    generation = state.documents.get("generation", {})
     body = {
         "format_version": FORMAT_VERSION,
         "parent": state.parent,
-        "libraries": state.documents["kv_format"]["libraries"],
-        "dtype": str(state.dtype).removeprefix("torch."),
         "device": str(state.device),
-        "attention_implementation": state.documents["kv_format"]["attention_implementation"],
-        "next_position": int(state.next_position.max()),
-        "next_positions": state.next_position.tolist(),
-        "batch": state.batch,
-        "tokens": state.tokens,
-        "kept_tokens": state.kept_tokens,
-        "kv_bytes": state.kv_bytes,
+        **header(state),
         "payload_format": payload_format,
-        "sampler": generation.get("sampler"),
         "lineage": lineage,
         "files": files,
         "tokenizer_files": tokenizer_files,
@@ -121,6 +111,23 @@ def build(
         "documents": dict(state.documents),
     }
     return {**body, "id": identity(body)}
+
+
+def header(state: State) -> dict[str, Any]:
+    """The header fields that follow from the state itself, so that a reader can check them."""
+    layout = state.documents["kv_format"]
+    return {
+        "libraries": layout["libraries"],
+        "dtype": str(state.dtype).removeprefix("torch."),
+        "attention_implementation": layout["attention_implementation"],
+        "next_position": int(state.next_position.max()),
+        "next_positions": state.next_position.tolist(),
+        "batch": state.batch,
+        "tokens": state.tokens,
+        "kept_tokens": state.kept_tokens,
+        "kv_bytes": state.kv_bytes,
+        "sampler": state.documents.get("generation", {}).get("sampler"),
+    }
 
 
 def identity(body: Mapping[str, Any]) -> str:

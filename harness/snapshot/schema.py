@@ -296,6 +296,20 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     return found
 
 
+def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
+    """Header fields that do not follow from the verified `state`, and faulty positions."""
+    try:
+        expected = manifests.header(state)
+    except (KeyError, TypeError, AttributeError, StopIteration, RuntimeError) as problem:
+        return [f"documents do not have the expected form: {problem!r}"]
+    found = [
+        f"header field '{key}' is {str(manifest.get(key))[:80]}, the stored state has {str(value)[:80]}"
+        for key, value in expected.items()
+        if manifest.get(key) != value
+    ]
+    return found + position_faults(state)
+
+
 def position_faults(state: State) -> list[str]:
     """Positions strictly increase within each layer and stay below `next_position`."""
     found = []
