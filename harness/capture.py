@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from harness.errors import InputProblem, UnsupportedModel
+from harness.snapshot.coherence import KV_FORMAT, LAYOUT
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
-
-LAYOUT = "[batch, kv_heads, tokens, head_dim]"
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
     import transformers
 
     return {
-        "version": 1,
+        "version": KV_FORMAT,
         "layout": LAYOUT,
         "dtype": str(loaded.dtype).removeprefix("torch."),
         "attention_implementation": str(loaded.text_config._attn_implementation),

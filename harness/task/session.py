@@ -12,6 +12,7 @@ from harness.capture import Captured, capture, pad_left
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
+from harness.snapshot.coherence import buffer_document
 from harness.snapshot.digest import digest_document
 from harness.task.environment import environment
 from harness.tokenizer import state as tokenizer_state
@@ -62,6 +63,7 @@ class Session:
         pad = self.loaded.tokenizer.pad_token_id or 0
         ids, mask = pad_left([r.ids for r in rows], pad)
         documents = {**self.documents, "prompt_meta": prompt_meta(rows[0], self.loaded.tokenizer)}
+        documents["prompt_meta"]["buffer"] = buffer_document(ids)
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
         captured = capture(
             self.loaded, ids, mask, documents, tokenizer_files(self.loaded), sampler.rng,

@@ -1,0 +1,20 @@
+"""Two entries of the vocabulary exchanged, as between two revisions."""
+
+from harness.fault import edit
+from harness.fault.base import Fault, Live
+
+
+class TokenizerOtherRevision(Fault):
+    element = 10
+    why = "the cache answers as before; two words change places in every later text"
+
+    def live(self, live: Live) -> None:
+        def exchange(rules):
+            words = rules["model"]["vocab"]
+            a, b = sorted((w for w in words if len(w) > 2 and w[1:].isalpha()), key=words.get)[:2]
+            words[a], words[b] = words[b], words[a]
+
+        edit.rules(live.tokenizer, exchange)
+
+
+FAULTS = (TokenizerOtherRevision(),)
