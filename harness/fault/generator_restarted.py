@@ -1,4 +1,6 @@
-"""The sampler's generator seeded anew instead of restored."""
+"""The sampler's generator seeded anew, with another number, instead of restored."""
+
+import torch
 
 from harness.fault.base import Fault, Live
 
@@ -9,7 +11,7 @@ class GeneratorRestarted(Fault):
     why = "the distribution is the same; what is drawn from it is not"
 
     def live(self, live: Live) -> None:
-        live.rng = None
+        live.rng = torch.Generator().manual_seed(12345).get_state()
 
 
 FAULTS = (GeneratorRestarted(),)

@@ -9,9 +9,10 @@ class TokenizerOtherRevision(Fault):
     why = "the cache answers as before; two words change places in every later text"
 
     def live(self, live: Live) -> None:
+        a, b = live.tokenizer.tokenize(" what is")[:2]
+
         def exchange(rules):
             words = rules["model"]["vocab"]
-            a, b = sorted((w for w in words if len(w) > 2 and w[1:].isalpha()), key=words.get)[:2]
             words[a], words[b] = words[b], words[a]
 
         edit.rules(live.tokenizer, exchange)

@@ -45,7 +45,11 @@ def _mask(state: State) -> list[str]:
 
 def _cursor(state: State) -> list[str]:
     """The cursor is the number of real tokens; cache and buffer end at it."""
-    if state.pruned or state.token_ids.shape != state.attention_mask.shape:
+    if state.documents["kv_format"].get("pruned"):
+        return []
+    if state.pruned:
+        return ["layers hold fewer tokens than they saw, and no pruning is recorded"]
+    if state.token_ids.shape != state.attention_mask.shape:
         return []
     found, tokens = [], state.attention_mask.sum(dim=1)
     if bool((state.next_position != tokens).any()):
@@ -74,7 +78,9 @@ def _prompt(state: State) -> list[str]:
     if state.attention_mask.shape == state.token_ids.shape:
         row = row[state.attention_mask[0] != 0]
     if row[: len(prefix)].tolist() != list(prefix):
-        found.append("the token buffer does not begin with the recorded prefix (system prompt, BOS)")
+        found.append(
+            "the token buffer does not begin with the recorded prefix (system prompt, BOS)"
+        )
     if buffer:
         head = state.token_ids[:, : buffer["tokens"]].contiguous()
         if head.shape[1] != buffer["tokens"] or digest_tensor(head) != buffer["digest"]:

@@ -13,6 +13,7 @@ from harness.errors import ConfigProblem, HarnessError, RestoreRefused, Snapshot
 
 _INFRASTRUCTURE = {
     "__init__", "continuing", "environment", "judging", "outcome", "restoring", "session",
+    "tabling",
 }  # fmt: skip
 
 
