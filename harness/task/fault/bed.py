@@ -124,7 +124,9 @@ def question(tokenizer: Any, cursor: int) -> torch.Tensor:
 
 def shown(stored: torch.Tensor, path: Any, given: int) -> Run:
     """What a path showed from the pause on: stored logits first."""
-    rows = torch.cat([stored[:, None].to(path.logits), path.logits[:, max(given - 1, 0) :]], dim=1)
+    stored, rest = stored[:, None].to(path.logits), path.logits[:, max(given - 1, 0) :]
+    vocab = min(stored.shape[-1], rest.shape[-1])
+    rows = torch.cat([stored[..., :vocab], rest[..., :vocab]], dim=1)
     return Run(rows, path.ids[:, given:], path.fed[:, given:])
 
 

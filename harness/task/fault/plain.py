@@ -44,7 +44,8 @@ def script(
         tokens.append(token)
         rows.append(last)
         last = feed(token.to(loaded.device))
-    return torch.cat(tokens, dim=1), torch.stack(rows, dim=1)
+    vocab = min(row.shape[-1] for row in rows)
+    return torch.cat(tokens, dim=1), torch.stack([row[..., :vocab] for row in rows], dim=1)
 
 
 def resume(bed: Bed, loaded: Any, state: State, sampling: Any, rng: Any) -> list[tuple]:
