@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.arguments import decode_literal
+from harness.arguments import decode_literal, plain
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -252,13 +252,14 @@ def typed(cfg: Any) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    plain = OmegaConf.to_container(cfg, resolve=False)
-    _reject_unknown(plain, Config, "")
+    _reject_unknown(OmegaConf.to_container(cfg, resolve=False), Config, "")
     try:
-        return OmegaConf.to_object(cfg)  # type: ignore[return-value]
+        checked: Any = OmegaConf.to_object(cfg)
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
         raise ConfigProblem(f"{key}: {str(problem).splitlines()[0]}") from problem
+    checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
+    return checked
 
 
 def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
