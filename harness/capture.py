@@ -98,6 +98,20 @@ def new_cache(loaded: Any) -> Any:
     return DynamicCache(config=loaded.model.config)
 
 
+def static_cache(loaded: Any, slots: int) -> Any:
+    """The library's fixed cache for this model, with room for `slots` tokens."""
+    from transformers import StaticCache
+
+    return StaticCache(config=loaded.model.config, max_cache_len=slots)
+
+
+def whole_cache() -> Any:
+    """A growing cache that knows no config: it keeps every token, whatever the model's window."""
+    from transformers import DynamicCache
+
+    return DynamicCache()
+
+
 def prefill(
     loaded: Any,
     ids: torch.Tensor,

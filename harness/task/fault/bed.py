@@ -83,7 +83,7 @@ class Bed:
 def build(name: str, session: Session, steps: int) -> Bed:
     """The bed `name` on the session's model (`windowed`: on a small model of its own)."""
     if name == "windowed":
-        session = _windowed(session)
+        session = windowed(session)
     if name == "sampled":
         drawn = SamplingConfig("sample", 0.9, 20, 0.95, 1.1, seed=session.cfg.seed)
         session = replace(session, cfg=replace(session.cfg, sampling=drawn))
@@ -148,7 +148,7 @@ def _turns(tokenizer: Any) -> tuple[dict[str, str], ...]:
     return (*system, *spoken)
 
 
-def _windowed(session: Session) -> Session:
+def windowed(session: Session) -> Session:
     """The same session on a small seeded model with sliding layers, through the model's own forward."""
     own = session.cfg.model
     config = {
