@@ -31,13 +31,22 @@ def at_least(key: str, value: float | None, low: float) -> None:
 
 @dataclass
 class TaskConfig:
+    """Which task, and what only some tasks read."""
+
     name: str = MISSING
     every: int = 64  # loop: steps between snapshots
     top: int = 5  # loop: most probable tokens in the trace
+    only: list[str] = field(default_factory=list)  # claims: these instead of all
+    turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
+    system: str | None = None  # chat
+    on_mismatch: str = "repair"  # chat: repair or refuse
+    naive: bool = True  # chat: time naive re-processing as well
+    verify: bool = True  # chat: resume after every turn
 
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
+        one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from harness.errors import ConfigProblem, HarnessError, RestoreRefused, Snapshot
 
 _INFRASTRUCTURE = {
     "__init__", "continuing", "environment", "judging", "looping", "outcome", "pruning", "restoring",
-    "session",
+    "session", "tabling",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from harness.capture.observe import observing, received
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
+from harness.snapshot.coherence import buffer_document
 from harness.snapshot.digest import digest_document
 from harness.task.environment import environment
 from harness.task.pruning import observes
@@ -64,6 +65,7 @@ class Session:
         pad = self.loaded.tokenizer.pad_token_id or 0
         ids, mask = pad_left([r.ids for r in rows], pad)
         documents = {**self.documents, "prompt_meta": prompt_meta(rows[0], self.loaded.tokenizer)}
+        documents["prompt_meta"]["buffer"] = buffer_document(ids)
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
         with observing(self.loaded, observes(self.cfg.prune)) as seen:
             captured = capture(
