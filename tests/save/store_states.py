@@ -32,7 +32,9 @@ def segment(seed, batch, start, stop, dtype, heads=2, head_dim=4):
     return Segment(noise(seed, shape, dtype), noise(seed + 1, shape, dtype), positions)
 
 
-def make_state(dtype="float32", tokens=12, batch=1, seed=0, window=6, kinds=(FULL, SLIDING, LINEAR)):
+def make_state(
+    dtype="float32", tokens=12, batch=1, seed=0, window=6, kinds=(FULL, SLIDING, LINEAR)
+):
     """A state of `tokens` tokens: one layer of each kind, K/V of random bits."""
     layers = []
     for index, kind in enumerate(kinds):
