@@ -12,7 +12,8 @@ from typing import Any
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 
 _INFRASTRUCTURE = {
-    "__init__", "auditing", "continuing", "environment", "evidence", "judging", "outcome", "restoring", "session",
+    "__init__", "auditing", "continuing", "environment", "evidence", "judging", "looping", "outcome",
+    "pruning", "restoring", "session", "tabling",
 }  # fmt: skip
 
 

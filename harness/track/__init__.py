@@ -35,6 +35,19 @@ def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name
         return None, str(problem)
 
 
+def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]]) -> str:
+    """Runs below the tracked run that `block` names; what went wrong, or nothing."""
+    if not block or not rows:
+        return ""
+    try:
+        tracker(settings, runs_dir).children(block["run_id"], rows)
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
+        return str(problem)
+    return ""
+
+
 def upload(folder: Path) -> str:
     """Log a run that is still pending; return what is wrong, or nothing."""
     config = _config(folder)

@@ -29,10 +29,6 @@ class Mlflow:
 
     def __init__(self, settings: Any, runs_dir: Path):
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-        os.environ.setdefault(
-            "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
-        )  # a dead server is said at once
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # its log lines go to harness.log
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
@@ -74,6 +70,15 @@ class Mlflow:
                 self.client.log_artifact(run_id, str(path))
             self.client.set_terminated(run_id)
         return run_id
+
+    def children(self, parent: str, rows: list[dict[str, Any]]) -> None:
+        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`).
+        Raises Unreachable."""
+        with self._reachable():
+            for row in rows:
+                run_id = self._create(row["name"], {**row["tags"], "mlflow.parentRunId": parent})
+                self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
+                self.client.set_terminated(run_id)
 
     def find(self, run_id: str) -> dict[str, str]:
         """The tags of a run, empty when there is none. Raises Unreachable."""
