@@ -48,7 +48,7 @@ def test_page_shows_the_verdict_grid_with_links_that_lead_somewhere(swept):
     links = {part.split('"')[0] for part in page.split('href="')[1:]}
     links = {link for link in links if not link.startswith("#")}  # within a picture
     assert len(links) == 6 and all((swept / link).is_file() for link in links)
-    assert "src=" not in page and "href=\"http" not in page and "url(http" not in page
+    assert "src=" not in page and 'href="http' not in page and "url(http" not in page
 
 
 def test_console_says_how_far_it_is_and_what_failed(swept):
@@ -68,7 +68,7 @@ def test_mlflow_has_flat_tagged_runs_and_a_parent_with_the_totals(swept, runs):
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/points"] == 6 and found["sweep/failed"] == 3
     rows = [r for r in table(swept) if r["kl_max"]]
-    assert found["logits/worst_kl_max"] == max(float(r["kl_max"]) for r in rows)
+    assert found["sweep/largest_kl_max"] == max(float(r["kl_max"]) for r in rows)
     states = base.execute("select status, count(*) from runs group by status").fetchall()
     assert all(status in ("FINISHED", "FAILED") for status, _ in states), states
 
