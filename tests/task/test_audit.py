@@ -11,7 +11,6 @@ import yaml
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit, evidence
-from tests.task.conftest import FAST, harness
 
 
 def edit(folder: Path, *path: str | int, to) -> None:
