@@ -12,7 +12,7 @@ from typing import Any
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 
 _INFRASTRUCTURE = {
-    "__init__", "continuing", "environment", "judging", "looping", "outcome", "pruning", "restoring",
+    "__init__", "continuing", "environment", "judging", "looping", "outcome", "probing", "pruning", "restoring",
     "session",
 }  # fmt: skip
 
