@@ -4,12 +4,11 @@ fault, one table."""
 from typing import Any
 
 from harness.report import plots
-from harness.report.console import table
 from harness.report.html import section
 
 FULL = "full cache"
-COLUMNS = ("policy", "budget", "kept", "KiB", "ms/token", "perplexity", "x full", "KL",
-           "recall, asked after", "asked before")  # fmt: skip
+COLUMNS = ("policy", "budget", "kept", "KiB", "ms", "ppl", "x full", "KL", "recall after",
+           "before")  # fmt: skip
 
 
 def sections(rows: list[dict[str, Any]], found: list[dict[str, Any]], refused: str) -> list[dict]:
@@ -47,9 +46,9 @@ def sections(rows: list[dict[str, Any]], found: list[dict[str, Any]], refused: s
     return made
 
 
-def summary(rows: list[dict[str, Any]]) -> Any:
-    """The table for the console."""
-    return table("Quality against memory", list(COLUMNS), _table(rows))
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table's rows by column, for the console."""
+    return [dict(zip(COLUMNS, row, strict=True)) for row in _table(rows)]
 
 
 def _table(rows: list[dict[str, Any]]) -> list[list[Any]]:
@@ -71,8 +70,8 @@ def _table(rows: list[dict[str, Any]]) -> list[list[Any]]:
         step = first["per_token_s"]
         made.append(
             [
-                policy, budget, first["kept_tokens"], first["kv_bytes"] / 1024,
-                None if step is None else 1000 * step,
+                policy, budget, round(first["kept_tokens"]), round(first["kv_bytes"] / 1024),
+                None if step is None else round(1000 * step, 2),
                 *(None if v is None else v["value"] for v in values),
             ]
         )  # fmt: skip

@@ -19,13 +19,13 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.prune.positions import Turn, length_as_position, reindexed
-from harness.snapshot.result import write_json
 from harness.snapshot.state import State
 from harness.task import probing
-from harness.task.outcome import Outcome, completed
+from harness.task.outcome import Outcome
 from harness.task.probing import Probe
 from harness.task.pruning import moves, policy_of
 from harness.task.session import Session
+from harness.task.tabling import conclude_table
 
 FULL = "full cache"
 POSITIONS = ("original", "reindexed", "length as position")
@@ -50,7 +50,15 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         study.add(probe)
     say.done(f"{len(study.seen)} answers" + (f"; {study.refused}" if study.refused else ""))
     rows = study.rows()
-    return _conclude(session, study, rows, findings(rows))
+    found = findings(rows)
+    from harness.report import quality
+
+    reason = f"{len(study.seen)} answers at {len(task.budgets)} budgets, measured"
+    return conclude_table(
+        session, "quality", rows, quality.sections(rows, found, study.refused), None, reason,
+        list(quality.COLUMNS), record={"findings": found, "refused": study.refused},
+        shown=quality.shown(rows),
+    )  # fmt: skip
 
 
 class Study:
@@ -198,31 +206,3 @@ def findings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             entry["fault_nats"], entry["pruning_nats"] = fault - pruning, pruning
         found.append(entry)
     return found
-
-
-def _conclude(session: Session, study: Study, rows: list[dict[str, Any]], found: list[dict[str, Any]]) -> Outcome:  # fmt: skip
-    from harness.report import html
-    from harness.report.quality import sections, summary
-    from harness.track import tracker
-
-    cfg, folder, say = session.cfg, session.folder, session.say
-    nothing = {"id": None, "path": None, "format": None, "format_version": None}
-    size = {"tokens": cfg.task.context, "kept_tokens": cfg.task.context, "kv_bytes": 0, "stored_bytes": 0}  # fmt: skip
-    reason = f"{len(study.seen)} answers at {len(cfg.task.budgets)} budgets, measured, not judged"
-    record = {"verdict": None, "reason": reason, "size": size, "snapshot": nothing, "elements": []}
-    result = completed(session, {**record, "findings": found, "refused": study.refused, "text": {}})
-    say.stage("record")
-    write_json(folder / "quality.json", rows)
-    tracking = tracker(cfg.track, cfg.runs_dir)
-    result["mlflow"] = tracking.begin(result, cfg)
-    page = folder / "report.html"
-    page.write_text(html.page(cfg.name, sections(rows, found, study.refused), "", reason), "utf-8")
-    write_json(folder / "result.json", result)
-    tracking.end(result, folder, page)
-    say.done(result["folder"])
-    if not say.quiet:
-        say.out.print(summary(rows))
-        say.out.print()
-    say.line(f"measured:     {reason}")
-    say.line(f"report:       {result['folder']}/report.html")
-    return Outcome(0, result["verdict"], str(folder), reason)
