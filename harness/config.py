@@ -38,6 +38,12 @@ class TaskConfig:
     name: str = MISSING
     every: int = 64  # loop: steps between snapshots
     top: int = 5  # loop: most probable tokens in the trace
+    policies: list[str] = field(default_factory=list)  # quality
+    budgets: list[float] = field(default_factory=list)  # quality: shares of the context
+    samples: int = 24  # quality: texts, and dialogues per distance
+    context: int = 256  # quality: tokens before pruning
+    follow: int = 64  # quality: tokens of text read after it
+    distances: list[int] = field(default_factory=list)  # quality: words from definition to question
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -48,6 +54,12 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
+        at_least("task.samples", self.samples, 2)
+        at_least("task.context", self.context, 16)
+        at_least("task.follow", self.follow, 2)
+        for share in self.budgets:
+            if not 0 < share <= 1:
+                raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
 
 
