@@ -199,6 +199,9 @@ class Config:
     out: str | None = None
     text: str | None = None
     run: str | None = None
+    a: str | None = None  # task=diff: the two snapshots
+    b: str | None = None
+    compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)
     task: TaskConfig = field(default_factory=TaskConfig)

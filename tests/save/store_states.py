@@ -32,7 +32,9 @@ def segment(seed, batch, start, stop, dtype, heads=2, head_dim=4):
     return Segment(noise(seed, shape, dtype), noise(seed + 1, shape, dtype), positions)
 
 
-def make_state(dtype="float32", tokens=12, batch=1, seed=0, window=6, kinds=(FULL, SLIDING, LINEAR)):
+def make_state(
+    dtype="float32", tokens=12, batch=1, seed=0, window=6, kinds=(FULL, SLIDING, LINEAR)
+):
     """A state of `tokens` tokens: one layer of each kind, K/V of random bits."""
     layers = []
     for index, kind in enumerate(kinds):
@@ -47,7 +49,7 @@ def make_state(dtype="float32", tokens=12, batch=1, seed=0, window=6, kinds=(FUL
         own = segment(seed + 10 * index, batch, start, tokens, dtype)
         layers.append(LayerState(index, kind, (own,), tokens, window if kind == SLIDING else None))
     ids = torch.randint(0, 99, (batch, tokens), generator=torch.Generator().manual_seed(seed))
-    state = State(
+    return State(
         layers=tuple(layers),
         token_ids=ids,
         attention_mask=torch.ones_like(ids),
@@ -57,7 +59,6 @@ def make_state(dtype="float32", tokens=12, batch=1, seed=0, window=6, kinds=(FUL
         documents=MappingProxyType(documents(layers)),
         tokenizer_files=MappingProxyType({"tokenizer.json": b'{"a": 1}', "extra.txt": b"x" * 99}),
     )
-    return state
 
 
 def documents(layers):
