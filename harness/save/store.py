@@ -73,9 +73,8 @@ def save(state: State, target: Path | str, settings: Any) -> dict[str, Any]:
         found = faults_of(manifest) + schema.position_faults(state)
         if found:
             raise SnapshotInvalid(f"{target} (about to be written)", found)
-        sink = Sink(growing.path / manifests.NAME)
-        sink.write_raw(manifests.dump(manifest))
-        sink.close()
+        with Sink(growing.path / manifests.NAME) as sink:
+            sink.write_raw(manifests.dump(manifest))
         growing.finished(sink.path)
     return manifest
 
@@ -256,16 +255,14 @@ def _write(
     growing: atomic.Growing, form: Any, key: str, entries: list[Entry], settings: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """One payload file, named after its contents; its row and the digests of its tensors."""
-    sink = Sink(growing.path / f"{key}.part")
     stream = Stream(list(entries))
-    try:
-        form.write(sink, stream, settings)
-    except Exception:
-        if sink.problem:  # a library may have replaced it with an error of its own
-            raise sink.problem from None
-        raise
-    finally:
-        sink.close()
+    with Sink(growing.path / f"{key}.part") as sink:
+        try:
+            form.write(sink, stream, settings)
+        except Exception:
+            if sink.problem:  # a library may have replaced it with an error of its own
+                raise sink.problem from None
+            raise
     contents = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in entries]
     name = f"{key.partition('-')[0]}-{digest_document(contents)[:16]}.{form.EXTENSION}"
     path = growing.path / name
@@ -292,8 +289,7 @@ def _write_tokenizer(growing: atomic.Growing, state: State, plan: _Plan) -> list
         if held.get(name) == row:
             plan.inherit(f"tokenizer/{name}")
             continue
-        sink = Sink(folder / name)
-        sink.write_raw(data)
-        sink.close()
+        with Sink(folder / name) as sink:
+            sink.write_raw(data)
         growing.finished(sink.path)
     return rows
