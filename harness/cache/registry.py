@@ -8,7 +8,16 @@ from harness.cache.base import Decoder
 from harness.errors import ConfigProblem, suggestion
 from harness.snapshot.state import State
 
-_INFRASTRUCTURE = {"__init__", "attention", "base", "library", "registry", "tail"}
+_INFRASTRUCTURE = {
+    "__init__",
+    "attention",
+    "base",
+    "kernels",
+    "library",
+    "reference",
+    "registry",
+    "tail",
+}
 
 
 def names() -> list[str]:

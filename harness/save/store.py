@@ -222,6 +222,8 @@ class _Plan:
             fresh -= piece.rows is None
         for part, tensor in sorted(layer.recurrent.items()):
             self._add("state", f"layer.{layer.index}.{part}", layer.kind, (tensor,))
+        if layer.received is not None:
+            self._add("state", f"layer.{layer.index}.received", layer.kind, (layer.received,))
         return [p.tokens for p in found]
 
     def _add(self, key: str, name: str, kind: str, views: tuple, dim: int = 0) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
+from harness.snapshot import coherence
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
@@ -264,6 +265,8 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
         stem = f"layer.{entry['index']}"
         if entry["kind"] == LINEAR or entry.get("recurrent"):
             expected_names |= {f"{stem}.{part}" for part in entry["recurrent"]}
+        if entry.get("received"):
+            expected_names.add(f"{stem}.received")
         for number, tokens in enumerate(entry["segments"]):
             names = [f"{stem}.segment.{number}.{p}" for p in ("key", "value", "positions")]
             expected_names |= set(names)
@@ -305,7 +308,8 @@ def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
 
 
 def position_faults(state: State) -> list[str]:
-    """Positions strictly increase within each layer and stay below `next_position`."""
+    """Positions strictly increase within each layer and stay below `next_position`, and the
+    elements agree with each other."""
     found = []
     for layer in state.layers:
         if not layer.segments:
@@ -319,4 +323,4 @@ def position_faults(state: State) -> list[str]:
             found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
     if state.token_ids.shape != state.attention_mask.shape:
         found.append("attention mask and token buffer have different shapes")
-    return found
+    return found + coherence.faults(state)

@@ -12,7 +12,12 @@ from typing import Any
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 
 _INFRASTRUCTURE = {
+<<<<<<< HEAD
     "__init__", "continuing", "environment", "judging", "outcome", "plain", "restoring", "session",
+=======
+    "__init__", "continuing", "environment", "judging", "looping", "outcome", "pruning", "restoring",
+    "session", "tabling",
+>>>>>>> main
 }  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.report import html
 from harness.save import store
-from harness.task.experiment import pruned, sizes
+from harness.task.experiment import sizes
 from harness.task.outcome import Outcome, conclude, snapshot_record
 from harness.task.plain import finish
+from harness.task.pruning import pruned
 from harness.task.session import Session
 
 

@@ -25,6 +25,10 @@ class Mlflow:
 
     def __init__(self, settings: Any, runs_dir: Path):
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        os.environ.setdefault(
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
+        )  # a dead server is said at once
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # its log lines go to harness.log
         self.settings, self.runs_dir = settings, runs_dir.absolute()
         self.local = settings.uri is None
@@ -52,6 +56,19 @@ class Mlflow:
             "experiment": self.settings.experiment,
             "uri": shown,
         }
+
+    def child(self, name: str, tags: dict[str, str], metrics: dict[str, float]) -> None:
+        """A finished run below the one that `begin` made, for one row of a table."""
+        from mlflow.entities import Metric
+
+        above = {"mlflow.parentRunId": self._run.info.run_id}
+        run = self.client.create_run(
+            self._run.info.experiment_id, run_name=name, tags={**tags, **above}
+        )
+        now = int(time.time() * 1000)
+        values = [Metric(key, float(value), now, 0) for key, value in metrics.items()]
+        self.client.log_batch(run.info.run_id, metrics=values)
+        self.client.set_terminated(run.info.run_id)
 
     def end(self, result: dict[str, Any], folder: Path, page: Path) -> None:
         """Log everything and close the run. `folder` holds result.json and the snapshot."""

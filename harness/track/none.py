@@ -13,6 +13,9 @@ class Untracked:
     def begin(self, result: dict[str, Any], cfg: Any) -> None:
         return None
 
+    def child(self, name: str, tags: dict[str, str], metrics: dict[str, float]) -> None:
+        return None
+
     def end(self, result: dict[str, Any], folder: Path, page: Path) -> None:
         return None
 

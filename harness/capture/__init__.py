@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from harness.errors import InputProblem, UnsupportedModel
+from harness.snapshot.coherence import KV_FORMAT, LAYOUT
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
-
-LAYOUT = "[batch, kv_heads, tokens, head_dim]"
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,20 @@ def new_cache(loaded: Any) -> Any:
     from transformers import DynamicCache
 
     return DynamicCache(config=loaded.model.config)
+
+
+def static_cache(loaded: Any, slots: int) -> Any:
+    """The library's fixed cache for this model, with room for `slots` tokens."""
+    from transformers import StaticCache
+
+    return StaticCache(config=loaded.model.config, max_cache_len=slots)
+
+
+def whole_cache() -> Any:
+    """A growing cache that knows no config: it keeps every token, whatever the model's window."""
+    from transformers import DynamicCache
+
+    return DynamicCache()
 
 
 def prefill(
@@ -190,7 +203,7 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
     import transformers
 
     return {
-        "version": 1,
+        "version": KV_FORMAT,
         "layout": LAYOUT,
         "dtype": str(loaded.dtype).removeprefix("torch."),
         "attention_implementation": str(loaded.text_config._attn_implementation),
@@ -203,6 +216,7 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
                 "seen": layer.seen,
                 "segments": [s.tokens for s in layer.segments],
                 "recurrent": sorted(layer.recurrent),
+                "received": layer.received is not None,
             }
             for layer in layers
         ],
@@ -212,3 +226,13 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def keys_alone(loaded: Any, token: int, position: int) -> list[torch.Tensor | None]:
+    """Per layer the key `[1, kv_heads, 1, head_dim]` of one `token` alone at `position` (None where
+    a layer keeps none): how the model's keys depend on the position, and on nothing else."""
+    ids = torch.tensor([[token]], device=loaded.device)
+    cache = new_cache(loaded)
+    loaded.forward(ids, torch.full_like(ids, position), None, cache, keep=1)
+    held = [getattr(layer, "keys", None) for layer in cache.layers]
+    return [k if k is not None and k.numel() else None for k in held]
