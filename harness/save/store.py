@@ -23,7 +23,7 @@ from harness.snapshot import schema
 from harness.snapshot.digest import digest_bytes, digest_document
 from harness.snapshot.state import State
 
-__all__ = ["faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes"]  # fmt: skip
+__all__ = ["faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
 _INFRASTRUCTURE = {
     "__init__", "atomic", "files", "lineage", "reading", "remote", "store", "streaming",
@@ -126,6 +126,19 @@ def faults(source: Path) -> list[str]:
         if not found:
             found = schema.state_faults(assemble(manifest, reading), manifest)
     return [printable(f) for f in found]
+
+
+def unverified(source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Every tensor as it lies on disk, opened (mapped where the format allows) but not digested.
+
+    Safe only once `read_manifest` accepted the manifest, and then still unchecked: for measuring and
+    for damaging on purpose. Raises ValueError for a file that cannot be read.
+    """
+    reading = Reading(Path(source), manifest, format_named(manifest["payload_format"]))
+    tensors = reading.mapped()
+    if reading.faults:
+        raise ValueError(reading.faults[0])
+    return tensors
 
 
 _sound: dict[str, None] = {}

@@ -12,12 +12,8 @@ from typing import Any
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 
 _INFRASTRUCTURE = {
-<<<<<<< HEAD
-    "__init__", "continuing", "environment", "judging", "outcome", "plain", "restoring", "session",
-=======
-    "__init__", "continuing", "environment", "judging", "looping", "outcome", "pruning", "restoring",
-    "session", "tabling",
->>>>>>> main
+    "__init__", "continuing", "environment", "judging", "looping", "outcome", "plain", "pruning",
+    "restoring", "session", "tabling",
 }  # fmt: skip
 
 
