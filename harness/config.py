@@ -36,6 +36,9 @@ class TaskConfig:
     name: str = MISSING
     every: int = 64  # loop: steps between snapshots
     top: int = 5  # loop: most probable tokens in the trace
+    tokens: int = 4096  # format_bench: length of the K/V
+    dtypes: list[str] = field(default_factory=list)  # format_bench
+    repeats: int = 5  # format_bench
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -46,6 +49,10 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
+        at_least("task.tokens", self.tokens, 1)
+        at_least("task.repeats", self.repeats, 1)
+        for dtype in self.dtypes:
+            one_of("task.dtypes", dtype, DTYPES)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
 
 
