@@ -44,6 +44,9 @@ class TaskConfig:
     context: int = 256  # quality: tokens before pruning
     follow: int = 64  # quality: tokens of text read after it
     distances: list[int] = field(default_factory=list)  # quality: words from definition to question
+    tokens: int = 4096  # format_bench: length of the K/V
+    dtypes: list[str] = field(default_factory=list)  # format_bench
+    repeats: int = 5  # format_bench
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -60,6 +63,10 @@ class TaskConfig:
         for share in self.budgets:
             if not 0 < share <= 1:
                 raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
+        at_least("task.tokens", self.tokens, 1)
+        at_least("task.repeats", self.repeats, 1)
+        for dtype in self.dtypes:
+            one_of("task.dtypes", dtype, DTYPES)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
 
 
@@ -244,6 +251,9 @@ class Config:
     out: str | None = None
     text: str | None = None
     run: str | None = None
+    a: str | None = None  # task=diff: the two snapshots
+    b: str | None = None
+    compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)
     task: TaskConfig = field(default_factory=TaskConfig)

@@ -28,7 +28,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     With `out=DIR` the continued state becomes the next snapshot."""
     if not cfg.snapshot:
         raise InputProblem("task=resume needs snapshot=DIR, a directory written by task=save.")
-    source = Path(cfg.snapshot).expanduser()
+    source = store.place(cfg.snapshot)
     store.read_manifest(source)  # a bad snapshot is refused before the model is loaded
     session = Session.open(cfg, folder, say)
     loaded, times = session.loaded, session.times
