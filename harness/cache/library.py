@@ -69,6 +69,9 @@ class LibraryDecoder(Decoder):
         super().__init__(loaded, state, settings)
         self.callers = to_cache(loaded, state)
         self.cache = self.working_copy(self.callers)
+        if self.branches > 1:  # the library has no shared past: every branch gets a copy of its own
+            self.cache.batch_repeat_interleave(self.branches)
+            self.bytes_copied = sum(t.nbytes for _, t in cache_tensors(self.cache))
 
     def working_copy(self, cache: Any) -> Any:
         """The object that the forward may grow. The base hands over the caller's own."""
