@@ -22,11 +22,12 @@ def to_cache(loaded: Any, state: State) -> Any:
             "Load the model it was captured from."
         )
     for target, layer in zip(cache.layers, state.layers, strict=True):
-        _fill(target, layer)
+        fill(target, layer)
     return cache
 
 
-def _fill(target: Any, layer: LayerState) -> None:
+def fill(target: Any, layer: LayerState) -> None:
+    """Put `layer` into a library cache layer: attention tensors shared, recurrent ones copied."""
     if layer.segments:
         key, value = layer.key, layer.value
         if getattr(target, "is_sliding", False):
@@ -94,10 +95,14 @@ class LibraryDecoder(Decoder):
         return layer.keys[:, :, -tokens:], layer.values[:, :, -tokens:]
 
     def recurrent(self, index: int) -> dict[str, torch.Tensor]:
-        layer = self.cache.layers[index]
-        return {
-            f"{part}_{i}": tensor.clone()
-            for part in ("conv_states", "recurrent_states")
-            for i, tensor in (getattr(layer, part, None) or {}).items()
-            if tensor is not None
-        }
+        return recurrent_of(self.cache.layers[index])
+
+
+def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:
+    """Copies of the recurrent tensors that a library cache layer holds now."""
+    return {
+        f"{part}_{i}": tensor.clone()
+        for part in ("conv_states", "recurrent_states")
+        for i, tensor in (getattr(layer, part, None) or {}).items()
+        if tensor is not None
+    }
