@@ -4,6 +4,7 @@ import base64
 import re
 
 LITERAL_KEYS = ("text", "prompt.text")
+_MARK = "\0literal:"
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
 
 
@@ -17,8 +18,17 @@ def literal_text(arguments: list[str]) -> list[str]:
 
 
 def decode_literal(encoded: str) -> str:
-    """Inverse of the encoding above; registered as the `literal` resolver."""
-    return base64.urlsafe_b64decode(encoded.encode()).decode("utf-8", "surrogatepass")
+    """Inverse of the encoding above; registered as the `literal` resolver.
+
+    `???` means "missing" to omegaconf wherever it appears, so it keeps a mark until `plain`.
+    """
+    text = base64.urlsafe_b64decode(encoded.encode()).decode("utf-8", "surrogatepass")
+    return f"{_MARK}{text}" if text == "???" else text
+
+
+def plain(text: str | None) -> str | None:
+    """`text` without the mark."""
+    return text.removeprefix(_MARK) if text else text
 
 
 def _protect(argument: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.arguments import decode_literal
+from harness.arguments import decode_literal, plain
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -32,6 +32,12 @@ def at_least(key: str, value: float | None, low: float) -> None:
 @dataclass
 class TaskConfig:
     name: str = MISSING
+    every: int = 64  # loop: steps between snapshots
+    top: int = 5  # loop: most probable tokens in the trace
+
+    def __post_init__(self) -> None:
+        at_least("task.every", self.every, 1)
+        at_least("task.top", self.top, 0)
 
 
 @dataclass
@@ -79,23 +85,39 @@ class CacheConfig:
 
 @dataclass
 class PruneConfig:
+    """Which tokens a layer keeps. The budget is `tokens` where given, else `ratio` of what is held."""
+
     name: str = MISSING
     tokens: int | None = None
     ratio: float | None = None
     positions: str = "original"
-    protect: int = 0  # leading tokens that are never dropped
+    protect: int | str = (
+        0  # leading tokens never dropped; "prefix": BOS, template head, system text
+    )
     shared: bool = False  # one choice for all layers instead of one per layer
-    sinks: int = 4
-    window: int = 32
-    pool: int = 5
-    seed: int = 0
-    stages: list[dict[str, Any]] = field(default_factory=list)
+    sinks: int = 4  # sink_window: leading tokens kept
+    window: int = 32  # snapkv: queries at the end that vote
+    pool: int = 5  # snapkv: width of the smoothing
+    recent: float = 0.5  # heavy_hitter: share of the budget for the most recent tokens
+    seed: int = 0  # random
+    stages: list[dict[str, Any]] = field(default_factory=list)  # chain
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
         at_least("prune.tokens", self.tokens, 1)
         if self.ratio is not None and not 0 < self.ratio <= 1:
             raise ConfigProblem(f"prune.ratio={self.ratio} is not possible: give 0 < ratio <= 1.")
+        if isinstance(self.protect, str):
+            one_of("prune.protect", self.protect, ("prefix",))
+        else:
+            at_least("prune.protect", self.protect, 0)
+        at_least("prune.sinks", self.sinks, 0)
+        at_least("prune.window", self.window, 1)
+        at_least("prune.pool", self.pool, 1)
+        if not 0 <= self.recent <= 1:
+            raise ConfigProblem(
+                f"prune.recent={self.recent} is not possible: give 0 <= recent <= 1."
+            )
 
 
 @dataclass
@@ -252,13 +274,14 @@ def typed(cfg: Any) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    plain = OmegaConf.to_container(cfg, resolve=False)
-    _reject_unknown(plain, Config, "")
+    _reject_unknown(OmegaConf.to_container(cfg, resolve=False), Config, "")
     try:
-        return OmegaConf.to_object(cfg)  # type: ignore[return-value]
+        checked: Any = OmegaConf.to_object(cfg)
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
         raise ConfigProblem(f"{key}: {str(problem).splitlines()[0]}") from problem
+    checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
+    return checked
 
 
 def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:

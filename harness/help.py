@@ -6,11 +6,17 @@ GROUPS = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sam
           "fault", "track", "experiment")  # fmt: skip
 
 KEYS = """\
-  name=NAME           folder under runs/         seed=N       seeds of everything
-  device=auto         auto, cpu, cuda            dtype=float32   float32, bfloat16, float16
-  steps=32            tokens to continue         text='...'   exactly as typed
-  snapshot=DIR        restore from               out=DIR      write a snapshot to
-  run=DIR             a recorded run             restore.strict=false   waive identity"""
+  name=NAME      folder under runs/       seed=N           seeds of everything
+  device=auto    auto, cpu, cuda          dtype=float32    float32 bfloat16 float16
+  steps=32       tokens to continue       text='...'       exactly as typed
+  snapshot=DIR   restore from             out=DIR          write a snapshot to
+  run=DIR        a recorded run           restore.strict=false   waive identity"""
+
+
+MORE = (
+    "more: --cfg job prints the composed config, --config-dir DIR adds options.",
+    "exit: 0 done, 1 a worse verdict, 2 bad input, 3 snapshot refused.",
+)
 
 
 def show(conf: Path, arguments: list[str]) -> str:
@@ -29,11 +35,11 @@ def options(conf: Path, group: str) -> list[str]:
 def _overview(conf: Path) -> str:
     defaults = _defaults(conf)
     lines = [
-        "Prove that a paused transformer, brought back, is still thinking the same thought.",
+        "Prove that a paused transformer is still thinking the same thought.",
         "",
         "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
-        "       python -m harness -m cache=dynamic,cloned,manual   (a sweep over every combination)",
-        "       python -m harness task=NAME --help                 (one task, with an example)",
+        "       python -m harness -m cache=dynamic,cloned   (sweep every combination)",
+        "       python -m harness task=NAME --help          (one task, with an example)",
         "",
         "groups and options (* is the default):",
     ]
@@ -41,9 +47,7 @@ def _overview(conf: Path) -> str:
         marked = [f"{o}*" if defaults.get(group) == o else o for o in options(conf, group)]
         lines += _wrapped(f"  {group:<11}", marked)
     lines += ["", "common keys:", KEYS, ""]
-    lines += ["more: --cfg job prints the composed config; --config-dir DIR adds your own options.",
-              "exit: 0 done, 1 a worse verdict, 2 bad configuration or input, 3 snapshot refused."]  # fmt: skip
-    return "\n".join(lines)
+    return "\n".join([*lines, *MORE])
 
 
 def _task(conf: Path, name: str) -> str:

@@ -122,30 +122,25 @@ class Decoder(ABC):
         mask = torch.cat([old.attention_mask.to(ids.device), torch.ones_like(ids)], dim=1)
         state = replace(
             old,
-            layers=layers,
             token_ids=torch.cat([old.token_ids.to(ids.device), ids], dim=1),
             attention_mask=mask,
             next_position=self.next_position[rows],
             logits=self._logits[rows].clone(),
         )
-        described = [
-            {**entry, "seen": layer.seen, "segments": [s.tokens for s in layer.segments]}
-            for entry, layer in zip(state.documents["kv_format"]["layers"], layers, strict=True)
-        ]
-        return state.document("kv_format", layers=described)
+        return state.with_layers(layers)
 
     def _committed(self, layer: LayerState, positions: torch.Tensor, rows: slice) -> LayerState:
         seen = layer.seen + positions.shape[1] if layer.seen else 0
         recurrent = {k: t[rows] for k, t in self.recurrent(layer.index).items()} or layer.recurrent
         added = self.new_kv(layer.index, positions.shape[1]) if layer.segments else None
         if added is None:
-            return replace(layer, seen=seen, recurrent=recurrent)
+            return replace(layer, seen=seen, recurrent=recurrent, received=None)
         key, value = (t[rows] for t in added)
         fresh = Segment(key, value, positions[:, positions.shape[1] - key.shape[2] :].contiguous())
         segments = (*layer.segments, fresh)
         if layer.window is not None:
             segments = _last(segments, layer.window - 1)
-        return replace(layer, segments=segments, seen=seen, recurrent=recurrent)
+        return replace(layer, segments=segments, seen=seen, recurrent=recurrent, received=None)
 
 
 class ReadOnlyDecoder(Decoder):

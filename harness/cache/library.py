@@ -1,10 +1,13 @@
 """State to the library's own cache object and back: shared by dynamic, cloned and deepcopy."""
 
+import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from harness.cache.attention import Part, Queries, visible
 from harness.cache.base import Decoder
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
@@ -63,11 +66,72 @@ def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield from ((f"{index}.{part}.{k}", t) for k, t in held.items() if t is not None)
 
 
+def held_positions(loaded: Any, state: State) -> dict[int, torch.Tensor]:
+    """`[batch, kept]` positions of every layer of a pruned state. Raises UnsupportedModel where the
+    library's attention cannot be told about them."""
+    implementation = loaded.text_config._attn_implementation
+    if implementation not in ("sdpa", "eager"):
+        raise UnsupportedModel(
+            f"a pruned state needs masks of its own, which model.attention={implementation} does "
+            "not take. Use model.attention=sdpa."
+        )
+    held = {la.index: la.positions.to(loaded.device) for la in state.layers if la.segments}
+    told = "position_ids" in loaded._forward_names and not getattr(loaded.text_config, "alibi", False)  # fmt: skip
+    gaps = any(bool((p[:, -1] - p[:, 0] + 1 != p.shape[1]).any()) for p in held.values())
+    behind = any(bool((state.next_position.to(p) != p[:, -1] + 1).any()) for p in held.values())
+    if not told and (gaps or behind or any(bool((p[:, 0] > 0).any()) for p in held.values())):
+        raise UnsupportedModel(
+            f"'{loaded.text_config.model_type}' counts positions by place in the cache and cannot be "
+            "told where the kept tokens were. Prune with prune.positions=reindexed."
+        )
+    return held
+
+
+@contextmanager
+def layer_masks(loaded: Any, masks: dict[int, torch.Tensor | None]) -> Iterator[None]:
+    """Give every attention module the mask of its own layer (bool, True is seen; None sees all).
+
+    The library makes one mask per kind of layer, by place in the cache; after pruning each layer
+    may hold other tokens, so each gets its own, through hooks that are removed again. Raises
+    UnsupportedModel when a layer's attention never took its mask.
+    """
+    additive = loaded.text_config._attn_implementation == "eager"
+    reached: set[int] = set()
+
+    def swap(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        mask = masks[module.layer_idx]
+        if mask is not None and additive:
+            lowest = torch.finfo(loaded.dtype).min
+            mask = torch.zeros(mask.shape, dtype=loaded.dtype, device=mask.device).masked_fill(~mask, lowest)  # fmt: skip
+        reached.add(module.layer_idx)
+        given = inspect.signature(module.forward).bind_partial(*args, **kwargs)
+        given.arguments["attention_mask"] = mask
+        return given.args, given.kwargs
+
+    hooks = [
+        module.register_forward_pre_hook(swap, with_kwargs=True)
+        for module in loaded.model.modules()
+        if getattr(module, "layer_idx", None) in masks
+        and "attention_mask" in inspect.signature(module.forward).parameters
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if missed := set(masks) - reached:
+        raise UnsupportedModel(
+            f"the attention of layer {min(missed)} takes no mask from outside, so a pruned state "
+            "cannot be continued here. Use cache=manual where it has this family."
+        )
+
+
 class LibraryDecoder(Decoder):
     """The model's own forward over a library cache; a variant says which object it writes to."""
 
     def __init__(self, loaded: Any, state: State, settings: Any):
         super().__init__(loaded, state, settings)
+        self._held = held_positions(loaded, state) if state.pruned else None
         self.callers = to_cache(loaded, state)
         self.cache = self.working_copy(self.callers)
         if self.branches > 1:  # the library has no shared past: every branch gets a copy of its own
@@ -80,12 +144,37 @@ class LibraryDecoder(Decoder):
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         before = {n: (t.data_ptr(), t.nbytes) for n, t in cache_tensors(self.cache)}
-        logits = self.loaded.forward(ids, positions, self.mask(ids.shape[1]), self.cache)
+        if self._held is None:
+            logits = self.loaded.forward(ids, positions, self.mask(ids.shape[1]), self.cache)
+        else:
+            with layer_masks(self.loaded, self._masks(positions)):
+                logits = self.loaded.forward(ids, positions, None, self.cache)
         for name, tensor in cache_tensors(self.cache):
             pointer, nbytes = before.get(name, (tensor.data_ptr(), 0))
             if tensor.data_ptr() != pointer:  # the old contents were copied into new storage
                 self.bytes_copied += nbytes
         return logits
+
+    def _masks(self, positions: torch.Tensor) -> dict[int, torch.Tensor | None]:
+        """Per layer who sees whom, `[batch, 1, new, past + new]` bool, by position. Advances `_held`."""
+        assert self._held is not None
+        queries, masks = Queries.of(positions), {}
+        for layer in self.state.layers:
+            if not layer.segments:
+                continue
+            past = self.cache.layers[layer.index].keys.shape[
+                2
+            ]  # sliding layers let go of the oldest
+            held = self._held[layer.index]
+            keys = torch.cat([held[:, held.shape[1] - past :], positions], dim=1)
+            self._held[layer.index] = keys
+            empty = keys.new_empty(0)
+            seen = visible(Part.of(empty, empty, keys), queries, layer.window)
+            if layer.kind == "chunked_attention" and layer.window:
+                near = keys[:, None] // layer.window == positions[:, :, None] // layer.window
+                seen = near & (keys[:, None] <= positions[:, :, None]) & (keys[:, None] >= 0)
+            masks[layer.index] = None if seen is None else seen[:, None]
+        return masks
 
     def handed_in(self) -> tuple[int, Iterator[tuple[str, torch.Tensor]]]:
         return self.callers.get_seq_length(), cache_tensors(self.callers)

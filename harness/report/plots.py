@@ -49,7 +49,7 @@ def svg(made: Any) -> str:
 
 def divergence(curves: dict[str, dict[str, list[float]]]) -> str:
     """KL and largest difference per step, the restored run against the noise paths."""
-    made, axes = figure(9, 3, 2)
+    made, axes = figure(9, 3.2, 2)
     for axis, key, unit in ((axes[0], "kl", "KL in nats"), (axes[1], "max_abs_diff", "logits")):
         positive = []
         for number, (name, curve) in enumerate(curves.items()):
@@ -61,13 +61,14 @@ def divergence(curves: dict[str, dict[str, list[float]]]) -> str:
             axis.set_yscale("symlog", linthresh=min(positive))
         title = "KL per step" if key == "kl" else "Largest difference per step"
         label(axis, title, "step", unit)
-    legend(axes[0])
+    made.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3,
+                fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
     return svg(made)
 
 
 def timings(seconds: dict[str, float | None]) -> str:
     """One horizontal bar per stage."""
-    known = {k: v for k, v in seconds.items() if v is not None}
+    known = {k: v for k, v in seconds.items() if v}
     made, (axis,) = figure(9, 0.4 + 0.32 * len(known))
     bars = axis.barh(list(known), [max(v, 1e-6) for v in known.values()], color=COLOURS[0])
     axis.bar_label(bars, [f"{v:.4f} s" for v in known.values()], fontsize=8, color=INK, padding=3)

@@ -202,5 +202,5 @@ def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> LayerStat
     recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}
     return LayerState(
         entry["index"], entry["kind"], segments, entry["seen"], entry["window"],
-        MappingProxyType(recurrent),
+        MappingProxyType(recurrent), tensors.get(f"{stem}.received"),
     )  # fmt: skip

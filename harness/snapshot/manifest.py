@@ -33,7 +33,7 @@ HEADER = (
 )
 
 # stored name (its last part) -> the element it belongs to; anything recurrent is element 1
-_ELEMENT_OF = {"positions": 3, "next_position": 3, "token_ids": 4, "attention_mask": 5, "logits": 9, "rng": 13}  # fmt: skip
+_ELEMENT_OF = {"positions": 3, "next_position": 3, "token_ids": 4, "attention_mask": 5, "logits": 9, "rng": 13, "received": 13}  # fmt: skip
 
 
 def tensor_rows(state: State, files: Mapping[str, str]) -> list[dict[str, Any]]:

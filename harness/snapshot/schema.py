@@ -169,6 +169,8 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
         stem = f"layer.{entry['index']}"
         if entry["kind"] == LINEAR or entry.get("recurrent"):
             expected_names |= {f"{stem}.{part}" for part in entry["recurrent"]}
+        if entry.get("received"):
+            expected_names.add(f"{stem}.received")
         for number, tokens in enumerate(entry["segments"]):
             names = [f"{stem}.segment.{number}.{p}" for p in ("key", "value", "positions")]
             expected_names |= set(names)

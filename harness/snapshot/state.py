@@ -42,6 +42,8 @@ class LayerState:
 
     seen: tokens this layer ever processed; a sliding layer keeps fewer than it saw, so the count is
     recorded and never inferred from a length.
+    received: `[batch, rows, kept]` float32, attention that each kept token received, summed over
+    heads: one row that sums all queries, or one row per recent query. None: not observed.
     """
 
     index: int
@@ -50,6 +52,7 @@ class LayerState:
     seen: int = 0
     window: int | None = None
     recurrent: Mapping[str, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
+    received: torch.Tensor | None = None
 
     @property
     def kept(self) -> int:
@@ -84,6 +87,8 @@ class LayerState:
             yield f"{stem}.positions", segment.positions
         for part, tensor in sorted(self.recurrent.items()):
             yield f"layer.{self.index}.{part}", tensor
+        if self.received is not None:
+            yield f"layer.{self.index}.received", self.received
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ class State:
                     for s in layer.segments
                 ),
                 recurrent=MappingProxyType({k: move(v) for k, v in layer.recurrent.items()}),
+                received=None if layer.received is None else move(layer.received),
             )
             for layer in self.layers
         )
@@ -199,6 +205,19 @@ class State:
         rows = ("token_ids", "attention_mask", "next_position", "logits")
         repeated = {name: getattr(self, name).repeat_interleave(branches, 0) for name in rows}
         return replace(self, **repeated)
+
+    def with_layers(self, layers: tuple[LayerState, ...], **changes: Any) -> "State":
+        """A State that holds `layers`, described again in element +3; `changes` are merged there."""
+        described = [
+            {
+                **entry,
+                "seen": layer.seen,
+                "segments": [s.tokens for s in layer.segments],
+                "received": layer.received is not None,
+            }
+            for entry, layer in zip(self.documents["kv_format"]["layers"], layers, strict=True)
+        ]
+        return replace(self, layers=layers).document("kv_format", layers=described, **changes)
 
     def document(self, name: str, **changes: Any) -> "State":
         """A State whose document `name` has `changes` merged in."""

@@ -12,7 +12,8 @@ from typing import Any
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 
 _INFRASTRUCTURE = {
-    "__init__", "continuing", "environment", "judging", "outcome", "restoring", "session",
+    "__init__", "continuing", "environment", "judging", "looping", "outcome", "pruning", "restoring",
+    "session",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from harness.snapshot.state import State
 from harness.task import continuing
 from harness.task.judging import judge, mutation
 from harness.task.outcome import Outcome, conclude, snapshot_record
+from harness.task.pruning import pruned
 from harness.task.restoring import identity_check
 from harness.task.session import Session
 
@@ -79,12 +80,6 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         "curves": judgement.curves,
     }
     return conclude(session, record)
-
-
-def pruned(session: Session, state: State) -> State:
-    """The State the prune policy leaves (the same object under `prune=none`)."""
-    session.times["prune"] = 0.0
-    return state
 
 
 def sizes(whole: State, kept: State, stored: int) -> dict[str, int]:

@@ -87,7 +87,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
 
 
 def rebuilt(session: Session, state: State, path: Any, given: torch.Tensor | None) -> Any:
-    """The uninterrupted run, recomputed from the token buffer and teacher forced along `path`."""
+    """The uninterrupted run, recomputed from the token buffer and teacher forced along `path` (None:
+    along what it chooses itself)."""
     loaded = session.loaded
     ids, mask = state.token_ids, state.attention_mask
     cache = new_cache(loaded)
@@ -97,7 +98,7 @@ def rebuilt(session: Session, state: State, path: Any, given: torch.Tensor | Non
     live = continuing.Live(loaded, cache, state.unpruned(logits[:, -1]))
     sampler = Sampler(session.cfg.sampling, session.cfg.seed,
                       None if session.cfg.sampling.seed is not None else state.rng)  # fmt: skip
-    return continuing.drive(live, sampler, session.cfg.steps, given, follow=path.fed)
+    return continuing.drive(live, sampler, session.cfg.steps, given, follow=path and path.fed)
 
 
 def _stream(session: Session) -> Any:

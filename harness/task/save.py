@@ -6,8 +6,9 @@ from typing import Any
 
 from harness.model.sampler import Sampler
 from harness.save import store
-from harness.task.experiment import pruned, sizes
+from harness.task.experiment import sizes
 from harness.task.outcome import Outcome, conclude, snapshot_record
+from harness.task.pruning import pruned
 from harness.task.session import Session
 
 

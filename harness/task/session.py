@@ -1,7 +1,7 @@
 """What every task begins with: seeds, threads, the model, the prompt as ids, the documents."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from harness.capture import Captured, capture, pad_left
+from harness.capture.observe import observing, received
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.snapshot.digest import digest_document
 from harness.task.environment import environment
+from harness.task.pruning import observes
 from harness.tokenizer import state as tokenizer_state
 from harness.tokenizer.policy import Encoded, encode
 
@@ -63,12 +65,13 @@ class Session:
         ids, mask = pad_left([r.ids for r in rows], pad)
         documents = {**self.documents, "prompt_meta": prompt_meta(rows[0], self.loaded.tokenizer)}
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
-        captured = capture(
-            self.loaded, ids, mask, documents, tokenizer_files(self.loaded), sampler.rng,
-            self.cfg.prompt.chunk,
-        )  # fmt: skip
+        with observing(self.loaded, observes(self.cfg.prune)) as seen:
+            captured = capture(
+                self.loaded, ids, mask, documents, tokenizer_files(self.loaded), sampler.rng,
+                self.cfg.prompt.chunk,
+            )  # fmt: skip
         self.times["prefill"] = captured.prefill_s
-        return captured
+        return replace(captured, state=received(captured.state, seen))
 
     @property
     def documents(self) -> dict[str, Any]:

@@ -25,6 +25,10 @@ class Mlflow:
 
     def __init__(self, settings: Any, runs_dir: Path):
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        os.environ.setdefault(
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
+        )  # a dead server is said at once
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # its log lines go to harness.log
         self.settings, self.runs_dir = settings, runs_dir.absolute()
         self.local = settings.uri is None

@@ -203,6 +203,7 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
                 "seen": layer.seen,
                 "segments": [s.tokens for s in layer.segments],
                 "recurrent": sorted(layer.recurrent),
+                "received": layer.received is not None,
             }
             for layer in layers
         ],
@@ -212,3 +213,13 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def keys_alone(loaded: Any, token: int, position: int) -> list[torch.Tensor | None]:
+    """Per layer the key `[1, kv_heads, 1, head_dim]` of one `token` alone at `position` (None where
+    a layer keeps none): how the model's keys depend on the position, and on nothing else."""
+    ids = torch.tensor([[token]], device=loaded.device)
+    cache = new_cache(loaded)
+    loaded.forward(ids, torch.full_like(ids, position), None, cache, keep=1)
+    held = [getattr(layer, "keys", None) for layer in cache.layers]
+    return [k if k is not None and k.numel() else None for k in held]

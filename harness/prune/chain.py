@@ -1,0 +1,83 @@
+"""`prune=chain`: policies one after the other, each pruning what the one before it left."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from harness.errors import ConfigProblem, suggestion
+from harness.prune.base import Policy, budget
+from harness.prune.registry import policy
+from harness.snapshot.state import LayerState, State
+
+
+class Chain(Policy):
+    """`prune.stages`: mappings of prune keys, each with a `name` and a budget of its own.
+
+    The last stage needs none: it takes the chain's. A ratio is of what the stage is given.
+    """
+
+    def __init__(self, settings: Any):
+        super().__init__(settings)
+        self._last_is_ours = False
+        if not settings.stages:
+            raise ConfigProblem("prune=chain needs prune.stages=[{name: ..., ratio: ...}, ...].")
+        self.stages = [self._stage(n, dict(stage)) for n, stage in enumerate(settings.stages)]
+        needs = [s.observes for s in self.stages if s.observes is not None]
+        if len(set(needs)) > 1:
+            raise ConfigProblem(
+                "prune.stages: two stages observe attention in different ways. Chain only one of "
+                "heavy_hitter and snapkv (or give both the same window)."
+            )
+        self.observes = needs[0] if needs else None
+
+    def _stage(self, number: int, given: dict[str, Any]) -> Policy:
+        known = {f.name for f in fields(self.settings)} - {"stages", "positions"}
+        for key in set(given) - known:
+            raise ConfigProblem(f"prune.stages: '{key}' is no key.{suggestion(key, sorted(known))}")
+        if not {"tokens", "ratio"} & set(given):
+            if number < len(self.settings.stages) - 1:
+                raise ConfigProblem(f"prune.stages: stage {number} needs tokens or ratio.")
+            given |= {"tokens": self.settings.tokens, "ratio": self.settings.ratio}
+            self._last_is_ours = True
+        cleared = {"tokens": None, "ratio": None, "stages": [], **given}
+        return policy(replace(self.settings, **cleared))
+
+    def _for(self, state: State) -> list[Policy]:
+        """The stages, the last with the chain's budget counted on `state`."""
+        if not self._last_is_ours:
+            return self.stages
+        last = self.stages[-1].settings
+        tokens = budget(self.settings, state.kept_tokens)
+        return [*self.stages[:-1], policy(replace(last, tokens=tokens, ratio=None))]
+
+    def choose(self, state: State) -> list[torch.Tensor | None]:
+        held: list[torch.Tensor | None] = [None] * len(state.layers)
+        for stage in self._for(state):
+            kept = stage.choose(state)
+            held = [
+                new if old is None or new is None else old.gather(1, new)
+                for old, new in zip(held, kept, strict=True)
+            ]
+            state = stage.prune(state)
+        return held
+
+    def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
+        raise NotImplementedError("a chain chooses through its stages")
+
+    def record(self, state: State) -> dict[str, Any]:
+        stages = []
+        for stage in self._for(state):
+            stages.append(stage.record(state))
+            state = stage.prune(state)
+        return {
+            "policy": "chain",
+            "from_tokens": stages[0]["from_tokens"],
+            "kept_tokens": stages[-1]["kept_tokens"],
+            "protected": max(s["protected"] for s in stages),
+            "positions": "original",
+            "stages": stages,
+        }
+
+
+POLICY = Chain

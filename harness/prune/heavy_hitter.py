@@ -1,0 +1,26 @@
+"""`prune=heavy_hitter`: tokens that received most attention, and the most recent ones.
+
+Source: H2O (Zhang et al. 2023). The founding documents call the score brightness.
+"""
+
+from math import inf
+
+import torch
+
+from harness.prune.base import EVERY_QUERY, Policy
+from harness.snapshot.state import LayerState
+
+
+class HeavyHitter(Policy):
+    """Accumulated attention over all queries and heads; `prune.recent` of the budget is a window."""
+
+    observes = EVERY_QUERY
+
+    def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
+        assert layer.received is not None
+        recent = int(self.settings.recent * keep)
+        newest = rank > rank[:, -1:] - recent
+        return layer.received.double().sum(1).masked_fill(newest, inf)
+
+
+POLICY = HeavyHitter

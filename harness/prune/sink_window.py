@@ -1,0 +1,27 @@
+"""`prune=sink_window`: the first few tokens and the most recent ones.
+
+Source: StreamingLLM (Xiao et al. 2023): attention parks on the first tokens, so they must stay.
+"""
+
+from math import inf
+
+import torch
+
+from harness.errors import InputProblem
+from harness.prune.base import Policy
+from harness.snapshot.state import LayerState
+
+
+class SinkWindow(Policy):
+    """Keeps `prune.sinks` leading tokens; the rest of the budget is a window at the end."""
+
+    def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
+        if keep < min(self.settings.sinks, layer.kept):
+            raise InputProblem(
+                f"the prune budget is {keep} tokens, fewer than prune.sinks={self.settings.sinks}. "
+                "Give a larger budget or fewer sinks."
+            )
+        return rank.double().masked_fill(rank < self.settings.sinks, inf)
+
+
+POLICY = SinkWindow

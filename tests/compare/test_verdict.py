@@ -1,0 +1,66 @@
+"""The verdict's rules, each from both sides."""
+
+import torch
+
+from harness.compare import metrics
+from harness.compare.verdict import decide, errors
+
+torch.manual_seed(0)
+ORACLE = torch.randn(1, 4, 50, dtype=torch.float64)
+NOISE = torch.randn(1, 4, 50) * 1e-5
+PLAIN = ORACLE.float() + NOISE
+IDS = PLAIN.argmax(-1)
+
+
+def judged(found: torch.Tensor, other: int | None = None, waived=(), oracle=ORACLE):
+    got = metrics.compare(found, PLAIN, IDS)
+    floor = metrics.worst([metrics.compare(ORACLE.float(), PLAIN, IDS)])
+    return decide(found, PLAIN, got, floor, errors(found, PLAIN, oracle), other, waived)[0]
+
+
+def test_bit_equal_is_exact() -> None:
+    assert judged(PLAIN.clone()) == "exact"
+
+
+def test_within_twice_the_plain_error_is_equivalent() -> None:
+    assert judged(ORACLE.float() - NOISE) == "equivalent"
+    assert judged(ORACLE.float() + 1.9 * NOISE) == "equivalent"
+
+
+def test_beyond_twice_is_drifted() -> None:
+    assert judged(ORACLE.float() + 2.2 * NOISE) == "drifted"
+
+
+def test_without_an_oracle_the_noise_floor_is_the_scale() -> None:
+    assert judged(PLAIN + NOISE, oracle=None) == "equivalent"
+    assert judged(PLAIN + 2.2 * NOISE, oracle=None) == "drifted"
+
+
+def test_another_token_is_diverged() -> None:
+    other = PLAIN.clone()
+    other[0, 2] = other[0, 2].flip(-1)
+    assert judged(other, other=2) == "diverged"
+
+
+def test_a_tie_within_the_noise_is_not_another_thought() -> None:
+    tied = PLAIN.clone()
+    best, second = tied[0, 1].topk(2).indices
+    oracle = ORACLE.clone()
+    oracle[0, 1, second] = oracle[0, 1, best]
+    plain = oracle.float() + NOISE
+    found = oracle.float() - NOISE
+    got = metrics.compare(found, plain, IDS)
+    floor = metrics.worst([metrics.compare(oracle.float(), plain, IDS)])
+    verdict, _ = decide(found, plain, got, floor, errors(found, plain, oracle), 1, ())
+    assert verdict == "equivalent"
+
+
+def test_waived_differences_are_never_equivalent() -> None:
+    assert judged(PLAIN.clone(), waived=["tokenizer"]) == "drifted"
+    assert judged(PLAIN.clone(), other=0, waived=["tokenizer"]) == "diverged"
+
+
+def test_not_finite_is_diverged() -> None:
+    broken = PLAIN.clone()
+    broken[0, 0, 0] = float("nan")
+    assert judged(broken) == "diverged"

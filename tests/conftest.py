@@ -1,0 +1,124 @@
+"""Shared fixtures: the shipped model, and the command line run in process or as its own process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", HF_HUB_OFFLINE="1", COLUMNS="100")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models; spinning threads only get in the way
+
+
+def results(place: Path) -> set[Path]:
+    """Every run's result below `place`, MLflow's own copies left out."""
+    return {p for p in place.glob("runs/**/result.json") if "artifacts" not in p.parts}
+
+
+@dataclass
+class Done:
+    """What one command line left behind."""
+
+    code: int
+    out: str
+    folders: list[Path]
+
+    @property
+    def results(self) -> list[dict]:
+        return [json.loads((f / "result.json").read_text()) for f in self.folders]
+
+    @property
+    def result(self) -> dict:
+        assert len(self.folders) == 1, self.out
+        return self.results[0]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def harness(place: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> Iterator[Callable[..., Done]]:
+    """Run the command line in this process, without MLflow unless asked for; models are shared."""
+    from harness import __main__ as front
+
+    def run(*arguments: str, track: str = "none") -> Done:
+        before = results(place)
+        given = (
+            [*arguments]
+            if any(a.startswith("track") for a in arguments)
+            else [*arguments, f"track={track}"]
+        )
+        monkeypatch.setattr(sys, "argv", ["harness", *given])
+        code = front.main()
+        shown = capfd.readouterr()
+        found = sorted(results(place) - before)
+        return Done(code, shown.out + shown.err, [f.parent for f in found])
+
+    yield run
+
+
+@pytest.fixture
+def process(place: Path) -> Callable[..., Done]:
+    """Run the command line as its own process, as a user does."""
+
+    def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Done:
+        where = cwd or place
+        before = results(where)
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments], cwd=where, capture_output=True,
+            text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        )  # fmt: skip
+        found = sorted(results(where) - before)
+        return Done(done.returncode, done.stdout + done.stderr, [f.parent for f in found])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def compose() -> Callable[..., object]:
+    """A checked Config from overrides, as the command line would compose it."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    from harness import config
+
+    def make(*overrides: str) -> object:
+        config.register()
+        with initialize_config_dir(str(config.conf_dir()), version_base="1.3"):
+            return config.typed(hydra_compose("config", list(overrides)))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def session(compose, tmp_path_factory) -> Callable[..., object]:
+    """An open Session for overrides, quiet; models are shared between equal configurations."""
+    from harness.report.console import Say
+    from harness.task.session import Session
+
+    def make(*overrides: str) -> object:
+        cfg = compose("track=none", *overrides)
+        return Session.open(cfg, tmp_path_factory.mktemp("run"), Say(quiet=True))
+
+    return make
+
+
+@pytest.fixture
+def captured(session) -> Callable[..., tuple]:
+    """`(session, Captured)` for overrides."""
+    from harness.model.sampler import Sampler
+
+    def make(*overrides: str) -> tuple:
+        opened = session(*overrides)
+        return opened, opened.capture(opened.encoded(), Sampler(opened.cfg.sampling))
+
+    return make

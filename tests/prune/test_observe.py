@@ -1,0 +1,114 @@
+"""Observed attention against full attention matrices, and that observing changes nothing."""
+
+import pytest
+import torch
+
+from harness.capture import new_cache, positions_of, prefill
+from harness.capture.observe import observe_again, observing, received
+from harness.errors import UnsupportedModel
+from harness.task.pruning import moves
+
+from .conftest import build, ids_of, take
+
+
+def matrices(loaded, ids, mask):
+    """Full attention matrices `[batch, heads, tokens, tokens]` per layer, from the eager path."""
+    loaded.model.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = loaded.model(input_ids=ids, attention_mask=mask, position_ids=positions_of(mask).clamp(min=0), output_attentions=True)  # fmt: skip
+    loaded.model.set_attn_implementation("sdpa")
+    return out.attentions
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "gpt2"])
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_sums_match_the_full_matrices(architecture, chunk, monkeypatch):
+    monkeypatch.setattr("harness.capture.observe.QUERY_CHUNK", 5)
+    extra = {"sliding_window": 12, "layers": 6} if architecture == "gemma3_text" else {}
+    loaded = build(architecture, **extra)
+    rows = [ids_of(23, 1), ids_of(17, 2)]
+    for queries in (0, 4):
+        with observing(loaded, queries) as seen:
+            state = received(take(loaded, rows, chunk=chunk).state, seen)
+        full = matrices(loaded, state.token_ids, state.attention_mask)
+        real = state.attention_mask.bool()
+        for layer, matrix in zip(state.layers, full, strict=True):
+            weights = matrix.sum(1) * real[:, :, None]  # padding asks nothing
+            expected = weights[:, -4:] if queries else weights.sum(1, keepdim=True)
+            expected = expected[:, :, -layer.kept :]
+            keys = real[:, None, -layer.kept :]
+            gap = ((layer.received - expected) * keys).abs().max()
+            assert gap < 1e-4 * expected.max(), layer.index
+
+
+def test_observing_changes_no_bit_and_is_undone():
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    before = dict(ALL_ATTENTION_FUNCTIONS._global_mapping)
+    loaded = build()
+    plain = take(loaded, [ids_of(30)]).state
+    with observing(loaded, 0) as seen:
+        watched = take(loaded, [ids_of(30)]).state
+    assert torch.equal(plain.logits, watched.logits) and seen.layers
+    assert before == ALL_ATTENTION_FUNCTIONS._global_mapping
+    with pytest.raises(RuntimeError), observing(loaded, 0):
+        raise RuntimeError
+    assert before == ALL_ATTENTION_FUNCTIONS._global_mapping
+    with observing(loaded, None) as nothing:
+        take(loaded, [ids_of(5)])
+    assert not nothing.layers
+
+
+def test_eager_attention_is_observed_too():
+    loaded = build(seed=3)
+    with observing(loaded, 0) as one:
+        take(loaded, [ids_of(20)])
+    loaded.model.set_attn_implementation("eager")
+    with observing(loaded, 0) as two:
+        take(loaded, [ids_of(20)])
+    for index, found in one.layers.items():
+        assert torch.allclose(found, two.layers[index], atol=1e-4)
+
+
+def test_scores_of_a_stored_state_are_found_again():
+    from harness.prune.positions import reindexed
+    from harness.prune.registry import policy
+
+    from .conftest import settings
+
+    loaded = build()
+    with observing(loaded, 0) as seen:
+        state = received(take(loaded, [ids_of(30, 1), ids_of(22, 2)]).state, seen)
+    again = observe_again(loaded, state, 0)
+    for a, b in zip(state.layers, again.layers, strict=True):
+        assert torch.equal(a.received, b.received)
+    small = policy(settings("knorm", tokens=9)).prune(state)
+    again = observe_again(loaded, small, 0)
+    for a, b in zip(small.layers, again.layers, strict=True):
+        assert torch.equal(a.received, b.received)
+    moved = reindexed(small, moves(loaded, state))
+    with pytest.raises(UnsupportedModel, match="reindexed"):
+        observe_again(loaded, moved, 0)
+
+
+def test_no_full_matrix_is_kept():
+    """Peak extra memory of observing is a few query chunks, far from tokens squared."""
+
+    loaded = build()
+    ids = torch.tensor([ids_of(500)])
+    mask = torch.ones_like(ids)
+    largest = 0
+    real = torch.Tensor.softmax
+
+    def watch(self, *args, **kwargs):
+        nonlocal largest
+        largest = max(largest, self.numel())
+        return real(self, *args, **kwargs)
+
+    torch.Tensor.softmax = watch
+    try:
+        with observing(loaded, 0):
+            prefill(loaded, ids, mask, positions_of(mask), new_cache(loaded))
+    finally:
+        torch.Tensor.softmax = real
+    assert 0 < largest <= 4 * 128 * 500

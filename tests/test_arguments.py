@@ -1,0 +1,41 @@
+"""Text reaches the tokenizer exactly as typed, whatever the override grammar would make of it."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from harness.arguments import decode_literal, literal_text
+
+HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",
+        "\\", "\\'", "new\nline", "null ", "true", "12", "???", "", "ünïcode 中文 🙂", "$(x)",
+        "a\\,b", "'", "\t", "~x", "+x", "key: value", "# no comment"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_hard_texts_arrive_unchanged(compose, text: str) -> None:
+    (argument,) = literal_text([f"text={text}"])
+    assert compose(argument).text == text
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40))
+@example("null")
+def test_any_text_arrives_unchanged(compose, text: str) -> None:
+    if text == "null":  # the one word that means "no text", as everywhere in Hydra
+        return
+    (argument,) = literal_text([f"text={text}"])
+    assert compose(argument).text == text
+
+
+def test_other_arguments_are_left_alone() -> None:
+    given = ["-m", "cache=dynamic,cloned", "context=1", "model.path=/a b", "--cfg", "job"]
+    assert literal_text(given) == given
+
+
+def test_plain_text_stays_readable() -> None:
+    assert literal_text(["text= what is k"]) == ["text=' what is k'"]
+
+
+def test_literal_resolver_inverts_the_encoding() -> None:
+    (argument,) = literal_text(["text=it's ${x}"])
+    assert decode_literal(argument.split('"')[1]) == "it's ${x}"

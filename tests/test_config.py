@@ -1,0 +1,86 @@
+"""Every shipped YAML composes, names what exists, and bad values are refused in one message."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness import config, help
+from harness.errors import ConfigProblem
+
+CONF = config.conf_dir()
+OPTIONS = [
+    (group, option)
+    for group in help.GROUPS
+    if group != "experiment"
+    for option in help.options(CONF, group)
+]
+
+
+@pytest.mark.parametrize("group, option", OPTIONS, ids=lambda v: v)
+def test_every_option_composes_and_carries_its_own_name(compose, group: str, option: str) -> None:
+    extra = ["model.path=somewhere"] if (group, option) == ("model", "path") else []
+    cfg = compose(f"{group}={option}", *extra)
+    assert getattr(cfg, group).name == option
+
+
+@pytest.mark.parametrize("group, option", OPTIONS, ids=lambda v: v)
+def test_every_option_says_what_it_is(group: str, option: str) -> None:
+    first = (CONF / group / f"{option}.yaml").read_text().splitlines()[0]
+    assert first.startswith("# ")
+    assert len(first) <= 120
+
+
+def test_options_and_files_agree() -> None:
+    from harness.cache import registry
+    from harness.save import store
+    from harness.task import names
+
+    assert set(help.options(CONF, "cache")) == set(registry.names())
+    assert set(help.options(CONF, "save")) == set(store.names())
+    assert set(help.options(CONF, "task")) == set(names())
+
+
+@pytest.mark.parametrize(
+    "override, says",
+    [
+        ("dtype=float31", "float32"),
+        ("device=gpu", "cpu"),
+        ("steps=0", "1 or more"),
+        ("prune.ratio=1.5", "0 < ratio <= 1"),
+        ("prune.tokens=0", "1 or more"),
+        ("sampling.temperature=0", "greedy"),
+        ("sampling.top_p=0", "0 < top_p <= 1"),
+        ("compare.require=good", "exact"),
+        ("cache.branches=0", "1 or more"),
+        ("prompt.batch=0", "1 or more"),
+        ("+typo=1", "'typo' is not a key"),
+        ("+model.sed=1", "Did you mean 'seed'"),
+    ],
+)
+def test_bad_values_are_refused(compose, override: str, says: str) -> None:
+    with pytest.raises(ConfigProblem) as problem:
+        compose(override)
+    assert says in str(problem.value)
+
+
+def test_the_default_job_is_the_documented_one(compose) -> None:
+    cfg = compose()
+    chosen = {g: getattr(cfg, g).name for g in help.GROUPS if g != "experiment"}
+    assert chosen == {
+        "task": "experiment", "model": "tiny", "tokenizer": "explicit", "cache": "manual",
+        "prune": "none", "save": "safetensors", "prompt": "turns", "sampling": "greedy",
+        "compare": "lossless", "fault": "none", "track": "mlflow",
+    }  # fmt: skip
+
+
+def test_hub_models_pin_the_founding_revisions() -> None:
+    pinned = {
+        "gemma3_1b": "dcc83ea841ab6100d6b47a070329e1ba4cf78752",
+        "gemma3_4b": "093f9f388b31de276ce2de164bdc2081324b9767",
+    }
+    for name, revision in pinned.items():
+        assert (
+            yaml.safe_load(Path(CONF / "model" / f"{name}.yaml").read_text())["revision"]
+            == revision
+        )

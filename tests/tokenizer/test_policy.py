@@ -1,0 +1,107 @@
+"""One module adds tokens, and accounts for each; the length is the length of what is sent."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import InputProblem, UnsupportedModel
+from harness.tokenizer import policy, state
+
+TURNS = [{"role": "user", "content": "let k be 5 ."}, {"role": "assistant", "content": "ok ."},
+         {"role": "user", "content": "what is k ?"}]  # fmt: skip
+
+
+@pytest.fixture
+def tokenizer(session):
+    return session().loaded.tokenizer
+
+
+def test_explicit_places_one_bos_and_says_so(tokenizer) -> None:
+    made = policy.encode("explicit", tokenizer, "let k be 5 .")
+    assert made.ids.count(tokenizer.bos_token_id) == 1 and made.ids[0] == tokenizer.bos_token_id
+    assert [(a["index"], a["id"]) for a in made.account] == [(0, tokenizer.bos_token_id)]
+    assert "on purpose" in made.account[0]["why"]
+    assert made.prefix == 1
+
+
+def test_explicit_never_doubles_a_bos_that_is_typed(tokenizer) -> None:
+    made = policy.encode("explicit", tokenizer, f"{tokenizer.bos_token}let k be 5 .")
+    assert made.ids.count(tokenizer.bos_token_id) == 1
+    assert made.account[0]["why"] == "written in the text itself"
+
+
+def test_raw_adds_nothing(tokenizer) -> None:
+    made = policy.encode("raw", tokenizer, "let k be 5 .")
+    assert made.account == () and made.prefix == 0
+    assert made.ids == policy.encode("explicit", tokenizer, "let k be 5 .").ids[1:]
+
+
+def test_library_accounts_for_what_the_tokenizer_adds(tokenizer) -> None:
+    made = policy.encode("library", tokenizer, "let k be 5 .")
+    assert made.ids[0] == tokenizer.bos_token_id
+    assert "behind your back" in made.account[0]["why"]
+    doubled = policy.encode("library", tokenizer, f"{tokenizer.bos_token}let k be 5 .")
+    assert doubled.ids[:2] == (tokenizer.bos_token_id,) * 2
+    assert len(doubled.account) == 2
+
+
+def test_chat_renders_the_template_and_adds_nothing_to_it(tokenizer) -> None:
+    made = policy.encode("chat", tokenizer, "", TURNS)
+    rendered = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
+    assert made.text == rendered
+    assert made.ids == tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+    assert made.ids.count(tokenizer.bos_token_id) == 1
+    assert all("template" in a["why"] for a in made.account)
+    assert 0 < made.prefix < len(made.ids)
+
+
+def test_a_continuation_never_starts_again(tokenizer) -> None:
+    assert (
+        tokenizer.bos_token_id not in policy.continuation("explicit", tokenizer, " what is k ?").ids
+    )
+    assert tokenizer.bos_token_id in policy.continuation("library", tokenizer, " what is k ?").ids
+
+
+def test_a_model_without_a_template_is_refused_plainly(tokenizer) -> None:
+    import copy
+
+    bare = copy.deepcopy(tokenizer)
+    bare.chat_template = None
+    with pytest.raises(UnsupportedModel, match="no chat template"):
+        policy.encode("chat", bare, "hello")
+
+
+def test_an_empty_prompt_is_refused(tokenizer) -> None:
+    with pytest.raises(InputProblem, match="empty"):
+        policy.encode("raw", tokenizer, "")
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(min_size=1, max_size=60))
+def test_every_special_token_has_exactly_one_row(text: str) -> None:
+    from transformers import AutoTokenizer
+
+    from harness.model.loaded import SHIPPED
+
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED["tiny"])
+    for name in ("explicit", "raw", "library"):
+        try:
+            made = policy.encode(name, tokenizer, text)
+        except InputProblem:
+            continue
+        special = [i for i, t in enumerate(made.ids) if t in set(tokenizer.all_special_ids)]
+        assert [a["index"] for a in made.account] == special
+
+
+def test_the_fingerprint_sees_rules_vocabulary_and_template(tokenizer) -> None:
+    import copy
+
+    base = state.document(tokenizer)
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = (other.chat_template or "") + " "
+    assert state.document(other)["template"] != base["template"]
+    other = copy.deepcopy(tokenizer)
+    other.add_tokens(["zzzz"])
+    changed = state.document(other)
+    assert changed["vocabulary"] != base["vocabulary"] and changed["rules"] != base["rules"]
+    assert state.document(copy.deepcopy(tokenizer)) == base
