@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from harness.errors import InputProblem, UnsupportedModel
+from harness.snapshot.coherence import KV_FORMAT, LAYOUT
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
-
-LAYOUT = "[batch, kv_heads, tokens, head_dim]"
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,20 @@ def new_cache(loaded: Any) -> Any:
     from transformers import DynamicCache
 
     return DynamicCache(config=loaded.model.config)
+
+
+def static_cache(loaded: Any, slots: int) -> Any:
+    """The library's fixed cache for this model, with room for `slots` tokens."""
+    from transformers import StaticCache
+
+    return StaticCache(config=loaded.model.config, max_cache_len=slots)
+
+
+def whole_cache() -> Any:
+    """A growing cache that knows no config: it keeps every token, whatever the model's window."""
+    from transformers import DynamicCache
+
+    return DynamicCache()
 
 
 def prefill(
@@ -190,7 +203,7 @@ def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
     import transformers
 
     return {
-        "version": 1,
+        "version": KV_FORMAT,
         "layout": LAYOUT,
         "dtype": str(loaded.dtype).removeprefix("torch."),
         "attention_implementation": str(loaded.text_config._attn_implementation),

@@ -32,18 +32,21 @@ def differences(
     saved: Mapping[str, Any], live: Mapping[str, Any], dtype: str, device_dtype: str
 ) -> list[Difference]:
     """All fields that differ. saved, live: documents by element name; dtypes: of K/V and of model."""
-    found = []
-    for name in COMPARED:
-        label = f"{BY_NAME[name].label} {name}"
-        old, new = dict(_flat(saved.get(name))), dict(_flat(live.get(name)))
-        found += [
-            Difference(label, field, old.get(field), new.get(field))
-            for field in sorted(set(old) | set(new))
-            if old.get(field) != new.get(field)
-        ]
+    found = [d for name in COMPARED for d in element(name, saved.get(name), live.get(name))]
     if dtype != device_dtype:
         found.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
     return found
+
+
+def element(name: str, saved: Any, live: Any) -> list[Difference]:
+    """All fields that differ between two documents of the element `name`."""
+    label = f"{BY_NAME[name].label} {name}"
+    old, new = dict(_flat(saved)), dict(_flat(live))
+    return [
+        Difference(label, field, old.get(field), new.get(field))
+        for field in sorted(set(old) | set(new))
+        if old.get(field) != new.get(field)
+    ]
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:

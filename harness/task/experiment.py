@@ -7,10 +7,12 @@ from typing import Any
 
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
+from harness.fault.registry import fault_named
 from harness.model.sampler import Sampler
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task import continuing
+from harness.task.fault.line import aid_for, damaged
 from harness.task.judging import judge, mutation
 from harness.task.outcome import Outcome, conclude, snapshot_record
 from harness.task.pruning import pruned
@@ -24,7 +26,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     loaded, times = session.loaded, session.times
     rows = session.encoded()
     check_length(loaded, max(len(r.ids) for r in rows), cfg.steps)
-    sampler = Sampler(cfg.sampling, cfg.seed)
+    sampler, fault = Sampler(cfg.sampling, cfg.seed), fault_named(cfg.fault)
 
     say.stage("capture")
     captured = session.capture(rows, sampler)
@@ -32,17 +34,22 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(f"{whole.tokens} tokens, 13 elements, {whole.kv_bytes / 1024:.0f} KiB of K/V")
 
     state = pruned(session, whole)
+    fault.fits(state)
+    state = fault.state(state, aid_for(session, state))
 
     say.stage(f"save {cfg.save.name}")
     target = folder / "snapshot"
     start = time.perf_counter()
     manifest = store.save(state, target, cfg.save)
     times["save"] = time.perf_counter() - start
+    fault.disk(target)
     start = time.perf_counter()
     back, manifest = store.load(target)
     back = back.to(loaded.device)
     times["load"] = time.perf_counter() - start
-    waived = identity_check(session, back, target)
+    restored, again = damaged(session, fault, back.rng)
+    waived = identity_check(restored, back, target, again)
+    back = fault.inputs(back)
     say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB on disk, written, read back, verified")
 
     say.stage("uninterrupted run")
@@ -53,10 +60,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
 
     say.stage(f"restored run, cache {cfg.cache.name}")
     start = time.perf_counter()
-    decoder = build_decoder(loaded, back, cfg.cache)
+    decoder = build_decoder(restored.loaded, back, cfg.cache)
     times["restore"] = time.perf_counter() - start
     before = decoder.fingerprint(cfg.cache.audit == "digest")
-    again = Sampler(cfg.sampling, cfg.seed, rng=back.rng)
     path = continuing.drive(decoder, again, cfg.steps, follow=reference.fed)
     times.update(path.times)
     changed = mutation(decoder, before, cfg.steps)

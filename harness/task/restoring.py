@@ -1,26 +1,117 @@
-"""Is the snapshot allowed to continue on what is loaded now? Identity, element by element."""
+"""Is the snapshot allowed to continue on what is loaded now? Identity, sampler, and the proof."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.compare.identity import Difference, differences
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import new_cache, positions_of, prefill
+from harness.compare.identity import Difference, differences, element
 from harness.errors import RestoreRefused
-from harness.snapshot.state import State
+from harness.snapshot.digest import digest_tensor
+from harness.snapshot.state import LayerState, Segment, State
+
+MARGIN = 8.0  # how often the proof may exceed the noise of this very model on this very machine
+PROBE = 64  # tokens over which that noise is measured
 
 
-def identity_check(session: Any, state: State, where: Path) -> list[Difference]:
-    """Every difference between `state`'s identity and the loaded model's and tokenizer's.
+def identity_check(
+    session: Any, state: State, where: Path, sampler: Any = None
+) -> list[Difference]:
+    """Every difference between `state`'s identity and what is loaded, and a failed proof.
 
-    Raises RestoreRefused with all of them, unless `restore.strict=false`: then they are waived and
+    sampler: the one that goes on, where it is meant to be the one that was saved. Raises
+    RestoreRefused with all differences, unless `restore.strict=false`: then they are waived and
     returned.
     """
-    loaded = session.loaded
+    found = identity(session, state, sampler)
+    found += proof(session.loaded, state, session.cfg.cache)
+    if found and session.cfg.restore.strict:
+        raise RestoreRefused(str(where), found)
+    return found
+
+
+def identity(session: Any, state: State, sampler: Any = None) -> list[Difference]:
+    """Differences between `state`'s documents and the model, tokenizer and sampler of now."""
     found = differences(
         state.documents,
         session.documents,
         str(state.dtype).removeprefix("torch."),
-        str(loaded.dtype).removeprefix("torch."),
+        str(session.loaded.dtype).removeprefix("torch."),
     )
-    if found and session.cfg.restore.strict:
-        raise RestoreRefused(str(where), found)
+    if sampler is not None:
+        saved = state.documents["generation"].get("sampler")
+        found += element(
+            "generation",
+            {"sampler": saved, "generator": digest_tensor(state.rng)},
+            {"sampler": sampler.document(), "generator": digest_tensor(sampler.rng)},
+        )
     return found
+
+
+def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
+    """Feed the last token again over the past without it: the stored logits must come out.
+
+    The allowance is measured here and now: what splitting a prefill does to this model's logits.
+    Empty when it holds, or where it cannot be given: a pruned past, a window that has already
+    dropped a token, recurrent state, a single token.
+    """
+    before = one_step_back(state)
+    if before is None:
+        return []
+    try:
+        replayed = build_decoder(loaded, before, settings).step(state.token_ids[:, -1:])[:, -1]
+    except (RuntimeError, ValueError, IndexError, TypeError) as problem:
+        return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]
+    if replayed.shape != state.logits.shape:
+        return [_failed("shape", list(state.logits.shape), list(replayed.shape))]
+    gap = float((replayed.double() - state.logits.to(replayed.device).double()).abs().max())
+    allowed = MARGIN * noise(loaded, state)
+    if gap <= allowed:
+        return []
+    return [_failed("replay of the last token", f"within {allowed:.3g}", f"off by {gap:.3g}")]
+
+
+def one_step_back(state: State) -> State | None:
+    """The State before its last token, as views; None where it is not contained in `state`."""
+    if state.tokens < 2 or state.pruned or not state.layers:
+        return None
+    if any(not la.segments or la.recurrent or la.kept != la.seen for la in state.layers):
+        return None
+    return replace(
+        state,
+        layers=tuple(_shorter(layer) for layer in state.layers),
+        token_ids=state.token_ids[:, :-1],
+        attention_mask=state.attention_mask[:, :-1],
+        next_position=state.next_position - 1,
+    )
+
+
+def noise(loaded: Any, state: State) -> float:
+    """Largest logit difference between one prefill and the same ids in four, on healthy material:
+    only the ids come from `state`. Never below one rounding of the largest logit."""
+    ids = state.token_ids[:, -PROBE:].to(loaded.device)
+    mask = torch.ones_like(ids)
+    positions = positions_of(mask)
+    ids = ids.clamp(max=loaded.text_config.vocab_size - 1)
+    whole = prefill(loaded, ids, mask, positions, new_cache(loaded)).double()
+    gaps = [
+        float((prefill(loaded, ids, mask, positions, new_cache(loaded), chunk) - whole).abs().max())
+        for chunk in {max(ids.shape[1] // 4, 1), max(ids.shape[1] - 1, 1)}
+    ]
+    return max(*gaps, float(whole.abs().max()) * torch.finfo(loaded.dtype).eps)
+
+
+def _shorter(layer: LayerState) -> LayerState:
+    *rest, last = layer.segments
+    kept = tuple(rest)
+    if last.tokens > 1:
+        cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[:, :-1])
+        kept = (*kept, cut)
+    return replace(layer, segments=kept, seen=layer.seen - 1)
+
+
+def _failed(field: str, saved: Any, found: Any) -> Difference:
+    return Difference("+1 logits", f"proof: {field}", saved, found)

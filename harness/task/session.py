@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,7 @@ from harness.capture.observe import observing, received
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
+from harness.snapshot.coherence import buffer_document
 from harness.snapshot.digest import digest_document
 from harness.task.environment import environment
 from harness.task.pruning import observes
@@ -34,8 +36,8 @@ class Session:
     def open(cls, cfg: Any, folder: Path, say: Any) -> "Session":
         """Seed, set threads, load the model (shared between jobs of one process)."""
         seed(cfg.seed)
-        if cfg.threads:
-            torch.set_num_threads(cfg.threads)
+        own = default_threads()
+        torch.set_num_threads(cfg.threads or own)
         say.stage(f"model {cfg.model.name}")
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
@@ -64,6 +66,7 @@ class Session:
         pad = self.loaded.tokenizer.pad_token_id or 0
         ids, mask = pad_left([r.ids for r in rows], pad)
         documents = {**self.documents, "prompt_meta": prompt_meta(rows[0], self.loaded.tokenizer)}
+        documents["prompt_meta"]["buffer"] = buffer_document(ids)
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
         with observing(self.loaded, observes(self.cfg.prune)) as seen:
             captured = capture(
@@ -81,6 +84,12 @@ class Session:
     def environment(self) -> dict[str, Any]:
         attention = str(self.loaded.text_config._attn_implementation)
         return environment(self.cfg, str(self.loaded.device), attention)
+
+
+@cache
+def default_threads() -> int:
+    """Torch's own choice, kept so that one job's `threads=N` does not reach the next."""
+    return torch.get_num_threads()
 
 
 def seed(value: int) -> None:

@@ -1,0 +1,15 @@
+"""Scores scaled by another factor than at capture."""
+
+from harness.fault.base import Fault, Live
+
+
+class AttentionScaleChanged(Fault):
+    element = 8
+
+    def live(self, live: Live) -> None:
+        for module in live.model.modules():
+            if isinstance(getattr(module, "scaling", None), float):
+                module.scaling *= 1.1
+
+
+FAULTS = (AttentionScaleChanged(),)

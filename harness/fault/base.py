@@ -1,0 +1,81 @@
+"""One damage at one point of the line. A variant declares its element and overrides one hook.
+
+The line calls the hooks in this order: `state` before the save, `disk` after it, `live` on deep
+copies of what the snapshot will be restored on, `inputs` on what the decoder is given at last.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.errors import ConfigProblem
+from harness.snapshot.state import State
+
+
+@dataclass
+class Live:
+    """What a restore meets. Deep copies: a fault may write into all of it.
+
+    model: the torch module; tokenizer; sampling: a SamplingConfig; rng: `[n]` uint8, the state that
+    the sampler continues from, or None for one that is seeded anew.
+    """
+
+    model: Any
+    tokenizer: Any
+    sampling: Any
+    rng: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Aid:
+    """What a fault may ask for. capture: ids `[1, n]` int64 -> the State a prefill of them leaves."""
+
+    capture: Callable[[torch.Tensor], State]
+    turns: int = 1
+    seed: int = 0
+
+
+class Fault:
+    """The control: nothing is damaged.
+
+    element: number of the element it damages (1 to 13). bed: what the prompt or model must offer
+    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`). why: why it still matters
+    where it moves no logit.
+    """
+
+    name = ""
+    element = 0
+    bed = "plain"
+    why = ""
+
+    def state(self, state: State, aid: Aid) -> State:
+        """The State that is saved instead of `state`, which is only read."""
+        return state
+
+    def disk(self, folder: Path) -> None:
+        """Write into the snapshot directory `folder`."""
+
+    def live(self, live: Live) -> None:
+        """Write into the model, tokenizer or sampler that the snapshot is restored on."""
+
+    def inputs(self, state: State) -> State:
+        """The State the decoder is given, after every check has passed; `state` is only read."""
+        return state
+
+    @property
+    def touches_live(self) -> bool:
+        """Whether deep copies are needed at all."""
+        return type(self).live is not Fault.live
+
+    def fits(self, state: State) -> None:
+        """Raise ConfigProblem when `state` has not got what this fault damages."""
+        if self.bed == "padded" and bool(state.attention_mask.all()):
+            raise ConfigProblem(f"fault={self.name} damages padding: give prompt.batch=2 or more.")
+        if self.bed == "windowed" and not any(layer.window for layer in state.layers):
+            raise ConfigProblem(
+                f"fault={self.name} damages a sliding window, and no layer of this model has one: "
+                "use model=tiny_gemma3."
+            )

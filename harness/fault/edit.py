@@ -1,0 +1,137 @@
+"""Small tools that faults share: change a State, a weight, a tokenizer's rules, a stored file."""
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.snapshot import manifest as manifests
+from harness.snapshot.state import LayerState, Segment, State
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def layers(
+    state: State, key: Change = same, value: Change = same, only: int | None = None
+) -> State:
+    """A State with `key` and `value` applied to every segment's `[batch, heads, tokens, dim]`."""
+
+    def one(layer: LayerState) -> LayerState:
+        if only is not None and layer.index != only:
+            return layer
+        return replace(layer, segments=tuple(
+            replace(s, key=key(s.key), value=value(s.value)) for s in layer.segments
+        ))  # fmt: skip
+
+    return replace(state, layers=tuple(one(layer) for layer in state.layers))
+
+
+def select(state: State, index: torch.Tensor, positions: Change = same) -> State:
+    """A State whose K/V holds only the tokens at `index` (1-d), its format document kept in step."""
+
+    def one(layer: LayerState) -> LayerState:
+        at = index.to(layer.key.device)
+        segment = Segment(
+            layer.key[:, :, at].contiguous(), layer.value[:, :, at].contiguous(),
+            positions(layer.positions[:, at]).contiguous(),
+        )  # fmt: skip
+        return replace(layer, segments=(segment,))
+
+    return described(replace(state, layers=tuple(one(layer) for layer in state.layers)))
+
+
+def described(state: State) -> State:
+    """The State with its format document rewritten to fit its layers, as an unwitting script would."""
+    entries = [
+        {**entry, "seen": layer.seen, "segments": [s.tokens for s in layer.segments]}
+        for entry, layer in zip(state.documents["kv_format"]["layers"], state.layers, strict=True)
+    ]
+    return state.document("kv_format", layers=entries)
+
+
+def buffer(state: State, index: torch.Tensor) -> State:
+    """A State whose token buffer and mask hold the columns `index` (1-d) only, in that order."""
+    at = index.to(state.token_ids.device)
+    return replace(
+        state,
+        token_ids=state.token_ids[:, at].contiguous(),
+        attention_mask=state.attention_mask[:, at].contiguous(),
+    )
+
+
+def weight(model: Any, ending: str, change: Change, every: bool = False) -> None:
+    """Replace the first (or every) parameter whose name contains `ending` by `change` of it."""
+    found = [p for n, p in model.named_parameters() if ending in n]
+    for parameter in found if every else found[:1]:
+        with torch.no_grad():
+            parameter.copy_(change(parameter.detach().clone()))
+
+
+def projections(model: Any, which: str) -> str:
+    """The name under which this family keeps its Q, K, V or O projection (GPT-2 joins the first)."""
+    names = [n for n, _ in model.named_parameters()]
+    joined = {"q": "attn.c_attn", "k": "attn.c_attn", "v": "attn.c_attn", "o": "attn.c_proj"}
+    return f".{which}_proj." if any(f".{which}_proj." in n for n in names) else joined[which]
+
+
+def noise_like(tensor: torch.Tensor, size: float, seed: int = 0) -> torch.Tensor:
+    """Gaussian noise of `size` standard deviations of `tensor`."""
+    made = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(tensor) * tensor.float().std().to(tensor.dtype) * size
+
+
+def rules(tokenizer: Any, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let `change` edit the JSON of a fast tokenizer's rules in place, and load it again."""
+    backend = tokenizer.backend_tokenizer
+    document = json.loads(backend.to_str())
+    change(document)
+    tokenizer._tokenizer = type(backend).from_str(json.dumps(document))
+
+
+def manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let `change` edit the manifest in place, and hash it anew, so that no digest gives it away."""
+    path = folder / manifests.NAME
+    document = json.loads(path.read_bytes())
+    change(document)
+    document["id"] = manifests.identity(document)
+    path.write_bytes(manifests.dump(document))
+
+
+def stored(folder: Path, name: str) -> tuple[Path, int, int]:
+    """`(file, offset, nbytes)` of the stored tensor `name`; other formats than safetensors: the
+    middle of its file."""
+    document = json.loads((folder / manifests.NAME).read_bytes())
+    row = next(r for r in document["tensors"] if r["name"] == name)
+    path = folder / row["file"]
+    if path.suffix != ".safetensors":
+        return path, path.stat().st_size // 2, min(row["nbytes"], path.stat().st_size // 4)
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        start, end = json.loads(file.read(length))[name]["data_offsets"]
+    return path, 8 + length + start, end - start
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    """Write `data` into the middle of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def dtype_of(folder: Path, name: str) -> str:
+    """The dtype the manifest records for the stored tensor `name`."""
+    document = json.loads((folder / manifests.NAME).read_bytes())
+    return next(r["dtype"] for r in document["tensors"] if r["name"] == name)
+
+
+def has(model: Any, part: str) -> bool:
+    """Whether any parameter's name contains `part`."""
+    return any(part in name for name, _ in model.named_parameters())

@@ -1,0 +1,17 @@
+"""A snapshot of a newer format than this reader knows."""
+
+from pathlib import Path
+
+from harness.fault import edit
+from harness.fault.base import Fault
+
+
+class FormatNewer(Fault):
+    element = 11
+    why = "read by today's rules it may mean something else"
+
+    def disk(self, folder: Path) -> None:
+        edit.manifest(folder, lambda m: m.update(format_version=m["format_version"] + 1))
+
+
+FAULTS = (FormatNewer(),)

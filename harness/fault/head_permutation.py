@@ -1,0 +1,18 @@
+"""The KV heads of one layer come back in another order."""
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class HeadPermutation(Fault):
+    element = 1
+
+    def state(self, state: State, aid: Aid) -> State:
+        def flip(t):
+            return t.flip(1).contiguous()
+
+        return edit.layers(state, flip, flip, only=0)
+
+
+FAULTS = (HeadPermutation(),)

@@ -1,0 +1,22 @@
+"""Keys restored as values and values as keys."""
+
+from dataclasses import replace
+
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class KeyValueExchanged(Fault):
+    element = 1
+
+    def state(self, state: State, aid: Aid) -> State:
+        layers = tuple(
+            replace(
+                layer, segments=tuple(replace(s, key=s.value, value=s.key) for s in layer.segments)
+            )
+            for layer in state.layers
+        )
+        return replace(state, layers=layers)
+
+
+FAULTS = (KeyValueExchanged(),)

@@ -1,0 +1,18 @@
+"""Two layers restored in each other's place."""
+
+from dataclasses import replace
+
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class LayerSwap(Fault):
+    element = 1
+
+    def state(self, state: State, aid: Aid) -> State:
+        first, second, *rest = state.layers
+        first, second = replace(second, index=0), replace(first, index=1)
+        return replace(state, layers=(first, second, *rest))
+
+
+FAULTS = (LayerSwap(),)

@@ -1,0 +1,16 @@
+"""Logits stored after the temperature had been applied."""
+
+from dataclasses import replace
+
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class LogitsAfterTemperature(Fault):
+    element = 9
+
+    def state(self, state: State, aid: Aid) -> State:
+        return replace(state, logits=state.logits / 0.8)
+
+
+FAULTS = (LogitsAfterTemperature(),)

@@ -1,0 +1,21 @@
+"""A rank-two adapter merged into every query and value projection."""
+
+from harness.fault import edit
+from harness.fault.base import Fault, Live
+
+
+class LoraMerged(Fault):
+    element = 8
+
+    def live(self, live: Live) -> None:
+        def merge(w):
+            left = edit.noise_like(w[:, :2], 0.3, seed=1)
+            return w + left @ edit.noise_like(w[:2], 1.0, seed=2)
+
+        for which in ("q", "v"):
+            edit.weight(
+                live.model, edit.projections(live.model, which) + "weight", merge, every=True
+            )
+
+
+FAULTS = (LoraMerged(),)

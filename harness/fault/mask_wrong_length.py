@@ -1,0 +1,16 @@
+"""A mask one token shorter than the buffer."""
+
+from dataclasses import replace
+
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class MaskWrongLength(Fault):
+    element = 5
+
+    def state(self, state: State, aid: Aid) -> State:
+        return replace(state, attention_mask=state.attention_mask[:, :-1].contiguous())
+
+
+FAULTS = (MaskWrongLength(),)

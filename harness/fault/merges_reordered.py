@@ -1,0 +1,19 @@
+"""The merges of the tokenizer in another order."""
+
+from harness.fault import edit
+from harness.fault.base import Fault, Live
+
+
+class MergesReordered(Fault):
+    element = 10
+    why = "the cache answers as before; the next text gets other ids"
+
+    def live(self, live: Live) -> None:
+        def reorder(rules):
+            if "merges" in rules["model"]:
+                rules["model"]["merges"].reverse()
+
+        edit.rules(live.tokenizer, reorder)
+
+
+FAULTS = (MergesReordered(),)

@@ -1,0 +1,16 @@
+"""Another epsilon in every normalisation layer."""
+
+from harness.fault.base import Fault, Live
+
+
+class NormEpsilonChanged(Fault):
+    element = 7
+
+    def live(self, live: Live) -> None:
+        for module in live.model.modules():
+            for name in ("variance_epsilon", "eps"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 1e-3)
+
+
+FAULTS = (NormEpsilonChanged(),)

@@ -1,0 +1,17 @@
+"""The K/V of another conversation of the same length."""
+
+from dataclasses import replace
+
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class OtherSession(Fault):
+    element = 1
+
+    def state(self, state: State, aid: Aid) -> State:
+        other = aid.capture(state.token_ids[:1].flip(1))
+        return replace(state, layers=other.layers)
+
+
+FAULTS = (OtherSession(),)

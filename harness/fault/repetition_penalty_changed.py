@@ -1,0 +1,17 @@
+"""Sampling resumed with another repetition penalty."""
+
+from dataclasses import replace
+
+from harness.fault.base import Fault, Live
+
+
+class RepetitionPenaltyChanged(Fault):
+    element = 13
+    bed = "sampled"
+    why = "the logits are the same; the distribution made of them is not"
+
+    def live(self, live: Live) -> None:
+        live.sampling = replace(live.sampling, repetition_penalty=1.7)
+
+
+FAULTS = (RepetitionPenaltyChanged(),)

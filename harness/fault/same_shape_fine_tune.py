@@ -1,0 +1,16 @@
+"""Another revision of the same architecture: every attention weight moved a little."""
+
+from harness.fault import edit
+from harness.fault.base import Fault, Live
+
+
+class SameShapeFineTune(Fault):
+    element = 8
+
+    def live(self, live: Live) -> None:
+        for which in ("q", "k", "v", "o"):
+            name = edit.projections(live.model, which)
+            edit.weight(live.model, name, lambda w: w + edit.noise_like(w, 0.02), every=True)
+
+
+FAULTS = (SameShapeFineTune(),)

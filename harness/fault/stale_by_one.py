@@ -1,0 +1,17 @@
+"""The cache object of one step earlier, beside the buffer and cursor of now."""
+
+import torch
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class StaleByOne(Fault):
+    element = 1
+
+    def state(self, state: State, aid: Aid) -> State:
+        return edit.select(state, torch.arange(state.kept_tokens - 1))
+
+
+FAULTS = (StaleByOne(),)

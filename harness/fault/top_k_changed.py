@@ -1,0 +1,17 @@
+"""Sampling resumed with another top-k."""
+
+from dataclasses import replace
+
+from harness.fault.base import Fault, Live
+
+
+class TopKChanged(Fault):
+    element = 13
+    bed = "sampled"
+    why = "the logits are the same; the distribution made of them is not"
+
+    def live(self, live: Live) -> None:
+        live.sampling = replace(live.sampling, top_k=2)
+
+
+FAULTS = (TopKChanged(),)

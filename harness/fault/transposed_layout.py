@@ -1,0 +1,18 @@
+"""The bytes of [tokens, heads] read as [heads, tokens]: same shape, other meaning."""
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class TransposedLayout(Fault):
+    element = 1
+
+    def state(self, state: State, aid: Aid) -> State:
+        def reread(t):
+            return t.transpose(1, 2).contiguous().view(t.shape)
+
+        return edit.layers(state, reread, reread)
+
+
+FAULTS = (TransposedLayout(),)

@@ -1,0 +1,18 @@
+"""The number of turns used as the position of the next token."""
+
+from dataclasses import replace
+
+import torch
+
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class TurnCountAsPosition(Fault):
+    element = 4
+
+    def state(self, state: State, aid: Aid) -> State:
+        return replace(state, next_position=torch.full_like(state.next_position, aid.turns))
+
+
+FAULTS = (TurnCountAsPosition(),)

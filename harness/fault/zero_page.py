@@ -1,0 +1,17 @@
+"""A page of zeros where the disk lost a write."""
+
+from pathlib import Path
+
+from harness.fault import edit
+from harness.fault.base import Fault
+
+
+class ZeroPage(Fault):
+    element = 1
+
+    def disk(self, folder: Path) -> None:
+        path, offset, nbytes = edit.stored(folder, "layer.0.segment.0.value")
+        edit.overwrite(path, offset, bytes(min(nbytes, 4096)))
+
+
+FAULTS = (ZeroPage(),)

@@ -1,0 +1,78 @@
+"""The fault matrix as a page: who noticed what, what a plain script did, how far the logits moved."""
+
+from html import escape
+from math import inf, log10
+from typing import Any
+
+from harness.report.html import section
+
+CHECKS = ("validation", "digest", "identity", "logits")
+SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent wrong tokens": 0.8}
+
+
+def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The matrix, the faults that move no logit, and how to read both."""
+    quiet = [r for r in rows if r["fault"] != "none" and not r["logits"]]
+    return [
+        section("How many each check catches", columns=["check", "faults caught", "caught by it alone"],
+                rows=_counts(rows)),
+        section("What the plain script does", columns=["outcome", "faults"], rows=_plain(rows)),
+        section(
+            "The matrix",
+            text="Each check is measured with the other three switched off. Green: it names the "
+            "fault. The plain script really runs on the same material; red is what nobody would "
+            "have seen. The shift is the largest change of any logit, in noise floors measured on "
+            "the same healthy session (full recompute and another split of the prefill).",
+            svg=_matrix(rows),
+        ),
+        section(
+            "Faults that move no logit beyond the noise, and why they still matter",
+            columns=["fault", "named by", "why it matters"],
+            rows=[[r["fault"], ", ".join(c for c in CHECKS if r[c]) or "nothing", r["why"]] for r in quiet],
+        ),
+        section("What the checks said", columns=["fault", "what was done", "first words of the refusal"],
+                rows=[[r["fault"], r["what"], (r["said"] or ["-"])[0][:160]] for r in rows]),
+    ]  # fmt: skip
+
+
+def _counts(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    faults = [r for r in rows if r["fault"] != "none"]
+    return [
+        [check, sum(r[check] for r in faults), sum(r[check] and sum(r[c] for c in CHECKS) == 1 for r in faults)]
+        for check in CHECKS
+    ]  # fmt: skip
+
+
+def _plain(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    return [[o, sum(r["plain"] == o for r in rows if r["fault"] != "none")] for o in SHADES]
+
+
+def _matrix(rows: list[dict[str, Any]]) -> str:
+    head = "".join(f"<th>{h}</th>" for h in ("#", "fault", *CHECKS, "plain script", "shift"))
+    body = "".join(
+        "<tr>"
+        f"<td>{r['element'] or ''}</td><td>{escape(r['fault'])}</td>"
+        + "".join(_cell("named" if r[c] else "", "--good", 0.55 if r[c] else 0.0) for c in CHECKS)
+        + _cell(r["plain"], "--bad", SHADES.get(r["plain"], 0.0))
+        + _cell(_shift(r["shift"]), "--bad", _heat(r["shift"]))
+        + "</tr>"
+        for r in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str, colour: str, strength: float) -> str:
+    shade = f"color-mix(in srgb, var({colour}) {round(strength * 60)}%, transparent)"
+    return f'<td style="background:{shade};padding-left:.6rem">{escape(text)}</td>'
+
+
+def _shift(value: float | None) -> str:
+    if value is None:
+        return "cannot run"
+    return "not finite" if value == inf else f"{value:,.2g}" if value < 100 else f"{value:,.0f}"
+
+
+def _heat(value: float | None) -> float:
+    if value is None or value == inf:
+        return 1.0
+    return min(max(log10(max(value, 1e-9)) / 6, 0.0), 1.0)

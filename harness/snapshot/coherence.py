@@ -1,0 +1,88 @@
+"""Do the elements of a State agree with each other? Buffer, mask, cursor, cache, prefix and format.
+
+These rules need no digest: they find what was wrong before anything was hashed. A pruned State is
+only held to the rules that pruning leaves in force.
+"""
+
+from typing import Any
+
+from harness.snapshot.digest import digest_tensor
+from harness.snapshot.state import State
+
+KV_FORMAT = 1
+LAYOUT = "[batch, kv_heads, tokens, head_dim]"
+
+
+def buffer_document(token_ids: Any) -> dict[str, Any]:
+    """What element +4 records of the ids `[batch, tokens]` that were sent: their number and digest."""
+    return {"tokens": token_ids.shape[1], "digest": digest_tensor(token_ids)}
+
+
+def faults(state: State) -> list[str]:
+    """Every disagreement between two elements, as plain sentences; empty when they agree."""
+    return _format(state) + _mask(state) + _cursor(state) + _prompt(state)
+
+
+def _format(state: State) -> list[str]:
+    found, declared = [], state.documents["kv_format"]
+    if declared.get("version") != KV_FORMAT:
+        found.append(f"K/V format {declared.get('version')!r} is not the {KV_FORMAT} this reads")
+    if declared.get("layout") != LAYOUT:
+        found.append(f"K/V layout {declared.get('layout')!r} is not {LAYOUT}")
+    held = {str(s.key.dtype) for layer in state.layers for s in layer.segments}
+    claimed = f"torch.{declared.get('dtype')}"
+    if held and held != {claimed}:
+        found.append(f"K/V is {', '.join(sorted(held))}, the format document says {claimed}")
+    return found
+
+
+def _mask(state: State) -> list[str]:
+    mask = state.attention_mask
+    if mask.shape[1] > 1 and bool((mask.diff(dim=1) < 0).any()):
+        return ["the attention mask hides a token that is not left padding"]
+    return []
+
+
+def _cursor(state: State) -> list[str]:
+    """The cursor is the number of real tokens; cache and buffer end at it."""
+    if state.documents["kv_format"].get("pruned"):
+        return []
+    if state.pruned:
+        return ["layers hold fewer tokens than they saw, and no pruning is recorded"]
+    if state.token_ids.shape != state.attention_mask.shape:
+        return []
+    found, tokens = [], state.attention_mask.sum(dim=1)
+    if bool((state.next_position != tokens).any()):
+        found.append(
+            f"next_position is {state.next_position.tolist()}, the buffer holds {tokens.tolist()} "
+            "tokens that are not padding"
+        )
+    for layer in state.layers:
+        if not layer.segments:
+            continue
+        if layer.seen != state.tokens:
+            found.append(
+                f"layer {layer.index}: saw {layer.seen} tokens, the buffer holds {state.tokens}"
+            )
+        if bool((layer.positions[:, -1] != state.next_position - 1).any()):
+            found.append(f"layer {layer.index}: the last position is not next_position - 1")
+        if layer.kept == layer.seen and bool((layer.positions.diff(dim=1) != 1).any()):
+            found.append(f"layer {layer.index}: positions leave gaps although nothing was pruned")
+    return found
+
+
+def _prompt(state: State) -> list[str]:
+    meta = state.documents.get("prompt_meta", {})
+    found, prefix, buffer = [], meta.get("prefix_ids") or [], meta.get("buffer")
+    row = state.token_ids[0]
+    if state.attention_mask.shape == state.token_ids.shape:
+        row = row[state.attention_mask[0] != 0]
+    if row[: len(prefix)].tolist() != list(prefix):
+        found.append(
+            "the token buffer does not begin with the recorded prefix (system prompt, BOS)"
+        )
+    if buffer:
+        head = state.token_ids[:, : buffer["tokens"]].contiguous()
+        if head.shape[1] != buffer["tokens"] or digest_tensor(head) != buffer["digest"]:
+            found.append("the token buffer does not begin with the ids that were sent")
+    return found

@@ -1,0 +1,1 @@
+"""Where faults meet the line: the main task runs one, `task=faults` measures all of them."""

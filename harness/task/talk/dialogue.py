@@ -1,0 +1,171 @@
+"""One chat over one growing state: each turn sends only ids that were never sent before.
+
+The source is the g99 script: render the whole chat, slice the ids at the cursor, forward the rest at
+absolute positions. The slice is only taken after a check that the script lacks: what is re-rendered
+must begin with the very ids that were processed.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import check_length
+from harness.errors import InputProblem
+from harness.model.sampler import Sampler
+from harness.snapshot.state import State
+from harness.task.session import Session
+from harness.tokenizer.policy import Encoded, encode, render
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The first id at which the re-rendered history and the token buffer part."""
+
+    index: int
+    buffer: str
+    rendered: str
+
+    def __str__(self) -> str:
+        return f"token {self.index} was {self.buffer!r} when it was processed, re-rendered it is {self.rendered!r}"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """ids: the answer, its end token included. sent: ids fed before it. seconds: from the question
+    to the last token of the answer, the check of the prefix included."""
+
+    ask: str
+    answer: str
+    ids: tuple[int, ...]
+    sent: int
+    total: int
+    seconds: float
+    mismatch: Mismatch | None = None
+
+
+@dataclass
+class Dialogue:
+    """A chat in progress. `ask` grows it; `state` is the pause after the last turn.
+
+    repair: what a mismatch does: True goes on with the true ids, False raises InputProblem.
+    """
+
+    session: Session
+    sampler: Sampler
+    repair: bool = True
+    messages: list[dict[str, str]] = field(default_factory=list)
+    decoder: Any = None
+    _ended: bool = True
+
+    @classmethod
+    def resumed(cls, session: Session, state: State, repair: bool = True) -> "Dialogue":
+        """The chat that `state` paused: its messages, its generator, its ids."""
+        sampler = Sampler(session.cfg.sampling, session.cfg.seed, rng=state.rng)
+        meta = state.documents["prompt_meta"]
+        decoder = build_decoder(session.loaded, state, session.cfg.cache)
+        messages = [dict(turn) for turn in meta["turns"]]
+        return cls(session, sampler, repair, messages, decoder, meta.get("ended", True))
+
+    @property
+    def buffer(self) -> torch.Tensor:
+        """`[1, tokens]` every id processed so far."""
+        if self.decoder is None:
+            return torch.empty(1, 0, dtype=torch.int64)
+        return torch.cat(
+            [self.decoder.state.token_ids.cpu(), *(f.cpu() for f in self.decoder.fed)], 1
+        )
+
+    def ask(self, text: str, limit: int) -> Turn:
+        """The user says `text`; the model answers with at most `limit` tokens."""
+        start = time.perf_counter()
+        asked = [*self.messages, {"role": "user", "content": text}]
+        rendered = encode("chat", self.session.loaded.tokenizer, "", asked)
+        new, mismatch = self._unsent(rendered, asked)
+        total = self.buffer.shape[1] + len(new)
+        check_length(self.session.loaded, total, limit)
+        logits = self._send(rendered, new)
+        ids = self._answer(logits, limit)
+        answer = self._text(ids)
+        self.messages = [*asked, {"role": "assistant", "content": answer}]
+        seconds = time.perf_counter() - start
+        return Turn(text, answer, tuple(ids), len(new), total + len(ids), seconds, mismatch)
+
+    def state(self, parent: str | None = None) -> State:
+        """The pause after the last turn, immutable; the dialogue can go on meanwhile."""
+        state = self.decoder.commit()
+        state = replace(state, rng=self.sampler.rng, parent=parent)
+        return state.document("prompt_meta", turns=self.messages, ended=self._ended)
+
+    def _unsent(
+        self, rendered: Encoded, asked: Sequence[dict[str, str]]
+    ) -> tuple[tuple[int, ...], Mismatch | None]:
+        """The ids to send, after the check that history is what it was."""
+        buffer = tuple(self.buffer[0].tolist())
+        if rendered.ids[: len(buffer)] == buffer:
+            return rendered.ids[len(buffer) :], None
+        mismatch = self._mismatch(buffer, rendered.ids)
+        if not self.repair:
+            raise InputProblem(
+                f"the re-rendered chat is not what was processed: {mismatch}. Use "
+                "task.on_mismatch=repair to go on with the ids that were processed."
+            )
+        return self._after_history(rendered.text, asked), mismatch
+
+    def _mismatch(self, buffer: Sequence[int], ids: Sequence[int]) -> Mismatch:
+        length = min(len(buffer), len(ids))
+        index = next((i for i in range(length) if buffer[i] != ids[i]), length)
+        name = self.session.loaded.tokenizer.convert_ids_to_tokens
+        there = name(ids[index]) if index < len(ids) else "nothing"
+        return Mismatch(index, name(buffer[index]) if index < len(buffer) else "nothing", there)
+
+    def _after_history(self, text: str, asked: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """Ids of what follows the history in the rendered `text`: history itself is never re-tokenized."""
+        tokenizer = self.session.loaded.tokenizer
+        before = render(tokenizer, asked[:-1], generate=False)
+        if not text.startswith(before):
+            raise InputProblem(
+                "this chat template rewrites earlier turns, so no history can be kept."
+            )
+        new = tuple(tokenizer(text[len(before) :], add_special_tokens=False)["input_ids"])
+        if self._ended:
+            return new
+        closing = tuple(tokenizer(before, add_special_tokens=False)["input_ids"])[-1:]
+        return (*closing, *new)
+
+    def _send(self, rendered: Encoded, new: tuple[int, ...]) -> torch.Tensor:
+        """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
+        if self.decoder is None:
+            captured = self.session.capture([rendered], self.sampler)
+            self.decoder = build_decoder(
+                self.session.loaded, captured.state, self.session.cfg.cache
+            )
+            return captured.state.logits
+        return self.decoder.step(torch.tensor([new]))[:, -1]
+
+    def _answer(self, logits: torch.Tensor, limit: int) -> list[int]:
+        """Generated ids up to and including an end token; all of them are fed."""
+        ends, ids = end_tokens(self.session.loaded), []
+        self._ended = False
+        while len(ids) < limit and not self._ended:
+            token = self.sampler.choose(logits, self.buffer)
+            ids.append(int(token))
+            self._ended = ids[-1] in ends
+            logits = self.decoder.step(token)[:, -1]
+        return ids
+
+    def _text(self, ids: Sequence[int]) -> str:
+        kept = ids[:-1] if self._ended else ids
+        return self.session.loaded.tokenizer.decode(list(kept), skip_special_tokens=False).strip()
+
+
+def end_tokens(loaded: Any) -> set[int]:
+    """Every id that ends an answer."""
+    config = getattr(loaded.model, "generation_config", None)
+    declared = getattr(config, "eos_token_id", None)
+    own = loaded.tokenizer.eos_token_id
+    listed = declared if isinstance(declared, list) else [declared]
+    return {t for t in (*listed, own) if t is not None}
