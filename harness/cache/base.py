@@ -94,6 +94,11 @@ class Decoder(ABC):
         """Recurrent tensors of layer `index` as they are now (linear-attention layers only)."""
         return {}
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K/V and recurrent state that this continuation holds now, shared ones once."""
+        return self.past.kv_bytes
+
     def fingerprint(self, digest: bool = False) -> Fingerprint:
         """Fingerprint of what the caller handed in."""
         length, tensors = self.handed_in()
@@ -158,6 +163,10 @@ class ReadOnlyDecoder(Decoder):
     def handed_in(self) -> tuple[int, Iterable[tuple[str, torch.Tensor]]]:
         tensors = (t for layer in self.past.layers for t in layer.tensors())
         return max((layer.seen for layer in self.past.layers), default=0), tensors
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.past.kv_bytes + sum(tail.nbytes for tail in self.memory.tails)
 
     def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         tail = self.memory.tails[index]

@@ -132,6 +132,8 @@ class LibraryDecoder(Decoder):
     def __init__(self, loaded: Any, state: State, settings: Any):
         super().__init__(loaded, state, settings)
         self._held = held_positions(loaded, state) if state.pruned else None
+        if self._held is not None and self.branches > 1:
+            self._held = {k: t.repeat_interleave(self.branches, 0) for k, t in self._held.items()}
         self.callers = to_cache(loaded, state)
         self.cache = self.working_copy(self.callers)
         if self.branches > 1:  # the library has no shared past: every branch gets a copy of its own
@@ -178,6 +180,10 @@ class LibraryDecoder(Decoder):
 
     def handed_in(self) -> tuple[int, Iterator[tuple[str, torch.Tensor]]]:
         return self.callers.get_seq_length(), cache_tensors(self.callers)
+
+    @property
+    def kv_bytes(self) -> int:
+        return sum(t.nbytes for _, t in cache_tensors(self.cache))
 
     def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         layer = self.cache.layers[index]

@@ -31,6 +31,11 @@ class Tail:
         self.length += new
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers, used or not."""
+        return sum(b.nbytes for b in (self._key, self._value) if b is not None)
+
+    @property
     def key(self) -> torch.Tensor:
         """`[batch, kv_heads, length, head_dim]`, a view."""
         assert self._key is not None
