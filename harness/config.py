@@ -53,6 +53,16 @@ class TaskConfig:
     on_mismatch: str = "repair"  # chat: repair or refuse
     naive: bool = True  # chat: time naive re-processing as well
     verify: bool = True  # chat: resume after every turn
+    caches: list[str] = field(default_factory=list)  # bench, architectures
+    contexts: list[int] = field(default_factory=list)  # bench: past tokens
+    dtypes: list[str] = field(default_factory=list)  # bench
+    runs: int = 11  # bench: timed steps per cache
+    seconds: float = 15  # bench: per combination
+    branches: list[int] = field(default_factory=list)  # bench: continuations of one state at once
+    branch_contexts: list[int] = field(default_factory=list)  # bench
+    branch_dtypes: list[str] = field(default_factory=list)  # bench
+    branch_caches: list[str] = field(default_factory=list)  # bench
+    families: list[str] = field(default_factory=list)  # architectures: these instead of all
 
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
@@ -68,6 +78,11 @@ class TaskConfig:
         for dtype in self.dtypes:
             one_of("task.dtypes", dtype, DTYPES)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
+        at_least("task.runs", self.runs, 3)
+        for dtype in (*self.dtypes, *self.branch_dtypes):
+            one_of("task.dtypes", dtype, DTYPES)
+        for count in (*self.contexts, *self.branches, *self.branch_contexts):
+            at_least("task.contexts and task.branches", count, 1)
 
 
 @dataclass

@@ -54,12 +54,11 @@ def _task(conf: Path, name: str) -> str:
     path = conf / "task" / f"{name}.yaml"
     if not path.is_file():
         return f"task={name} is not a task. There is: {', '.join(options(conf, 'task'))}."
-    said = [line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#")]
-    keys = [
-        "  " + line
-        for line in path.read_text().splitlines()
-        if line and not line.startswith(("#", "name:"))
-    ]
+    lines = [line for line in path.read_text().splitlines() if "@package" not in line]
+    said = [line[1:].strip() for line in lines if line.startswith("#")]
+    if "task:" in lines:  # a task that also chooses options of other groups
+        lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
+    keys = ["  " + line for line in lines if line and not line.startswith(("#", "name:"))]
     body = [f"task={name}: {said[0]}" if said else f"task={name}", ""]
     body += [f"  {line}" for line in said[1:]]
     return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", "common keys:", KEYS])
