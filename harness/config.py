@@ -4,7 +4,9 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 """
 
 import os
+import re
 from dataclasses import dataclass, field, fields, is_dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -267,15 +269,46 @@ def conf_dir() -> Path:
     return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
 
 
-def register() -> None:
-    """Put the schema into Hydra's config store and declare the resolvers the YAML uses."""
+def register(token: str | None = None) -> str:
+    """Put the schema into Hydra's config store and declare the resolvers the YAML uses.
+
+    Returns the token that makes a run directory's name unique; a sweep's workers are given it.
+    """
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
-    token = f"{os.getpid():x}{os.urandom(3).hex()}"
+    token = token or f"{os.getpid():x}{os.urandom(3).hex()}"
     OmegaConf.register_new_resolver("unique", lambda: token, replace=True)
     OmegaConf.register_new_resolver("literal", decode_literal, replace=True)
     ConfigStore.instance().store(name="schema", node=Config)
+    return token
+
+
+def points(overrides: list[str]) -> int:
+    """How many jobs these sweep overrides give."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = {o.get_key_element(): o for o in OverridesParser.create().parse_overrides(overrides)}
+    swept = [o for o in parsed.values() if o.is_sweep_override()]
+    return prod(len(list(o.sweep_string_iterator())) for o in swept)
+
+
+def recorded(path: Path) -> Config:
+    """The checked `Config` of a run's `.hydra/config.yaml`. A record is data: references inside it
+    and our own `literal` are resolved, nothing else (no environment, no file, no class)."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    register()
+    text = path.read_text("utf-8")
+    if foreign := set(re.findall(r"\$\{\s*([\w.]+)\s*:", text)) - {"literal"}:
+        raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
+    try:
+        tree = OmegaConf.create(text)
+        return typed(OmegaConf.merge(OmegaConf.structured(Config), tree))
+    except (OmegaConfBaseException, ValueError, TypeError, yaml.YAMLError) as problem:
+        raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
 
 
 def typed(cfg: Any) -> Config:

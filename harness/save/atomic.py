@@ -1,10 +1,14 @@
 """Directories that appear whole or not at all: temporary name, fsync, rename or atomic exchange."""
 
 import ctypes
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import InputProblem
@@ -12,22 +16,47 @@ from harness.errors import InputProblem
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
+@dataclass
+class Growing:
+    """A directory being written. `finished` says that a file is complete: its fsync starts at once,
+    in the background, while the next file is prepared."""
+
+    path: Path
+    pool: ThreadPoolExecutor | None
+    waiting: list[Future[None]] = field(default_factory=list)
+
+    def finished(self, path: Path) -> None:
+        if self.pool:
+            self.waiting.append(self.pool.submit(_sync, path))
+
+    def settle(self) -> None:
+        """Wait until everything is on the disk. Raises OSError for what did not get there."""
+        for job in self.waiting:
+            job.result()
+
+
 @contextmanager
-def directory(target: Path, sync: bool = True) -> Iterator[Path]:
+def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
     """Yield a temporary directory (owner-only) that becomes `target` when the block ends well.
 
     An existing snapshot at `target` is replaced in one atomic step; a crash leaves the old one or
-    the new one. Raises InputProblem when the place cannot be written or holds something else.
+    the new one. What crashed writers left behind is removed. `finished` must be called for every
+    file. Raises InputProblem when the place cannot be written or holds something else.
     """
     target = target.absolute()
-    _refuse_foreign(target)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary, lock = None, None
+    pool = ThreadPoolExecutor(4, "fsync") if sync else None
     try:
+        _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir(mode=0o700)
-        yield temporary
+        recover(target)
+        _remove_stale(target)
+        temporary, lock = _locked(target)
+        growing = Growing(temporary, pool)
+        yield growing
+        growing.settle()
         if sync:
-            for path in temporary.rglob("*"):
+            for path in (p for p in temporary.rglob("*") if p.is_dir()):
                 _sync(path)
             _sync(temporary)
         _publish(temporary, target)
@@ -39,7 +68,51 @@ def directory(target: Path, sync: bool = True) -> Iterator[Path]:
             "Nothing was changed there; free some space or choose another out=DIR."
         ) from problem
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if pool:
+            pool.shutdown()
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def recover(target: Path) -> None:
+    """Put back a snapshot that a crash left under its set-aside name (systems without exchange)."""
+    if not os.path.lexists(target):
+        for aside in sorted(target.parent.glob(f".{_escaped(target.name)}.*.old")):
+            aside.rename(target)
+            return
+
+
+def _locked(target: Path) -> tuple[Path, int]:
+    """A new temporary directory, locked for as long as this writer lives."""
+    while True:
+        path = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
+        path.mkdir(mode=0o700)
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileNotFoundError, BlockingIOError):
+            continue  # another writer took it for a stale one, just before it was locked
+        if path.exists():
+            return path, lock
+        os.close(lock)
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove temporary directories of this target whose writer is gone: nobody holds their lock."""
+    for path in target.parent.glob(f".{_escaped(target.name[:200])}.*.tmp"):
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # a living writer's
+        finally:
+            os.close(lock)
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -53,18 +126,30 @@ def _refuse_foreign(target: Path) -> None:
 
 
 def _publish(temporary: Path, target: Path) -> None:
-    if not target.exists():
+    while True:
+        if not target.exists():
+            try:
+                temporary.rename(target)
+                return
+            except OSError as problem:  # another writer was faster: exchange with what it wrote
+                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        libc = ctypes.CDLL(None, use_errno=True)
+        exchange = getattr(libc, "renameat2", None)
+        paths = [os.fsencode(temporary), os.fsencode(target)]
+        if exchange and exchange(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+            return  # the old snapshot now has the temporary name and is removed by the caller
+        if exchange and ctypes.get_errno() == errno.ENOENT:
+            continue
+        aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old")
+        target.rename(aside)
         temporary.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    exchange = getattr(libc, "renameat2", None)
-    paths = [os.fsencode(temporary), os.fsencode(target)]
-    if exchange and exchange(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
-        return  # the old snapshot now has the temporary name and is removed by the caller
-    aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old.tmp")
-    target.rename(aside)
-    temporary.rename(target)
-    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def _sync(path: Path) -> None:

@@ -1,20 +1,22 @@
 """`save=safetensors`: restored by memory map, so a past that is only read is never copied.
 
 Written tensor by tensor (the library's own writer holds the whole file in memory), read through
-the library. Layout: 8 bytes header length, JSON header, then the raw tensors in order.
+the library. Layout: 8 bytes header length, JSON header, then the raw tensors, widest dtype first.
 """
 
 import json
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness.save.files import Sink, Source
+from harness.save.streaming import Stream
 from harness.snapshot.digest import tensor_bytes
 
 EXTENSION = "safetensors"
+MAPPED = True
 ALIGN = 64
 CODES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
@@ -23,34 +25,31 @@ CODES = {
 }  # fmt: skip
 
 
-def write(path: Path, tensors: list[tuple[str, torch.Tensor]], settings: Any) -> None:
-    """Write `tensors` under their names. A view is written alone, without its hidden storage."""
+def write(sink: Sink, stream: Stream, settings: Any) -> None:
+    """Only the header is digested as a file; the tensors have digests of their own."""
+    stream.entries.sort(key=lambda e: -e.parts[0].element_size())  # keeps every tensor aligned
     header, offset = {}, 0
-    for name, tensor in tensors:
-        code = CODES[str(tensor.dtype).removeprefix("torch.")]
-        end = offset + tensor.nbytes
-        header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [offset, end]}
+    for entry in stream.entries:
+        end = offset + entry.nbytes
+        code = CODES[entry.dtype]
+        header[entry.name] = {"dtype": code, "shape": entry.shape, "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGN)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, tensor in tensors:
-            file.write(tensor_bytes(tensor))
+    sink.write(struct.pack("<Q", len(text)) + text)
+    for _, tensor in stream:
+        sink.write_raw(tensor_bytes(tensor))
 
 
-def read(path: Path, rows: list[dict[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield `(name, tensor)` for the manifest's `rows` of this file, memory mapped on CPU.
-
-    Raises ValueError when the file does not hold exactly these tensors.
-    """
+def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """`(name, tensor)` for every name in `wanted`, memory mapped on CPU."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
-            if set(file.keys()) != {r["name"] for r in rows}:
-                raise ValueError("it does not hold the tensors that the manifest lists")
-            for row in rows:
-                yield row["name"], file.get_tensor(row["name"])
+        with safe_open(source.path, framework="pt") as file:
+            if missing := wanted.keys() - set(file.keys()):
+                raise ValueError(f"it does not hold {sorted(missing)[0]}")
+            for name in wanted:
+                yield name, file.get_tensor(name)
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None

@@ -1,25 +1,28 @@
 """State to snapshot directory and back. Written atomically, read only after it has been verified.
 
-A format is one file beside this one with `EXTENSION`, `write` and `read`; everything else (layout,
-manifest, digests, atomicity) is this procedure.
+A format is one file beside this one with `EXTENSION`, `MAPPED`, `write` and `read`; everything else
+(layout, manifest, digests, lineage, atomicity) is this procedure. FORMAT.md documents the result.
 """
 
 from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, suggestion
-from harness.save import atomic
+from harness.save import atomic, lineage
+from harness.save.files import Sink
+from harness.save.lineage import Base
+from harness.save.reading import Reading, assemble, own_manifest
+from harness.save.streaming import Entry, Stream
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
-from harness.snapshot.digest import digest_bytes, digest_tensor
-from harness.snapshot.state import LayerState, Segment, State
+from harness.snapshot.digest import digest_bytes, digest_document
+from harness.snapshot.state import State
 
-_INFRASTRUCTURE = {"__init__", "atomic", "store"}
+_INFRASTRUCTURE = {
+    "__init__", "atomic", "files", "lineage", "reading", "remote", "store", "streaming",
+}  # fmt: skip
 
 
 def names() -> list[str]:
@@ -39,168 +42,242 @@ def format_named(name: str) -> Any:
 def save(state: State, target: Path, settings: Any) -> dict[str, Any]:
     """Write `state` to the directory `target`; return its manifest. `state` is only read.
 
-    settings: a SaveConfig. The manifest is validated before anything becomes visible.
-    Raises InputProblem when the place cannot be written, SnapshotInvalid for a state that breaks
-    the manifest's rules.
+    What the snapshot `state.parent` in the same folder holds already is referred to, not written
+    again (unless `settings.compact`). settings: a SaveConfig. The manifest is validated before
+    anything becomes visible. Raises InputProblem when the place cannot be written, SnapshotInvalid
+    for a state that breaks the manifest's rules.
     """
     form = format_named(settings.name)
-    files = {name: _file_of(name, form.EXTENSION) for name, _ in state.tensors()}
-    with atomic.directory(Path(target), settings.sync) as folder:
-        by_file = defaultdict(list)
-        for name, tensor in state.tensors():
-            by_file[files[name]].append((name, tensor))
-        for file, tensors in by_file.items():
-            form.write(folder / file, tensors, settings)
-            (folder / file).chmod(0o600)
-        described = _write_tokenizer(folder / "tokenizer", state)
-        manifest = manifests.build(state, files, described, settings.name)
-        found = schema.faults(manifest) + schema.position_faults(state)
+    target = Path(target)
+    base = None if settings.compact else _base(state, target, settings.name)
+    plan = _Plan(state, base)
+    with atomic.directory(target, settings.sync) as growing:
+        for key, entries in plan.own.items():
+            plan.wrote(key, *_write(growing, form, key, entries, settings))
+        described = _write_tokenizer(growing, state, plan)
+        manifest = manifests.build(
+            plan.stored, plan.tensors(), plan.files(), described, plan.lineage(), settings.name
+        )
+        found = faults_of(manifest) + schema.position_faults(state)
         if found:
             raise SnapshotInvalid(f"{target} (about to be written)", found)
-        path = folder / manifests.NAME
-        path.write_bytes(manifests.dump(manifest))
-        path.chmod(0o600)
+        sink = Sink(growing.path / manifests.NAME)
+        sink.write_raw(manifests.dump(manifest))
+        sink.close()
+        growing.finished(sink.path)
     return manifest
 
 
 def load(source: Path) -> tuple[State, dict[str, Any]]:
     """Read the snapshot at `source` after verifying all of it; return the State and its manifest.
 
-    Raises InputProblem when there is none, SnapshotInvalid with every fault found.
+    The State's parent is this snapshot. Raises InputProblem when there is none, SnapshotInvalid
+    with every fault found.
     """
-    source = Path(source)
     manifest = read_manifest(source)
-    where = str(source)
-    tensors, found = _read_tensors(source, manifest)
-    tokenizer_files, more = _read_tokenizer(source, manifest)
-    if found + more:
-        raise SnapshotInvalid(where, found + more)
-    state = _assemble(manifest, tensors, tokenizer_files)
-    if wrong := schema.position_faults(state):
-        raise SnapshotInvalid(where, wrong)
+    reading = Reading(Path(source), manifest, format_named(manifest["payload_format"]))
+    reading.verified()
+    if not reading.faults:
+        state = assemble(manifest, reading)
+        reading.faults += schema.state_faults(state, manifest)
+    if reading.faults:
+        raise SnapshotInvalid(str(source), reading.faults)
     return state, manifest
 
 
 def read_manifest(source: Path) -> dict[str, Any]:
     """The validated manifest of the snapshot at `source` (no payload is read)."""
-    path = source / manifests.NAME
-    if not source.is_dir():
-        raise InputProblem(f"snapshot={source}: there is no such directory. Check the path.")
-    if not path.is_file() or path.is_symlink():
-        raise InputProblem(
-            f"snapshot={source}: the directory holds no {manifests.NAME}, so it is no snapshot."
-        )
-    manifest = manifests.parse(path.read_bytes(), str(source))
-    if found := schema.faults(manifest):
+    manifest = own_manifest(Path(source))
+    if found := faults_of(manifest):
         raise SnapshotInvalid(str(source), found)
     return manifest
 
 
+def faults(source: Path) -> list[str]:
+    """Everything wrong with the snapshot at `source`, manifest and files; empty when it is sound.
+
+    Raises InputProblem when there is no snapshot at all.
+    """
+    try:
+        manifest = own_manifest(Path(source))
+    except SnapshotInvalid as problem:
+        return problem.faults
+    found = faults_of(manifest)
+    if schema.readable(manifest):
+        reading = Reading(Path(source), manifest, format_named(manifest["payload_format"]))
+        reading.verified()
+        found = found + reading.faults
+        if not found:
+            found = schema.state_faults(assemble(manifest, reading), manifest)
+    return found
+
+
+_sound: dict[str, None] = {}
+
+
+def faults_of(manifest: dict[str, Any]) -> list[str]:
+    """The schema's faults; a manifest this process found sound before is not checked again."""
+    key = digest_document(manifest)
+    if key in _sound:
+        return []
+    found = schema.faults(manifest)
+    if not found and manifest["payload_format"] not in names():
+        found = [f"payload_format {manifest['payload_format'][:40]!r} is not a format"]
+    if not found:
+        _sound[key] = None
+        if len(_sound) > 1024:
+            del _sound[next(iter(_sound))]
+    return found
+
+
 def stored_bytes(source: Path) -> int:
-    """Bytes the snapshot takes on disk, all files."""
-    return sum(p.stat().st_size for p in Path(source).rglob("*") if p.is_file())
+    """Bytes the snapshot's own files take on disk; what it refers to in others is not counted."""
+    return sum(p.lstat().st_size for p in Path(source).rglob("*") if not p.is_dir())
 
 
-def _file_of(name: str, extension: str) -> str:
-    parts = name.split(".")
-    if "segment" in parts:
-        return f"kv-{int(parts[3]):03d}.{extension}"
-    return f"state.{extension}"
+class _Plan:
+    """Which tensors go into which file, and which the base holds already.
+
+    own: file key -> entries; `stored`: the state as its documents will describe it.
+    """
+
+    def __init__(self, state: State, base: Base | None):
+        self.state, self.base = state, base
+        self.own: dict[str, list[Entry]] = defaultdict(list)
+        self._rows: list[dict[str, Any]] = []
+        self._place: dict[str, tuple[str, str]] = {}  # tensor -> (file key, stored name)
+        self._written: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
+        self._inherited: dict[str, tuple[str, str]] = {}
+        layers = [self._layer(layer) for layer in state.layers]
+        for name in ("next_position", "token_ids", "attention_mask", "logits", "rng"):
+            self._add("state", name, "none", (getattr(state, name),))
+        described = state.documents["kv_format"]["layers"]
+        entries = [{**d, "segments": s} for d, s in zip(described, layers, strict=True)]
+        self.stored = state.document("kv_format", layers=entries)
+        if not self._inherited:
+            self.base = None
+
+    def wrote(self, key: str, row: dict[str, Any], digests: dict[str, str]) -> None:
+        self._written[key] = row, digests
+
+    def tensors(self) -> list[dict[str, Any]]:
+        """The table `tensors`, complete once every file was written."""
+        for row in self._rows:
+            if place := self._place.get(row["name"]):
+                file, digests = self._written[place[0]]
+                row["file"], row["digest"] = file["file"], digests[place[1]]
+        return self._rows
+
+    def files(self) -> list[dict[str, Any]]:
+        held = {r["file"]: r for r in self.base.manifest["files"]} if self.base else {}
+        inherited = [held[f] for f in self._inherited if not f.startswith("tokenizer/")]
+        return [row for row, _ in self._written.values()] + inherited
+
+    def inherit(self, file: str) -> None:
+        """Refer to the base's `file` instead of writing it."""
+        assert self.base is not None
+        self._inherited[file] = self.base.owner(file)
+
+    def lineage(self) -> list[dict[str, Any]]:
+        owners: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for file, owner in self._inherited.items():
+            owners[owner].append(file)
+        return [
+            {"snapshot": snapshot, "place": place, "files": files}
+            for (snapshot, place), files in owners.items()
+        ]
+
+    def _layer(self, layer: Any) -> list[int]:
+        found = lineage.pieces(layer, self.base)
+        fresh = sum(p.rows is None for p in found)
+        for number, piece in enumerate(found):
+            for part in lineage.PARTS:
+                name = f"layer.{layer.index}.segment.{number}.{part}"
+                if piece.rows:
+                    row = {**piece.rows[part], "name": name}
+                    self._rows.append(row)
+                    self.inherit(row["file"])
+                else:
+                    views = lineage.cut(layer, piece, part)
+                    self._add(f"kv-{fresh}", name, layer.kind, views, lineage.DIM[part])
+            fresh -= piece.rows is None
+        for part, tensor in sorted(layer.recurrent.items()):
+            self._add("state", f"layer.{layer.index}.{part}", layer.kind, (tensor,))
+        if layer.received is not None:
+            self._add("state", f"layer.{layer.index}.received", layer.kind, (layer.received,))
+        return [p.tokens for p in found]
+
+    def _add(self, key: str, name: str, kind: str, views: tuple, dim: int = 0) -> None:
+        stored = manifests.stored_name(name)
+        entry = Entry(stored, views, dim)
+        self.own[key].append(entry)
+        self._place[name] = key, stored
+        self._rows.append(
+            manifests.tensor_row(name, kind, entry.dtype, entry.shape, entry.nbytes, "", "")
+        )
 
 
-def _write_tokenizer(folder: Path, state: State) -> list[dict[str, Any]]:
+def _base(state: State, target: Path, form: str) -> Base | None:
+    """The parent, when it is a sound snapshot of the same format beside `target`."""
+    if not state.parent:
+        return None
+    place = lineage.find(state.parent, target.absolute().parent)
+    if place is None or place.name == target.name:  # replacing the parent: nothing can refer to it
+        return None
+    try:
+        manifest = read_manifest(place)
+        reading = Reading(place, manifest, None)
+    except (InputProblem, SnapshotInvalid):
+        return None
+    if manifest["payload_format"] != form or reading.missing():
+        return None
+    return Base(place.name, manifest)
+
+
+def _write(
+    growing: atomic.Growing, form: Any, key: str, entries: list[Entry], settings: Any
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """One payload file, named after its contents; its row and the digests of its tensors."""
+    sink = Sink(growing.path / f"{key}.part")
+    stream = Stream(list(entries))
+    try:
+        form.write(sink, stream, settings)
+    except Exception:
+        if sink.problem:  # a library may have replaced it with an error of its own
+            raise sink.problem from None
+        raise
+    finally:
+        sink.close()
+    name = key
+    if key != "state":
+        contents = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in entries]
+        name = f"kv-{digest_document(contents)[:16]}"
+    path = growing.path / f"{name}.{form.EXTENSION}"
+    sink.path.rename(path)
+    growing.finished(path)
+    row = {
+        "file": path.name,
+        "nbytes": sink.nbytes,
+        "tensor_bytes": sum(e.nbytes for e in entries),
+        "covered": sink.covered,
+        "digest": sink.digest(),
+    }
+    return row, stream.digests
+
+
+def _write_tokenizer(growing: atomic.Growing, state: State, plan: _Plan) -> list[dict[str, Any]]:
+    folder = growing.path / "tokenizer"
     folder.mkdir(mode=0o700)
-    for name, data in state.tokenizer_files.items():
-        path = folder / name
-        path.write_bytes(data)
-        path.chmod(0o600)
-    return [
-        {"file": name, "nbytes": len(data), "digest": digest_bytes(data)}
-        for name, data in sorted(state.tokenizer_files.items())
-    ]
-
-
-def _read_tokenizer(source: Path, manifest: dict[str, Any]) -> tuple[dict[str, bytes], list[str]]:
-    found, files = [], {}
-    for row in manifest["tokenizer_files"]:
-        path = source / "tokenizer" / Path(str(row["file"])).name
-        problem = _not_plain(path)
-        if not problem and path.stat().st_size != row["nbytes"]:
-            problem = f"has {path.stat().st_size} bytes, the manifest says {row['nbytes']}"
-        if not problem:
-            files[path.name] = path.read_bytes()
-            if digest_bytes(files[path.name]) != row["digest"]:
-                problem = "does not match its digest"
-        if problem:
-            found.append(f"tokenizer/{path.name} {problem}")
-    return files, found
-
-
-def _read_tensors(
-    source: Path, manifest: dict[str, Any]
-) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """Every tensor of the snapshot, verified, and every fault found on the way."""
-    form = format_named(manifest["payload_format"])
-    by_file = defaultdict(list)
-    for row in manifest["tensors"]:
-        by_file[row["file"]].append(row)
-    tensors: dict[str, torch.Tensor] = {}
-    found = []
-    for file, rows in by_file.items():
-        if problem := _not_plain(source / file):
-            found.append(f"{file} {problem}")
+    held = {r["file"]: r for r in plan.base.manifest["tokenizer_files"]} if plan.base else {}
+    rows = []
+    for name, data in sorted(state.tokenizer_files.items()):
+        row = {"file": name, "nbytes": len(data), "digest": digest_bytes(data)}
+        rows.append(row)
+        if held.get(name) == row:
+            plan.inherit(f"tokenizer/{name}")
             continue
-        wanted = {r["name"]: r for r in rows}
-        try:
-            for name, tensor in form.read(source / file, rows):
-                if problem := _differs(tensor, wanted[name]):
-                    found.append(f"{file}: {name} {problem}")
-                tensors[name] = tensor
-        except (ValueError, EOFError, OSError) as problem:
-            found.append(f"{file} cannot be read: {problem}")
-    return tensors, found
-
-
-def _differs(tensor: torch.Tensor, row: dict[str, Any]) -> str | None:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype != row["dtype"] or list(tensor.shape) != row["shape"]:
-        return f"is {dtype} {list(tensor.shape)}, the manifest says {row['dtype']} {row['shape']}"
-    if digest_tensor(tensor) != row["digest"]:
-        return "does not match its digest"
-    return None
-
-
-def _not_plain(path: Path) -> str | None:
-    if path.is_symlink():
-        return "is a link, which a snapshot never holds"
-    return None if path.is_file() else "is missing"
-
-
-def _assemble(
-    manifest: dict[str, Any], tensors: dict[str, torch.Tensor], files: dict[str, bytes]
-) -> State:
-    layers = tuple(_layer(entry, tensors) for entry in manifest["documents"]["kv_format"]["layers"])
-    return State(
-        layers=layers,
-        token_ids=tensors["token_ids"],
-        attention_mask=tensors["attention_mask"],
-        next_position=tensors["next_position"],
-        logits=tensors["logits"],
-        rng=tensors["rng"],
-        documents=MappingProxyType(manifest["documents"]),
-        tokenizer_files=MappingProxyType(files),
-        parent=manifest["parent"],
-    )
-
-
-def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> LayerState:
-    stem = f"layer.{entry['index']}"
-    segments = tuple(
-        Segment(*(tensors[f"{stem}.segment.{i}.{part}"] for part in ("key", "value", "positions")))
-        for i in range(len(entry["segments"]))
-    )
-    recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}
-    return LayerState(
-        entry["index"], entry["kind"], segments, entry["seen"], entry["window"],
-        MappingProxyType(recurrent), tensors.get(f"{stem}.received"),
-    )  # fmt: skip
+        sink = Sink(folder / name)
+        sink.write_raw(data)
+        sink.close()
+        growing.finished(sink.path)
+    return rows

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from blake3 import blake3
 
@@ -18,15 +18,26 @@ def tensor_bytes(tensor: "torch.Tensor") -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
 
 
-def digest_bytes(data: "bytes | memoryview") -> str:
-    """64 hex digits; threads are used above a megabyte, where they pay."""
-    threads = blake3.AUTO if len(data) > 1 << 20 else 1
+def digest_bytes(data: "bytes | memoryview", threads: int | None = None) -> str:
+    """64 hex digits; unless told how many, threads are used above a megabyte, where they pay."""
+    if threads is None:
+        threads = blake3.AUTO if len(data) > 1 << 20 else 1
     return blake3(data, max_threads=threads).hexdigest()
 
 
-def digest_tensor(tensor: "torch.Tensor") -> str:
+def digest_tensor(tensor: "torch.Tensor", threads: int | None = None) -> str:
     """Digest of the raw bytes of `tensor` (dtype and shape are recorded beside it, not hashed)."""
-    return digest_bytes(tensor_bytes(tensor))
+    return digest_bytes(tensor_bytes(tensor), threads)
+
+
+def digest_stream(file: BinaryIO, nbytes: int) -> str:
+    """Digest of the next `nbytes` bytes of `file`, read in bounded blocks."""
+    found = blake3(max_threads=blake3.AUTO if nbytes > 1 << 20 else 1)
+    block = memoryview(bytearray(min(nbytes, 4 << 20)))
+    while nbytes > 0 and (count := file.readinto(block[: min(nbytes, len(block))])):
+        found.update(block[:count])
+        nbytes -= count
+    return found.hexdigest()
 
 
 def canonical(document: Any) -> bytes:

@@ -5,17 +5,20 @@ software have equal ids, and no field can be edited unnoticed.
 """
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import SnapshotInvalid
-from harness.snapshot.digest import digest_document, digest_tensor
+from harness.snapshot.digest import digest_document
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import State
 
 FORMAT_VERSION = 1
 NAME = "manifest.json"
-MAX_BYTES = 64 << 20
+MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 64 << 20, 32, 40
+_SEGMENT = re.compile(r"\.segment\.\d+")
 HEADER = (
     "format_version",
     "id",
@@ -36,28 +39,28 @@ HEADER = (
 _ELEMENT_OF = {"positions": 3, "next_position": 3, "token_ids": 4, "attention_mask": 5, "logits": 9, "rng": 13, "received": 13}  # fmt: skip
 
 
-def tensor_rows(state: State, files: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One row per tensor of `state`; `files` maps each stored name to its payload file."""
-    kinds = {layer.index: layer.kind for layer in state.layers}
-    rows = []
-    for name, tensor in state.tensors():
-        parts = name.split(".")
-        layer = int(parts[1]) if parts[0] == "layer" else -1
-        rows.append(
-            {
-                "name": name,
-                "element": _ELEMENT_OF.get(parts[-1], 1),
-                "layer": layer,
-                "part": parts[-1],
-                "layer_type": kinds.get(layer, "none"),
-                "dtype": str(tensor.dtype).removeprefix("torch."),
-                "shape": list(tensor.shape),
-                "nbytes": tensor.nbytes,
-                "digest": digest_tensor(tensor),
-                "file": files[name],
-            }
-        )
-    return rows
+def tensor_row(
+    name: str, layer_type: str, dtype: str, shape: list[int], nbytes: int, digest: str, file: str
+) -> dict[str, Any]:
+    """One row of the table `tensors`. `layer_type` is `none` for what belongs to no layer."""
+    parts = name.split(".")
+    return {
+        "name": name,
+        "element": _ELEMENT_OF.get(parts[-1], 1),
+        "layer": int(parts[1]) if parts[0] == "layer" else -1,
+        "part": parts[-1],
+        "layer_type": layer_type,
+        "dtype": dtype,
+        "shape": shape,
+        "nbytes": nbytes,
+        "digest": digest,
+        "file": file,
+    }
+
+
+def stored_name(name: str) -> str:
+    """What a tensor is called inside its payload file, which holds one segment per layer."""
+    return _SEGMENT.sub("", name)
 
 
 def element_rows(rows: list[dict[str, Any]], documents: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -84,34 +87,47 @@ def element_rows(rows: list[dict[str, Any]], documents: Mapping[str, Any]) -> li
 
 def build(
     state: State,
-    files: Mapping[str, str],
+    tensors: list[dict[str, Any]],
+    files: list[dict[str, Any]],
     tokenizer_files: list[dict[str, Any]],
-    kv_format: str,
+    lineage: list[dict[str, Any]],
+    payload_format: str,
 ) -> dict[str, Any]:
-    """The manifest of `state` as a JSON-able dict, with its id. Does not mutate `state`."""
-    rows = tensor_rows(state, files)
-    generation = state.documents.get("generation", {})
+    """The manifest of `state` as a JSON-able dict, with its id. Does not mutate `state`.
+
+    tensors, files, lineage: see harness/save/FORMAT.md. The documents name the segments as stored.
+    """
     body = {
         "format_version": FORMAT_VERSION,
         "parent": state.parent,
-        "libraries": state.documents["kv_format"]["libraries"],
-        "dtype": str(state.dtype).removeprefix("torch."),
         "device": str(state.device),
-        "attention_implementation": state.documents["kv_format"]["attention_implementation"],
+        **header(state),
+        "payload_format": payload_format,
+        "lineage": lineage,
+        "files": files,
+        "tokenizer_files": tokenizer_files,
+        "elements": element_rows(tensors, state.documents),
+        "tensors": tensors,
+        "documents": dict(state.documents),
+    }
+    return {**body, "id": identity(body)}
+
+
+def header(state: State) -> dict[str, Any]:
+    """The header fields that follow from the state itself, so that a reader can check them."""
+    layout = state.documents["kv_format"]
+    return {
+        "libraries": layout["libraries"],
+        "dtype": str(state.dtype).removeprefix("torch."),
+        "attention_implementation": layout["attention_implementation"],
         "next_position": int(state.next_position.max()),
         "next_positions": state.next_position.tolist(),
         "batch": state.batch,
         "tokens": state.tokens,
         "kept_tokens": state.kept_tokens,
         "kv_bytes": state.kv_bytes,
-        "payload_format": kv_format,
-        "sampler": generation.get("sampler"),
-        "elements": element_rows(rows, state.documents),
-        "tensors": rows,
-        "tokenizer_files": tokenizer_files,
-        "documents": dict(state.documents),
+        "sampler": state.documents.get("generation", {}).get("sampler"),
     }
-    return {**body, "id": identity(body)}
 
 
 def identity(body: Mapping[str, Any]) -> str:
@@ -136,23 +152,58 @@ def dump(manifest: Mapping[str, Any]) -> bytes:
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
-    """Strict JSON: bounded size and depth, no duplicate keys, no NaN. Raises SnapshotInvalid."""
+    """Strict JSON: bounded size, depth and numbers, no duplicate keys, no NaN, no infinity.
+
+    Raises SnapshotInvalid.
+    """
     if len(data) > MAX_BYTES:
         raise SnapshotInvalid(where, [f"{NAME} is larger than {MAX_BYTES >> 20} MiB"])
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("an object names a key twice")
-        return found
-
-    def reject(constant: str) -> None:
-        raise ValueError(f"{constant} is not a number")
-
     try:
-        manifest = json.loads(data, object_pairs_hook=unique, parse_constant=reject)
+        manifest = json.loads(
+            data, object_pairs_hook=_unique, parse_constant=_no_constant,
+            parse_float=_finite, parse_int=_bounded,
+        )  # fmt: skip
+        _check_depth(manifest)
     except (ValueError, RecursionError) as problem:
         raise SnapshotInvalid(where, [f"{NAME} is not valid JSON: {problem}"]) from None
     if not isinstance(manifest, dict):
         raise SnapshotInvalid(where, [f"{NAME} holds no object"])
     return manifest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object names a key twice")
+    return found
+
+
+def _no_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _bounded(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError("a number is too long")
+    return int(text)
+
+
+def _check_depth(document: Any) -> None:
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")

@@ -3,6 +3,7 @@
 Every rule reports all its failures at once; nothing here raises on a bad manifest.
 """
 
+import re
 from math import prod
 from typing import Any
 
@@ -15,6 +16,7 @@ from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
 
 HEX = r"^[0-9a-f]{64}$"
+MAX_ROWS = 1 << 18
 FILE = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$"
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -69,6 +71,32 @@ class TensorTable(pa.DataFrameModel):
         )
 
 
+class FileTable(pa.DataFrameModel):
+    """One row per payload file, own or inherited."""
+
+    file: str = pa.Field(unique=True, str_matches=FILE)
+    nbytes: int = pa.Field(ge=0, lt=1 << 50)
+    tensor_bytes: int = pa.Field(ge=0, lt=1 << 50)
+    covered: int = pa.Field(ge=0, lt=1 << 50)
+    digest: str = pa.Field(str_matches=HEX)
+
+    class Config:
+        strict = True
+        coerce = False
+
+
+class TokenizerTable(pa.DataFrameModel):
+    """One row per tokenizer file."""
+
+    file: str = pa.Field(unique=True, str_matches=FILE)
+    nbytes: int = pa.Field(ge=0, lt=1 << 50)
+    digest: str = pa.Field(str_matches=HEX)
+
+    class Config:
+        strict = True
+        coerce = False
+
+
 def _is_shape(value: Any) -> bool:
     return (
         isinstance(value, list)
@@ -90,15 +118,36 @@ def faults(manifest: dict[str, Any]) -> list[str]:
     found = _header_faults(manifest)
     found += _table_faults("elements", manifest.get("elements"), ElementTable, len(ELEMENTS))
     found += _table_faults("tensors", manifest.get("tensors"), TensorTable, None)
+    found += _table_faults("files", manifest.get("files"), FileTable, None)
+    if manifest.get("tokenizer_files"):
+        found += _table_faults("tokenizer_files", manifest["tokenizer_files"], TokenizerTable, None)
     if found:
         return found
+    found = _lineage_faults(manifest)
+    if found:
+        return found
+    found = _file_faults(manifest)
     if manifest["id"] != manifests.identity(manifest):
         found.append("the manifest does not hash to its own id: it was edited or damaged")
     try:
         found += _element_faults(manifest) + _layer_faults(manifest)
-    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as problem:
         found.append(f"documents do not have the expected form: {problem!r}")
     return found
+
+
+def readable(manifest: dict[str, Any]) -> bool:
+    """Whether the tables are sound enough to look at the files they name, whatever else is wrong."""
+    rules = [("tensors", TensorTable), ("files", FileTable)]
+    if manifest.get("tokenizer_files"):
+        rules.append(("tokenizer_files", TokenizerTable))
+    return (
+        manifest.get("format_version") == manifests.FORMAT_VERSION
+        and not _header_faults(manifest)
+        and not any(_table_faults(name, manifest.get(name), model, None) for name, model in rules)
+        and not _lineage_faults(manifest)
+        and not _file_faults(manifest)
+    )
 
 
 def _header_faults(manifest: dict[str, Any]) -> list[str]:
@@ -106,7 +155,7 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
         "id": str, "libraries": dict, "dtype": str, "device": str, "attention_implementation": str,
         "next_position": int, "next_positions": list, "batch": int, "tokens": int,
         "kept_tokens": int, "kv_bytes": int, "payload_format": str, "elements": list,
-        "tensors": list, "tokenizer_files": list, "documents": dict,
+        "tensors": list, "tokenizer_files": list, "documents": dict, "files": list, "lineage": list,
     }  # fmt: skip
     found = [
         f"header field '{key}' is missing or not a {kind.__name__}"
@@ -118,7 +167,12 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
 
 
 def _table_faults(name: str, rows: Any, model: type, count: int | None) -> list[str]:
-    if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
+    if (
+        not isinstance(rows, list)
+        or not rows
+        or len(rows) > MAX_ROWS
+        or not all(isinstance(r, dict) for r in rows)
+    ):
         return [f"table '{name}' is not a list of rows"]
     if count is not None and len(rows) != count:
         return [f"table '{name}' has {len(rows)} rows, expected {count}"]
@@ -141,9 +195,56 @@ def _table_faults(name: str, rows: Any, model: type, count: int | None) -> list[
             .assign(index=cases["index"])
             .itertuples(index=False)
         ]
-    except (TypeError, ValueError, OverflowError) as problem:
-        return [f"table '{name}' cannot be read: {problem}"]
+    except Exception as problem:  # whatever a hostile cell makes pandas or pandera raise
+        return [f"table '{name}' cannot be read: {type(problem).__name__}"]
     return []
+
+
+def _lineage_faults(manifest: dict[str, Any]) -> list[str]:
+    """Every inherited file names the snapshot that owns it, which lies in the same folder."""
+    found, taken = [], set()
+    known = {r["file"] for r in manifest["files"]}
+    known |= {f"tokenizer/{r['file']}" for r in manifest["tokenizer_files"]}
+    for row in manifest["lineage"]:
+        match row:
+            case {"snapshot": str(owner), "place": str(place), "files": [*files]} if (
+                re.fullmatch(HEX, owner) and is_place(place) and len(row) == 3
+            ):
+                wrong = [f for f in files if not isinstance(f, str) or f not in known or f in taken]
+                found += [f"lineage: {str(f)[:80]} is not a file of this snapshot" for f in wrong]
+                taken |= {f for f in files if isinstance(f, str)}
+            case _:
+                found.append("lineage: a row is not (snapshot, place, files)")
+    return found
+
+
+def is_place(name: str) -> bool:
+    """Whether `name` is a plain folder name, so that it cannot lead anywhere else."""
+    plain = not set(name) & set("/\\\0") and name.isprintable()
+    return plain and 0 < len(name) < 256 and name not in (".", "..")
+
+
+def _file_faults(manifest: dict[str, Any]) -> list[str]:
+    """Tensors lie in known files, and a file holds what its tensors add up to."""
+    inherited = {f for row in manifest["lineage"] for f in row["files"]}
+    sizes: dict[str, int] = {r["file"]: 0 for r in manifest["files"]}
+    found, seen = [], set()
+    for row in manifest["tensors"]:
+        if row["file"] not in sizes:
+            found.append(f"tensor '{row['name']}' lies in {row['file']}, which is not in the files")
+            continue
+        sizes[row["file"]] += row["nbytes"]
+        place = (row["file"], manifests.stored_name(row["name"]))
+        if place in seen:
+            found.append(f"tensor '{row['name']}' shares its place in {row['file']} with another")
+        seen.add(place)
+    for row in manifest["files"]:
+        stored, declared = sizes[row["file"]], row["tensor_bytes"]
+        if stored > declared or (stored != declared and row["file"] not in inherited):
+            found.append(f"{row['file']} declares {declared} tensor bytes, they add up to {stored}")
+        if row["covered"] > row["nbytes"]:
+            found.append(f"{row['file']} covers more bytes than it has")
+    return found
 
 
 def _element_faults(manifest: dict[str, Any]) -> list[str]:
@@ -196,6 +297,20 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     if kv_bytes != manifest["kv_bytes"]:
         found.append(f"kv_bytes is {manifest['kv_bytes']}, the tensors add up to {kv_bytes}")
     return found
+
+
+def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
+    """Header fields that do not follow from the verified `state`, and faulty positions."""
+    try:
+        expected = manifests.header(state)
+    except (KeyError, TypeError, AttributeError, StopIteration, RuntimeError) as problem:
+        return [f"documents do not have the expected form: {problem!r}"]
+    found = [
+        f"header field '{key}' is {str(manifest.get(key))[:80]}, the stored state has {str(value)[:80]}"
+        for key, value in expected.items()
+        if manifest.get(key) != value
+    ]
+    return found + position_faults(state)
 
 
 def position_faults(state: State) -> list[str]:

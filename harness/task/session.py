@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,8 +36,8 @@ class Session:
     def open(cls, cfg: Any, folder: Path, say: Any) -> "Session":
         """Seed, set threads, load the model (shared between jobs of one process)."""
         seed(cfg.seed)
-        if cfg.threads:
-            torch.set_num_threads(cfg.threads)
+        own = default_threads()
+        torch.set_num_threads(cfg.threads or own)
         say.stage(f"model {cfg.model.name}")
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
@@ -83,6 +84,12 @@ class Session:
     def environment(self) -> dict[str, Any]:
         attention = str(self.loaded.text_config._attn_implementation)
         return environment(self.cfg, str(self.loaded.device), attention)
+
+
+@cache
+def default_threads() -> int:
+    """Torch's own choice, kept so that one job's `threads=N` does not reach the next."""
+    return torch.get_num_threads()
 
 
 def seed(value: int) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.snapshot.result import worse, write_json
-from harness.task.outcome import Outcome, completed
+from harness.task.outcome import Outcome, completed, kept, sealed
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
 
@@ -24,8 +24,8 @@ def conclude_table(
     children: one MLflow run each below this run's own: `name`, `tags`, `metrics`. record: further
     fields of `result.json`. Exit code 1 when the verdict is worse than `compare.require`.
     """
+    from harness import track
     from harness.report import console, html
-    from harness.track import tracker
 
     cfg, folder, say = session.cfg, session.folder, session.say
     size = {"tokens": 0, "kept_tokens": 0, "kv_bytes": 0, "stored_bytes": 0}
@@ -33,15 +33,13 @@ def conclude_table(
     result = completed(session, {"verdict": verdict, "reason": reason, **given})
     say.stage("record")
     write_json(folder / f"{name}.json", rows)
-    tracking = tracker(cfg.track, cfg.runs_dir)
-    result["mlflow"] = tracking.begin(result, cfg)
     good = not worse(verdict, result["required"])
-    page = folder / "report.html"
-    page.write_text(html.page(cfg.name, sections, verdict, reason, good), "utf-8")
-    write_json(folder / "result.json", result)
-    for child in children:
-        tracking.child(**child)
-    tracking.end(result, folder, page)
+    page = html.page(cfg.name, sections, verdict, reason, good)
+    (folder / "report.html").write_text(page, "utf-8")
+    result["mlflow"], problem = sealed(cfg, folder, result)
+    problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
+    if problem:
+        say.problem(f"harness: {problem} {kept(folder)}")
     say.done(result["folder"])
     if not say.quiet:
         cells = [[row.get(c) for c in columns] for row in rows]

@@ -1,0 +1,147 @@
+"""`save=blosc2`: lossless and fast; bytes or bits of one significance side by side, then LZ4 or zstd.
+
+Layout: per tensor a length and a JSON header, then per chunk a length and one Blosc2 buffer (the
+library's own format). Chunks are compressed in parallel while earlier ones are written.
+`save.codec` (lz4, lz4hc, zstd, blosclz, zlib), `save.level` 0-9, `save.shuffle` (byte, bit, none).
+"""
+
+import json
+import os
+import struct
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from harness.errors import ConfigProblem, suggestion
+from harness.save.files import Sink, Source
+from harness.save.pickle import tensor_of
+from harness.save.streaming import Stream
+from harness.snapshot.digest import tensor_bytes
+
+EXTENSION = "b2"
+MAPPED = False
+CHUNK = 1 << 20
+_LENGTH = struct.Struct("<I")
+_CODECS = ("lz4", "lz4hc", "zstd", "blosclz", "zlib")
+_SHUFFLES = {"byte": "SHUFFLE", "bit": "BITSHUFFLE", "none": "NOFILTER"}
+
+
+def write(sink: Sink, stream: Stream, settings: Any) -> None:
+    """At most two chunks per core wait to be written."""
+    options = _options(settings)
+    with ThreadPoolExecutor(os.cpu_count() or 1, "blosc2") as pool:
+        for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
+            header = {"name": name, "dtype": entry.dtype, "shape": entry.shape}
+            text = json.dumps(header, separators=(",", ":")).encode()
+            sink.write(_LENGTH.pack(len(text)) + text)
+            size = tensor.element_size()
+            waiting: deque[Future[bytes]] = deque()
+            for chunk in _chunks(tensor_bytes(tensor)):
+                waiting.append(pool.submit(_compress, chunk, size, options))
+                if len(waiting) > 2 * (os.cpu_count() or 1):
+                    _put(sink, waiting.popleft().result())
+            while waiting:
+                _put(sink, waiting.popleft().result())
+
+
+def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """`(name, tensor)` for every name in `wanted`; others are skipped without unpacking."""
+    left = set(wanted)
+    with ThreadPoolExecutor(os.cpu_count() or 1, "blosc2") as pool:
+        while left and not source.ended():
+            header = _header(source)
+            name, nbytes = header["name"], _nbytes(header, source)
+            data = bytearray(nbytes if name in left else 0)
+            waiting: deque[Future[None]] = deque()
+            for place in range(0, nbytes, CHUNK):
+                (length,) = _LENGTH.unpack(source.exactly(4))
+                packed = source.exactly(length)
+                if name in left:
+                    end = min(place + CHUNK, nbytes)
+                    room = memoryview(data)[place:end]
+                    waiting.append(pool.submit(_expand, packed, room))
+                    if len(waiting) > 2 * (os.cpu_count() or 1):
+                        waiting.popleft().result()
+            for job in waiting:
+                job.result()
+            if name in left:
+                left.remove(name)
+                yield name, tensor_of(header["dtype"], header["shape"], data, wanted[name])
+    if left:
+        raise ValueError(f"it does not hold {sorted(left)[0]}")
+
+
+def _options(settings: Any) -> dict[str, Any]:
+    import blosc2
+
+    codec, shuffle = settings.codec or "lz4", settings.shuffle or "bit"
+    level = 5 if settings.level is None else settings.level
+    if codec not in _CODECS:
+        raise ConfigProblem(f"save.codec={codec} is not possible.{suggestion(codec, _CODECS)}")
+    if shuffle not in _SHUFFLES:
+        near = suggestion(shuffle, list(_SHUFFLES))
+        raise ConfigProblem(f"save.shuffle={shuffle} is not possible.{near}")
+    chosen = getattr(blosc2.Filter, _SHUFFLES[shuffle])
+    return {
+        "codec": getattr(blosc2.Codec, codec.upper()),
+        "clevel": level,
+        "filters": [chosen],
+        "filters_meta": [0],
+        "nthreads": 1,
+    }
+
+
+def _compress(chunk: memoryview, size: int, options: dict[str, Any]) -> bytes:
+    import blosc2
+
+    return blosc2.compress2(chunk, typesize=size, **options)
+
+
+def _expand(packed: bytes, room: memoryview) -> None:
+    """Unpack into `room`. Raises ValueError unless the buffer is whole and fills it exactly."""
+    import blosc2
+
+    try:
+        nbytes, cbytes, _ = blosc2.get_cbuffer_sizes(packed)
+        if (nbytes, cbytes) != (len(room), len(packed)):
+            raise ValueError("a chunk does not have the declared size")
+        blosc2.decompress2(packed, dst=room, nthreads=1)
+    except (RuntimeError, TypeError) as problem:
+        raise ValueError(f"a chunk cannot be unpacked: {problem}") from None
+
+
+def _chunks(data: memoryview) -> Iterator[memoryview]:
+    for place in range(0, len(data), CHUNK):
+        yield data[place : place + CHUNK]
+
+
+def _put(sink: Sink, packed: bytes) -> None:
+    sink.write(_LENGTH.pack(len(packed)) + packed)
+
+
+def _header(source: Source) -> dict[str, Any]:
+    (length,) = _LENGTH.unpack(source.exactly(4))
+    if length > 4096:
+        raise ValueError("a tensor's header is too long")
+    header = json.loads(source.exactly(length))
+    match header:
+        case {"name": str(), "dtype": str(), "shape": [*sizes]} if len(sizes) <= 8 and all(
+            type(s) is int and 0 <= s < 1 << 40 for s in sizes
+        ):
+            return header
+    raise ValueError("a tensor's header is not as it should be")
+
+
+def _nbytes(header: dict[str, Any], source: Source) -> int:
+    dtype = getattr(torch, header["dtype"], None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"dtype {header['dtype'][:40]} is unknown")
+    nbytes = dtype.itemsize
+    for size in header["shape"]:
+        nbytes *= size
+    if nbytes > source.tensor_bytes:
+        raise ValueError("it unpacks to more than the manifest declares")
+    return nbytes

@@ -1,0 +1,169 @@
+"""Files of a snapshot, opened safely: plain files only, never a link, never more than was declared.
+
+Writers go through a `Sink` (owner-only, digested on the way), readers through a `Source` (bounded).
+"""
+
+import ctypes
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from blake3 import blake3
+
+from harness.snapshot.digest import digest_stream
+
+_START_WRITING, _STRIDE = 2, 8 << 20
+_libc: Any = None
+
+
+class Sink:
+    """A new file, mode 0600. `write` digests what it is given; `write_raw` is for tensor bytes that
+    the manifest digests one by one. `covered` counts the leading bytes that `digest` covers.
+
+    Raises OSError when the disk is full, also later through `problem` (a library may swallow it).
+    """
+
+    def __init__(self, path: Path):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.path, self._handle = path, os.open(path, flags, 0o600)
+        self.nbytes = self.covered = self._started = 0
+        self.problem: OSError | None = None
+        self._digest = blake3()
+
+    def write(self, data: Any) -> int:
+        """Append and digest."""
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self.covered += len(view)
+        return self.write_raw(view)
+
+    def write_raw(self, data: Any) -> int:
+        """Append bytes that tensor digests cover. The kernel is told to begin writing at once."""
+        view = memoryview(data).cast("B")
+        done = 0
+        try:
+            while done < len(view):
+                done += os.write(self._handle, view[done : done + _STRIDE])
+                self._begin_writing(self.nbytes + done)
+        except OSError as problem:
+            self.problem = problem
+            raise
+        self.nbytes += done
+        return done
+
+    def flush(self) -> None:
+        """Nothing is buffered here."""
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+    def _begin_writing(self, end: int) -> None:
+        if end - self._started >= _STRIDE:
+            _sync_file_range(self._handle, self._started, end - self._started)
+            self._started = end
+
+
+def _sync_file_range(handle: int, offset: int, nbytes: int) -> None:
+    """Start writing dirty pages without waiting, where the system can (Linux); fsync still follows."""
+    global _libc
+    if _libc is None:
+        _libc = ctypes.CDLL(None)
+    if call := getattr(_libc, "sync_file_range", None):
+        call(handle, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _START_WRITING)
+
+
+class Source:
+    """An opened payload file. Reads never pass `nbytes`, nor `limit` where a reader sets one."""
+
+    def __init__(self, file: BinaryIO, nbytes: int, tensor_bytes: int):
+        self.file, self.nbytes, self.tensor_bytes = file, nbytes, tensor_bytes
+
+    @property
+    def path(self) -> str:
+        """A path for libraries that insist on one; where possible it names this very open file."""
+        same = f"/proc/self/fd/{self.file.fileno()}"
+        return same if os.path.exists(same) else str(self.file.name)  # noqa: PTH110
+
+    def read(self, count: int) -> bytes:
+        """At most `count` bytes and never past the end of the file."""
+        return self.file.read(max(0, min(count, self.nbytes - self.file.tell())))
+
+    def exactly(self, count: int) -> bytes:
+        """Exactly `count` bytes. Raises ValueError when the file ends before."""
+        data = self.read(count)
+        if len(data) != count:
+            raise ValueError("it ends in the middle of a tensor")
+        return data
+
+    def ended(self) -> bool:
+        return self.file.tell() >= self.nbytes
+
+
+@contextmanager
+def opened(folder: Path, name: str) -> Iterator[BinaryIO]:
+    """Open the plain file `name` (`NAME` or `tokenizer/NAME`) below `folder` for reading.
+
+    Raises ValueError (a sentence) for a link, a hard link, a device, a pipe or a missing file.
+    """
+    handles: list[int] = []
+    try:
+        try:
+            base = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            handles.append(base)
+            *above, last = name.split("/")
+            for part in above:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                handles.append(os.open(part, flags, dir_fd=handles[-1]))
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            handle = os.open(last, flags, dir_fd=handles[-1])
+        except FileNotFoundError:
+            raise ValueError("is missing") from None
+        except OSError as problem:
+            link = problem.errno in (40, 20, 62)  # ELOOP, ENOTDIR (a linked folder), ELOOP on BSD
+            raise ValueError(
+                "is a link, which a snapshot never holds"
+                if link
+                else f"cannot be opened: {problem.strerror}"
+            ) from None
+        with os.fdopen(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError("is not a plain file")
+            if found.st_nlink != 1:
+                raise ValueError("is a hard link, which a snapshot never holds")
+            yield file
+    finally:
+        for handle in reversed(handles):
+            os.close(handle)
+
+
+def size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def check(file: BinaryIO, row: dict[str, Any]) -> None:
+    """Raise ValueError unless `file` has the declared size and its covered bytes their digest."""
+    if size(file) != row["nbytes"]:
+        raise ValueError(f"has {size(file)} bytes, the manifest says {row['nbytes']}")
+    covered = row.get("covered", row["nbytes"])
+    if digest_stream(file, covered) != row["digest"]:
+        raise ValueError("does not match its digest")
+    file.seek(0)
+
+
+def listing(folder: Path) -> set[str]:
+    """Every entry of a snapshot directory, as `NAME` or `tokenizer/NAME`; folders are not followed."""
+    found = set()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == "tokenizer" and entry.is_dir(follow_symlinks=False):
+                found |= {f"tokenizer/{e.name}" for e in os.scandir(entry.path)}
+            else:
+                found.add(entry.name)
+    return found

@@ -1,0 +1,62 @@
+"""`save=gzip`: the pickle format in a gzip stream (level 9 unless `save.level` says otherwise)."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from harness.save import pickle
+from harness.save.files import Sink, Source
+from harness.save.streaming import Stream
+
+EXTENSION = "pkl.gz"
+MAPPED = False
+
+
+def write(sink: Sink, stream: Stream, settings: Any) -> None:
+    """Deterministic: no name and no time in the gzip header."""
+    level = 9 if settings.level is None else settings.level
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=sink, mtime=0) as file:
+        pickle.write(file, stream, settings)
+
+
+def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """As pickle, reading at most the declared number of bytes out of the stream."""
+    with gzip.GzipFile(fileobj=_Raw(source), mode="rb") as file:
+        try:
+            yield from pickle.read(_Inflated(file, source.tensor_bytes), wanted)
+        except zlib.error as problem:
+            raise ValueError(f"it is no sound gzip stream: {problem}") from None
+
+
+class _Raw:
+    """What GzipFile asks of a file, bounded by the size of ours."""
+
+    def __init__(self, source: Source):
+        self.source, self.mode = source, "rb"
+
+    def read(self, count: int = -1) -> bytes:
+        return self.source.read(self.source.nbytes if count < 0 else count)
+
+    def seek(self, *place: int) -> int:
+        return self.source.file.seek(*place)
+
+
+class _Inflated:
+    """At most the declared bytes, so that a bomb stops where the manifest does."""
+
+    def __init__(self, file: gzip.GzipFile, tensor_bytes: int):
+        self.file = file
+        self.left = tensor_bytes + pickle.OVERHEAD * 65536
+
+    def read(self, count: int) -> bytes:
+        if count > self.left:
+            raise ValueError("it unpacks to more than the manifest declares")
+        data = self.file.read(count)
+        self.left -= len(data)
+        return data
+
+    def ended(self) -> bool:
+        return not self.file.peek(1)

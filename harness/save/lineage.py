@@ -1,0 +1,162 @@
+"""Which of a state's tokens its parent has stored already, and where that is.
+
+A snapshot may refer to payload files of snapshots in the same folder. They are found by id, first
+where they were, then among the siblings; nothing is ever read outside that folder.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.save import files
+from harness.snapshot import manifest as manifests
+from harness.snapshot import schema
+from harness.snapshot.digest import digest_tensor
+from harness.snapshot.state import LayerState
+
+PARTS = ("key", "value", "positions")
+DIM = {"key": 2, "value": 2, "positions": 1}
+LIMIT = 8  # segments per layer before the newest are merged, so that manifests stay small
+SIBLINGS = 4096  # folders looked at when a snapshot is not where it was
+_ID = re.compile(rb'"id": "([0-9a-f]{64})"')
+
+
+@dataclass(frozen=True)
+class Base:
+    """A sound snapshot whose files may be referred to. place: its folder's name."""
+
+    place: str
+    manifest: dict[str, Any]
+
+    def owner(self, file: str) -> tuple[str, str]:
+        """`(snapshot id, place)` of the snapshot that really holds `file`."""
+        for row in self.manifest["lineage"]:
+            if file in row["files"]:
+                return row["snapshot"], row["place"]
+        return self.manifest["id"], self.place
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens `[start, stop)` of a layer, stored together. rows: the base's, when it holds them."""
+
+    start: int
+    stop: int
+    rows: dict[str, dict[str, Any]] | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.stop - self.start
+
+
+def find(snapshot: str, folder: Path, hint: str | None = None) -> Path | None:
+    """The snapshot with this id among the directories in `folder`; None when there is none."""
+    candidates = [folder / hint] if hint and schema.is_place(hint) else []
+    return next((p for p in candidates if _peek(p) == snapshot), None) or next(
+        (p for p in _siblings(folder) if _peek(p) == snapshot), None
+    )
+
+
+def pieces(layer: LayerState, base: Base | None) -> list[Piece]:
+    """How to store `layer`: what `base` holds already, the rest as it is, small ones merged."""
+    found = list(_held(layer, base)) if base else []
+    cuts, place = [], 0
+    for segment in layer.segments:
+        cuts.append((place, place + segment.tokens))
+        place += segment.tokens
+    result: list[Piece] = []
+    reached = 0
+    for piece in [*found, Piece(layer.kept, layer.kept)]:
+        gap = [(max(a, reached), min(b, piece.start)) for a, b in cuts]
+        result += [Piece(a, b) for a, b in gap if a < b]
+        if piece.tokens:
+            result.append(piece)
+        reached = piece.stop
+    return _merged(result)
+
+
+def cut(layer: LayerState, piece: Piece, part: str) -> tuple[torch.Tensor, ...]:
+    """The views that together are `part` of the piece; usually one."""
+    views, place = [], 0
+    for segment in layer.segments:
+        start, stop = max(piece.start - place, 0), min(piece.stop - place, segment.tokens)
+        if start < stop:
+            views.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
+        place += segment.tokens
+    return tuple(views)
+
+
+def _merged(found: list[Piece]) -> list[Piece]:
+    """With more than LIMIT pieces, join the newest, as many as are no larger than what follows them.
+
+    A token is rewritten only when its piece at least doubles: N turns write O(N log N) bytes at
+    worst, and never more than LIMIT rows per layer.
+    """
+    if len(found) <= LIMIT:
+        return found
+    sizes = [p.tokens for p in found]
+    first = next(
+        i for i in range(len(found)) if i == len(found) - 2 or sizes[i] <= sum(sizes[i + 1 :])
+    )
+    return [*found[:first], Piece(found[first].start, found[-1].stop)]
+
+
+def _held(layer: LayerState, base: Base) -> Iterator[Piece]:
+    """The base's segments that `layer` still has, byte for byte (compared by digest)."""
+    entries = base.manifest["documents"]["kv_format"]["layers"]
+    if layer.index >= len(entries) or not layer.segments:
+        return
+    entry = entries[layer.index]
+    rows = {r["name"]: r for r in base.manifest["tensors"]}
+    added = layer.seen - entry["seen"]
+    place = -max(0, sum(entry["segments"]) + added - layer.kept)  # a window dropped the oldest
+    for number, tokens in enumerate(entry["segments"]):
+        piece = Piece(place, place + tokens)
+        place += tokens
+        if piece.start < 0 or not tokens:
+            continue
+        if piece.stop > layer.kept:
+            return
+        stem = f"layer.{layer.index}.segment.{number}"
+        stored = {part: rows[f"{stem}.{part}"] for part in PARTS}
+        if not all(_same(cut(layer, piece, part), stored[part], DIM[part]) for part in PARTS):
+            return
+        yield Piece(piece.start, piece.stop, stored)
+
+
+def _same(views: tuple[torch.Tensor, ...], row: dict[str, Any], dim: int) -> bool:
+    tensor = views[0] if len(views) == 1 else torch.cat(views, dim)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype != row["dtype"] or list(tensor.shape) != row["shape"]:
+        return False
+    return digest_tensor(tensor) == row["digest"]
+
+
+def _siblings(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(
+                e.name
+                for e, _ in zip(entries, range(SIBLINGS), strict=False)
+                if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
+            )
+    except OSError:
+        names = []
+    yield from (folder / n for n in names)
+
+
+def _peek(folder: Path) -> str | None:
+    """The id a directory claims, from its manifest's first lines; nothing is validated."""
+    if folder.is_symlink():
+        return None
+    try:
+        with files.opened(folder, manifests.NAME) as file:
+            match = _ID.search(file.read(4096))
+    except ValueError:
+        return None
+    return match.group(1).decode() if match else None

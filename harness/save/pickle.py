@@ -1,0 +1,88 @@
+"""`save=pickle`: a sequence of pickles `(name, dtype, shape, bytes)`, one per tensor.
+
+Any pickle library reads them. We read them without unpickling: only the few opcodes that build
+tuples of text, numbers and bytes are on the allow-list, so nothing can be imported or called.
+"""
+
+import pickle
+import pickletools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from harness.save.streaming import Stream
+from harness.snapshot.digest import tensor_bytes
+
+EXTENSION = "pkl"
+MAPPED = False
+OVERHEAD = 4096  # bytes of pickle around one tensor, at most
+
+_VALUES = {"SHORT_BINUNICODE", "BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1",
+           "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"}  # fmt: skip
+_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_IGNORED = {"PROTO", "FRAME", "MEMOIZE"}
+
+
+def write(sink: Any, stream: Stream, settings: Any) -> None:
+    """One pickle (protocol 5) per tensor."""
+    for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
+        data = pickle.PickleBuffer(tensor_bytes(tensor).toreadonly())
+        pickle.Pickler(sink, protocol=5).dump((name, entry.dtype, tuple(entry.shape), data))
+
+
+def read(source: Any, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """`(name, tensor)` for every name in `wanted`; others are skipped."""
+    left = set(wanted)
+    bounded = _Bounded(source)
+    while left and not source.ended():
+        name, dtype, shape, data = _plain(bounded)
+        if name in left:
+            left.remove(name)
+            yield name, tensor_of(dtype, shape, data, wanted[name])
+    if left:
+        raise ValueError(f"it does not hold {sorted(left)[0]}")
+
+
+def tensor_of(dtype: Any, shape: Any, data: bytes, row: dict[str, Any]) -> torch.Tensor:
+    """A writable CPU tensor over a copy of `data`. Raises ValueError unless it is as `row` says."""
+    if (dtype, list(shape), len(data)) != (row["dtype"], row["shape"], row["nbytes"]):
+        raise ValueError(f"{row['name']} is not as the manifest says")
+    if not data:
+        return torch.empty(row["shape"], dtype=getattr(torch, dtype))
+    return torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype)).view(row["shape"])
+
+
+class _Bounded:
+    """The file as `pickletools` reads it: no read is longer than what is left of the file."""
+
+    def __init__(self, source: Any):
+        self.read = source.read
+
+    def readline(self) -> bytes:
+        raise ValueError("it holds text opcodes, which are not allowed")
+
+
+def _plain(file: _Bounded) -> tuple[str, str, tuple[int, ...], bytes]:
+    """The next pickle. Raises ValueError for any opcode beyond the allow-list."""
+    stack: list[Any] = []
+    marks: list[int] = []
+    for opcode, argument, _ in pickletools.genops(file):
+        kind = opcode.name
+        if kind in _VALUES:
+            stack.append(argument)
+        elif kind in _TUPLES or (kind == "TUPLE" and marks):
+            start = marks.pop() if kind == "TUPLE" else len(stack) - _TUPLES[kind]
+            if start < 0:
+                raise ValueError("its pickle takes more than there is")
+            stack[start:] = [tuple(stack[start:])]
+        elif kind == "MARK":
+            marks.append(len(stack))
+        elif kind != "STOP" and kind not in _IGNORED:
+            raise ValueError(f"its pickle wants to {kind}, which is not on the allow-list")
+        if len(stack) > 16 or len(marks) > 4:
+            raise ValueError("its pickle is nested too deeply")
+    match stack:
+        case [(str(name), str(dtype), tuple(shape), bytes(data))]:
+            return name, dtype, shape, data
+    raise ValueError("its pickle is not (name, dtype, shape, bytes)")
