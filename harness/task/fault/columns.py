@@ -17,6 +17,7 @@ from harness.errors import HarnessError, SnapshotInvalid
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.save import store
+from harness.save.reading import Reading
 from harness.snapshot import manifest as manifests
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.elements import ELEMENTS
@@ -138,19 +139,19 @@ def _refusal(folder: Path) -> list[str]:
 def _raw(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Every tensor as it lies on disk, unverified, and the manifest as it stands."""
     manifest = json.loads((folder / manifests.NAME).read_bytes())
-    form = store.format_named(manifest["payload_format"])
-    files = sorted({row["file"] for row in manifest["tensors"]})
-    tensors = {}
-    for file in files:
-        rows = [row for row in manifest["tensors"] if row["file"] == file]
-        tensors |= dict(form.read(folder / file, rows))
-    return {name: tensor.clone() for name, tensor in tensors.items()}, manifest
+    reading = Reading(folder, manifest, store.format_named(manifest["payload_format"]))
+    tensors = {name: tensor.clone() for name, tensor in reading.mapped().items()}
+    if reading.faults or len(tensors) != len(manifest["tensors"]):
+        raise ValueError(f"{folder.name} cannot be read: {reading.faults}")
+    return tensors, manifest
 
 
 def _reseal(folder: Path, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """Make every digest fit what is there, so that only validation can object."""
     for row in manifest["tensors"]:
         row["digest"] = digest_tensor(tensors[row["name"]])
+    for row in manifest["files"]:
+        row["digest"] = digest_bytes((folder / row["file"]).read_bytes()[: row["covered"]])
     for row in manifest["tokenizer_files"]:
         row["digest"] = digest_bytes((folder / "tokenizer" / row["file"]).read_bytes())
     manifest["elements"] = manifests.element_rows(manifest["tensors"], manifest["documents"])
