@@ -10,8 +10,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "harness"
 LEVEL = {
     "__main__": 6,
-    "sweep": 5,
+    "api": 5,
     "replay": 5,
+    "sweep": 5,
+    "calling": 0,
     "task": 4,
     "snapshot": 2,
     "config": 1,

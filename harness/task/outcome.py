@@ -88,8 +88,10 @@ def options(cfg: Any) -> dict[str, str]:
     return {group: getattr(cfg, group).name for group in groups}
 
 
-def shown(path: Path) -> str:
-    """`path` relative to the working directory where it lies below it, else absolute."""
+def shown(path: Path | str) -> str:
+    """`path` relative to the working directory where it lies below it, else absolute; URLs as is."""
+    if "://" in str(path):
+        return str(path)
     absolute, here = Path(path).absolute(), Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
@@ -99,7 +101,7 @@ def exit_code(cfg: Any, result: dict[str, Any]) -> int:
     return 1 if result["verdict"] and worse(result["verdict"], result["required"]) else 0
 
 
-def snapshot_record(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
+def snapshot_record(manifest: dict[str, Any], path: Path | str) -> dict[str, Any]:
     """The `snapshot` block of `result.json`."""
     return {
         "id": manifest["id"],
