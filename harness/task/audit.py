@@ -56,7 +56,8 @@ def located(cfg: Any) -> tuple[Path, str | None]:
     path = Path(cfg.run).expanduser()
     if path.is_dir():
         if not any(
-            (path / n).exists() for n in ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
+            (path / n).exists()
+            for n in ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
         ):
             raise InputProblem(f"run={cfg.run} holds no record: neither result.json nor a sweep.")
         return path, None
