@@ -37,10 +37,10 @@ class Difference:
 
 def changes(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is different about the two environments: `what`, `recorded`, `found`, `decisive`."""
-    flat = [dict(flat(e)) for e in (recorded, found)]
+    before, after = (dict(flat(e)) for e in (recorded, found))
     rows = []
-    for key in dict.fromkeys([*flat[0], *flat[1]]):
-        was, now = flat[0].get(key), flat[1].get(key)
+    for key in dict.fromkeys([*before, *after]):
+        was, now = before.get(key), after.get(key)
         if was != now and key != "command":
             decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
             rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})

@@ -21,14 +21,12 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
 def verified(point: Path, cfg: Any, run_id: str | None = None) -> Iterator[Difference]:
     """What can be told without running: the seal, the configuration, the snapshot, the tracker."""
-    sealed_config = False
     for what, was, now in records.broken(point):
-        sealed_config |= what.startswith(".hydra/config")
         if was is None and now == "added":
             continue  # a note beside a record claims nothing
         yield Difference(what, was, now, _edited(what, now))
     result, record = read(point / "result.json"), read(point / records.NAME)
-    yield from _configuration(point, record.get("config"), sealed_config)
+    yield from _configuration(point, record.get("config"))
     yield from _snapshot(point, result)
     yield from _swapped(point, result, record, cfg, run_id)
 
@@ -41,7 +39,7 @@ def _edited(what: str, now: Any) -> str:
     return "the file is not what was sealed when the run ended"
 
 
-def _configuration(point: Path, sealed_values: Any, known: bool) -> Iterator[Difference]:
+def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
     """The recorded YAML against the resolved values in the seal, key by key."""
     try:
         now = json.loads(json.dumps(asdict(configs.recorded(point / ".hydra" / "config.yaml"))))

@@ -130,7 +130,7 @@ def postgres(tmp_path_factory):
     """A PostgreSQL of our own on localhost, gone afterwards."""
     if POSTGRES is None:
         pytest.skip("no PostgreSQL server: apt-get install postgresql")
-    if importlib.util.find_spec("psycopg2") is None:
+    if importlib.util.find_spec("psycopg") is None:
         pytest.skip("no PostgreSQL driver: pip install 'harness[postgres]'")
     place, port = tmp_path_factory.mktemp("postgres"), free_port()
     user = []
@@ -152,7 +152,7 @@ def postgres(tmp_path_factory):
 
 def test_four_workers_on_a_server_over_postgresql(postgres, recorded, tmp_path):
     """4 x 25 runs through a real server; then read back from the database itself."""
-    import psycopg2
+    import psycopg
 
     port = free_port()
     server = start(postgres, port, tmp_path)
@@ -160,7 +160,7 @@ def test_four_workers_on_a_server_over_postgresql(postgres, recorded, tmp_path):
         four_workers(recorded, tmp_path, f"http://127.0.0.1:{port}")
     finally:
         stop(server)
-    with psycopg2.connect(postgres) as connection, connection.cursor() as cursor:
+    with psycopg.connect(postgres) as connection, connection.cursor() as cursor:
         cursor.execute("select count(*) from runs where status='FINISHED'")
         assert cursor.fetchone()[0] == 100
         cursor.execute("select distinct count(*) from metrics group by run_uuid")

@@ -1,0 +1,29 @@
+"""The committed reference records are whole; `make audit` also runs them again."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.task import audit, evidence
+
+REFERENCE = Path(__file__).resolve().parents[2] / "runs" / "reference"
+POINTS = audit._points(REFERENCE)
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda p: p.name)
+def test_reference_records_are_as_they_were_sealed(point, monkeypatch):
+    monkeypatch.chdir(REFERENCE.parents[1])
+    track = SimpleNamespace(name="none", uri=None)
+    cfg = SimpleNamespace(track=track, runs_dir="nowhere")
+    assert list(evidence.verified(point, cfg)) == []
+
+
+def test_there_are_reference_records():
+    assert len(POINTS) == 8
+
+
+@pytest.mark.slow
+def test_make_audit(shell, tmp_path):
+    done = shell("task=audit", "run=runs/reference", f"runs_dir={tmp_path}", "track=none")
+    assert done.returncode == 0 and "SAME" in done.stdout, done.stdout
