@@ -12,7 +12,7 @@ from typing import Any
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 
 _INFRASTRUCTURE = {
-    "__init__", "continuing", "environment", "judging", "looping", "outcome", "plain", "pruning",
+    "__init__", "continuing", "environment", "judging", "looping", "outcome", "payload", "plain", "pruning",
     "restoring", "session", "tabling",
 }  # fmt: skip
 
