@@ -2,10 +2,8 @@
 
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
-from harness import arguments, config, help
+from harness import arguments, config, help, sweep
 from harness.errors import HarnessError
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -19,20 +17,19 @@ def main() -> int:
         print(help.show(config.conf_dir(), given))
         return 0
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
-    sys.argv[1:] = arguments.literal_text(given)
     import hydra
 
-    config.register()
-    outcomes: list[Any] = []
-
-    def job(cfg: Any) -> Any:
-        outcome = run_job(cfg)
-        outcomes.append(outcome)
-        return outcome
-
-    app = hydra.main(version_base="1.3", config_path=str(config.conf_dir()), config_name="config")
     try:
-        app(job)()
+        sys.argv[1:] = given = sweep.resumed(arguments.literal_text(given))
+        job = sweep.Job(config.register())
+        sweep.Watch.folder = None
+        app = hydra.main(
+            version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
+        )
+        try:
+            app(job)()
+        finally:
+            summary = sweep.conclude()
     except HarnessError as problem:
         return _fail(str(problem), problem.exit_code)
     except KeyboardInterrupt:
@@ -44,19 +41,7 @@ def main() -> int:
             raise
         where = problem.filename or "the run directory"
         return _fail(f"cannot write {where}: {problem.strerror}. Choose runs_dir=DIR.", 2)
-    return max((o.exit_code for o in outcomes), default=0)
-
-
-def run_job(cfg: Any) -> Any:
-    """One job of a run or sweep. Expected failures become an Outcome; in a sweep others go on."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    from harness.task import dispatch
-
-    place = HydraConfig.get()
-    sweep = place.mode == RunMode.MULTIRUN
-    return dispatch(lambda: config.typed(cfg), Path(place.runtime.output_dir), sweep)
+    return max([summary, *(o.exit_code for o in job.outcomes)])
 
 
 def _fail(message: str, code: int) -> int:

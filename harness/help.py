@@ -13,6 +13,7 @@ KEYS = """\
   run=DIR        a recorded run           restore.strict=false   waive identity"""
 
 
+MANY = 40  # options; a longer list is not read
 MORE = (
     "more: --cfg job prints the composed config, --config-dir DIR adds options.",
     "exit: 0 done, 1 a worse verdict, 2 bad input, 3 snapshot refused.",
@@ -45,6 +46,8 @@ def _overview(conf: Path) -> str:
     ]
     for group in GROUPS:
         marked = [f"{o}*" if defaults.get(group) == o else o for o in options(conf, group)]
+        if len(marked) > MANY:
+            marked = [*(m for m in marked if m.endswith("*")), f"and {len(marked) - 1} more, see conf/{group}/"]
         lines += _wrapped(f"  {group:<11}", marked)
     lines += ["", "common keys:", KEYS, ""]
     return "\n".join([*lines, *MORE])
@@ -54,12 +57,11 @@ def _task(conf: Path, name: str) -> str:
     path = conf / "task" / f"{name}.yaml"
     if not path.is_file():
         return f"task={name} is not a task. There is: {', '.join(options(conf, 'task'))}."
-    said = [line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#")]
-    keys = [
-        "  " + line
-        for line in path.read_text().splitlines()
-        if line and not line.startswith(("#", "name:"))
-    ]
+    lines = [line for line in path.read_text().splitlines() if "@package" not in line]
+    said = [line[1:].strip() for line in lines if line.startswith("#")]
+    if "task:" in lines:  # a task that also chooses options of other groups
+        lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
+    keys = ["  " + line for line in lines if line and not line.startswith(("#", "name:"))]
     body = [f"task={name}: {said[0]}" if said else f"task={name}", ""]
     body += [f"  {line}" for line in said[1:]]
     return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", "common keys:", KEYS])

@@ -48,7 +48,8 @@ class Part:
         if not positions.numel():
             return cls(key, value, positions, 0, -1, True)
         uniform = len(positions) == 1 or bool((positions == positions[:1]).all())
-        return cls(key, value, positions, int(positions.min()), int(positions.max()), uniform)
+        first, last = int(positions[:, 0].min()), int(positions[:, -1].max())
+        return cls(key, value, positions, first, last, uniform)
 
     @property
     def tokens(self) -> int:
@@ -81,7 +82,7 @@ class Queries:
 
     @classmethod
     def of(cls, positions: torch.Tensor) -> "Queries":
-        return cls(positions, int(positions.min()), int(positions.max()))
+        return cls(positions, int(positions[:, 0].min()), int(positions[:, -1].max()))
 
 
 def split_attention(
@@ -194,7 +195,7 @@ def _attend(
         seen = visible(part, queries, window)
         if seen is not None:
             by_head.masked_fill_(~_folded(seen[:, None], base, kv_heads, batch), -inf)
-        blind = blind and seen is not None
+        blind = blind and (seen is not None or added is not None)
         start += part.tokens
     weights = torch.softmax(scores, -1)
     top = scores.amax(-1) if mass or blind else weights

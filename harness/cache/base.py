@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from harness.cache.memory import Memory
+from harness.errors import InputProblem, UnsupportedModel
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -39,20 +41,36 @@ class Fingerprint:
 class Decoder(ABC):
     """Continues from `state` one or more tokens at a time.
 
-    loaded: the model; state: read only; settings: a CacheConfig.
+    loaded: the model; state: read only; settings: a CacheConfig. With `settings.branches` above 1
+    every row of the state continues that many ways: row `b * branches + i` is branch i of row b, and
+    `self.state` is the state with its rows (never its K/V) repeated.
     Construction raises UnsupportedModel when this implementation cannot serve the model or state.
     """
 
     def __init__(self, loaded: Any, state: State, settings: Any):
-        self.loaded, self.state, self.settings = loaded, state, settings
-        self.next_position = state.next_position.to(loaded.device)
+        check_fit(loaded, state)
+        self.loaded, self.past, self.settings = loaded, state, settings
+        self.branches = settings.branches
+        self.state = state.branched(self.branches)
+        self.next_position = self.state.next_position.to(loaded.device)
         self.fed: list[torch.Tensor] = []
         self.bytes_copied = 0
-        self._logits = state.logits
+        self._logits = self.state.logits
+        self._furthest = int(state.next_position.max())
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        """Feed `ids` `[batch, new]`; return logits `[batch, new, vocab]`. Grows the private tail."""
+        """Feed `ids` `[rows, new]` (or `[batch, new]`, the same to every branch); return logits
+        `[rows, new, vocab]`. Grows the private tail. Raises InputProblem beyond the model's range."""
         ids = ids.to(self.loaded.device)
+        if len(ids) != self.state.batch:
+            ids = ids.repeat_interleave(self.branches, 0)
+        self._furthest += ids.shape[1]
+        limit = self.loaded.max_positions
+        if limit is not None and self._furthest > limit:
+            raise InputProblem(
+                f"position {self._furthest - 1} is beyond the {limit} positions this model has. "
+                "Continue fewer tokens, or prune and reindex the state first."
+            )
         new = torch.arange(ids.shape[1], device=ids.device)
         logits = self.forward(ids, self.next_position[:, None] + new)
         self.next_position = self.next_position + ids.shape[1]
@@ -76,6 +94,11 @@ class Decoder(ABC):
         """Recurrent tensors of layer `index` as they are now (linear-attention layers only)."""
         return {}
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K/V and recurrent state that this continuation holds now, shared ones once."""
+        return self.past.kv_bytes
+
     def fingerprint(self, digest: bool = False) -> Fingerprint:
         """Fingerprint of what the caller handed in."""
         length, tensors = self.handed_in()
@@ -89,38 +112,102 @@ class Decoder(ABC):
         ones = past.new_ones(past.shape[0], sum(f.shape[1] for f in self.fed) + new)
         return torch.cat([past, ones], dim=1)
 
-    def commit(self) -> State:
-        """A new State: the old segments, untouched, and one segment of everything fed so far."""
+    def commit(self, branch: int = 0) -> State:
+        """A new State: the old segments, untouched and uncopied, and one segment of everything fed
+        to `branch` of each row so far."""
         if not self.fed:
-            return self.state
-        ids = torch.cat(self.fed, dim=1)
+            return self.past
+        rows = slice(branch, None, self.branches)
+        ids = torch.cat(self.fed, dim=1)[rows]
         count = ids.shape[1]
-        positions = self.state.next_position.to(ids.device)[:, None] + torch.arange(
-            count, device=ids.device
-        )
-        layers = tuple(self._committed(layer, positions) for layer in self.state.layers)
-        mask = torch.cat([self.state.attention_mask.to(ids.device), torch.ones_like(ids)], dim=1)
+        old = self.past
+        ahead = torch.arange(count, device=ids.device)
+        positions = old.next_position.to(ids.device)[:, None] + ahead
+        layers = tuple(self._committed(layer, positions, rows) for layer in old.layers)
+        mask = torch.cat([old.attention_mask.to(ids.device), torch.ones_like(ids)], dim=1)
         state = replace(
-            self.state,
-            token_ids=torch.cat([self.state.token_ids.to(ids.device), ids], dim=1),
+            old,
+            token_ids=torch.cat([old.token_ids.to(ids.device), ids], dim=1),
             attention_mask=mask,
-            next_position=self.next_position,
-            logits=self._logits.clone(),
+            next_position=self.next_position[rows],
+            logits=self._logits[rows].clone(),
         )
         return state.with_layers(layers)
 
-    def _committed(self, layer: LayerState, positions: torch.Tensor) -> LayerState:
+    def _committed(self, layer: LayerState, positions: torch.Tensor, rows: slice) -> LayerState:
         seen = layer.seen + positions.shape[1] if layer.seen else 0
-        recurrent = self.recurrent(layer.index) or layer.recurrent
+        recurrent = {k: t[rows] for k, t in self.recurrent(layer.index).items()} or layer.recurrent
         added = self.new_kv(layer.index, positions.shape[1]) if layer.segments else None
         if added is None:
             return replace(layer, seen=seen, recurrent=recurrent, received=None)
-        key, value = added
+        key, value = (t[rows] for t in added)
         fresh = Segment(key, value, positions[:, positions.shape[1] - key.shape[2] :].contiguous())
         segments = (*layer.segments, fresh)
         if layer.window is not None:
             segments = _last(segments, layer.window - 1)
         return replace(layer, segments=segments, seen=seen, recurrent=recurrent, received=None)
+
+
+class ReadOnlyDecoder(Decoder):
+    """Reads the State where it lies and keeps new K/V in tails of its own (manual, view)."""
+
+    def __init__(self, loaded: Any, state: State, settings: Any):
+        super().__init__(loaded, state, settings)
+        self.memory = Memory(state)
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        logits = super().step(ids)
+        self.bytes_copied = self.memory.bytes_copied
+        return logits
+
+    def handed_in(self) -> tuple[int, Iterable[tuple[str, torch.Tensor]]]:
+        tensors = (t for layer in self.past.layers for t in layer.tensors())
+        return max((layer.seen for layer in self.past.layers), default=0), tensors
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.past.kv_bytes + sum(tail.nbytes for tail in self.memory.tails)
+
+    def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        tail = self.memory.tails[index]
+        return (tail.key, tail.value) if tail.length else None
+
+
+def check_fit(loaded: Any, state: State) -> None:
+    """Raise UnsupportedModel with everything in which `state` and the loaded model do not fit."""
+    config = loaded.text_config
+    faults = []
+    layers = getattr(config, "num_hidden_layers", len(state.layers))
+    if len(state.layers) > layers:
+        faults.append(f"the state has {len(state.layers)} layers, the model {layers}")
+    held = {s.key.dtype for layer in state.layers for s in layer.segments}
+    if held - {loaded.dtype}:
+        shown = ", ".join(sorted(str(d).removeprefix("torch.") for d in held))
+        faults.append(f"its K/V is {shown}, the model {str(loaded.dtype).removeprefix('torch.')}")
+    places = {s.key.device.type for layer in state.layers for s in layer.segments}
+    if places - {loaded.device.type}:
+        faults.append(f"its K/V is on {', '.join(sorted(places))}, the model on {loaded.device}")
+    if faults:
+        raise UnsupportedModel(
+            f"this state does not fit the loaded model: {'; '.join(faults)}. "
+            "Load the model it was captured from, with the same dtype and device."
+        )
+
+
+def check_heads(loaded: Any, state: State) -> None:
+    """Raise UnsupportedModel when the K/V heads are not what the config of a plain model says."""
+    config = loaded.text_config
+    heads = config.num_attention_heads
+    wide = getattr(config, "head_dim", None) or config.hidden_size // heads
+    wanted = (getattr(config, "num_key_value_heads", None) or heads, wide)
+    for layer in state.layers:
+        for segment in layer.segments:
+            found = (segment.key.shape[1], segment.key.shape[3])
+            if found != wanted:
+                raise UnsupportedModel(
+                    f"layer {layer.index} of this state has {found[0]} KV heads of {found[1]}, the "
+                    f"model {wanted[0]} of {wanted[1]}. Load the model it was captured from."
+                )
 
 
 def _last(segments: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:

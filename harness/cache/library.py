@@ -25,11 +25,12 @@ def to_cache(loaded: Any, state: State) -> Any:
             "Load the model it was captured from."
         )
     for target, layer in zip(cache.layers, state.layers, strict=True):
-        _fill(target, layer)
+        fill(target, layer)
     return cache
 
 
-def _fill(target: Any, layer: LayerState) -> None:
+def fill(target: Any, layer: LayerState) -> None:
+    """Put `layer` into a library cache layer: attention tensors shared, recurrent ones copied."""
     if layer.segments:
         key, value = layer.key, layer.value
         if getattr(target, "is_sliding", False):
@@ -131,8 +132,13 @@ class LibraryDecoder(Decoder):
     def __init__(self, loaded: Any, state: State, settings: Any):
         super().__init__(loaded, state, settings)
         self._held = held_positions(loaded, state) if state.pruned else None
+        if self._held is not None and self.branches > 1:
+            self._held = {k: t.repeat_interleave(self.branches, 0) for k, t in self._held.items()}
         self.callers = to_cache(loaded, state)
         self.cache = self.working_copy(self.callers)
+        if self.branches > 1:  # the library has no shared past: every branch gets a copy of its own
+            self.cache.batch_repeat_interleave(self.branches)
+            self.bytes_copied = sum(t.nbytes for _, t in cache_tensors(self.cache))
 
     def working_copy(self, cache: Any) -> Any:
         """The object that the forward may grow. The base hands over the caller's own."""
@@ -175,15 +181,23 @@ class LibraryDecoder(Decoder):
     def handed_in(self) -> tuple[int, Iterator[tuple[str, torch.Tensor]]]:
         return self.callers.get_seq_length(), cache_tensors(self.callers)
 
+    @property
+    def kv_bytes(self) -> int:
+        return sum(t.nbytes for _, t in cache_tensors(self.cache))
+
     def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         layer = self.cache.layers[index]
         return layer.keys[:, :, -tokens:], layer.values[:, :, -tokens:]
 
     def recurrent(self, index: int) -> dict[str, torch.Tensor]:
-        layer = self.cache.layers[index]
-        return {
-            f"{part}_{i}": tensor.clone()
-            for part in ("conv_states", "recurrent_states")
-            for i, tensor in (getattr(layer, part, None) or {}).items()
-            if tensor is not None
-        }
+        return recurrent_of(self.cache.layers[index])
+
+
+def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:
+    """Copies of the recurrent tensors that a library cache layer holds now."""
+    return {
+        f"{part}_{i}": tensor.clone()
+        for part in ("conv_states", "recurrent_states")
+        for i, tensor in (getattr(layer, part, None) or {}).items()
+        if tensor is not None
+    }

@@ -2,6 +2,8 @@
 
 import torch
 
+from harness.errors import InputProblem, UnsupportedModel
+
 
 class Tail:
     """One layer's new keys and values, in buffers of its own.
@@ -20,11 +22,18 @@ class Tail:
     def append(self, key: torch.Tensor, value: torch.Tensor) -> None:
         """Add `[batch, kv_heads, new, head_dim]` tokens. Writes only into this tail's buffers."""
         new = key.shape[2]
+        if self._key is not None and key.shape[1::2] != self._key.shape[1::2]:
+            raise UnsupportedModel("a layer changed its number of heads or their size midway.")
         self._key = self._room(self._key, key, new)
         self._value = self._room(self._value, value, new)
         self._key[:, :, self.length : self.length + new] = key
         self._value[:, :, self.length : self.length + new] = value
         self.length += new
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers, used or not."""
+        return sum(b.nbytes for b in (self._key, self._value) if b is not None)
 
     @property
     def key(self) -> torch.Tensor:
@@ -45,7 +54,13 @@ class Tail:
         while capacity < self.length + new:
             capacity *= 2
         batch, heads, _, head_dim = like.shape
-        larger = like.new_empty(batch, heads, capacity, head_dim)
+        try:
+            larger = like.new_empty(batch, heads, capacity, head_dim)
+        except (RuntimeError, MemoryError) as problem:
+            raise InputProblem(
+                f"the memory for {capacity} new tokens of one layer cannot be had. Continue fewer "
+                "tokens, commit and save what there is, or use fewer branches (cache.branches=N)."
+            ) from problem
         if buffer is not None and self.length:
             held = buffer[:, :, : self.length]
             larger[:, :, : self.length] = held

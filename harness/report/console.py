@@ -72,7 +72,6 @@ def number(value: Any) -> str:
 def show(say: Say, result: dict[str, Any]) -> None:
     """The elements, the metrics beside the noise floor, times, verdict, where to look next."""
     if say.quiet:
-        say.line(f"{result['verdict'] or '-':<10} {' '.join(map(str, result['options'].values()))}")
         return
     out = say.out
     out.print(

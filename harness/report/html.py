@@ -8,9 +8,9 @@ from harness.report.console import number
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --soft: #5b6470; --line: #d8dde3; --page: #fff;
-  --good: #17794f; --bad: #b3303f; --panel: #f5f7f9 }
+  --good: #17794f; --bad: #b3303f; --fair: #9a6700; --panel: #f5f7f9 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --soft: #9aa4b0; --line: #363d46;
-  --page: #14171b; --good: #4cc38a; --bad: #f07a88; --panel: #1c2026 } }
+  --page: #14171b; --good: #4cc38a; --bad: #f07a88; --fair: #e3b341; --panel: #1c2026 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
   max-width: 62rem; margin: 2rem auto; padding: 0 1.2rem }
 h1 { font-size: 1.4rem; margin-bottom: .2rem } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem }
@@ -23,6 +23,7 @@ th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px soli
 td.n { text-align: right } code, pre { font: 13px/1.45 ui-monospace, monospace }
 pre { background: var(--panel); padding: .7rem; border-radius: .4rem; overflow-x: auto;
   white-space: pre-wrap } svg { width: 100%; height: auto; display: block }
+a { color: inherit } td.good, td.bad, td.fair { font-weight: 600 } td.fair { color: var(--fair) }
 """
 
 PAGE = """<!doctype html>
@@ -36,7 +37,8 @@ PAGE = """<!doctype html>
 {% if section.svg %}{{ section.svg | safe }}{% endif %}
 {% if section.rows %}<div class="wide"><table><thead><tr>{% for c in section.columns %}<th>{{ c }}</th>
 {% endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{% for cell in row %}
-<td{% if cell is number and cell is not boolean %} class="n"{% endif %}>{{ cell | show }}</td>
+{% if cell is mapping %}<td class="{{ cell.kind }}">{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
+{% else %}<td{% if cell is number and cell is not boolean %} class="n"{% endif %}>{{ cell | show }}</td>{% endif %}
 {% endfor %}</tr>{% endfor %}</tbody></table></div>{% endif %}
 {% if section.pre %}<pre>{{ section.pre }}</pre>{% endif %}
 {% endfor %}</body></html>
@@ -46,6 +48,11 @@ PAGE = """<!doctype html>
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page: `text`, `svg`, `columns` with `rows`, `pre`; all optional."""
     return {"title": title, **parts}
+
+
+def cell(text: Any, href: str = "", kind: str = "") -> dict[str, str]:
+    """A table cell with a link, or coloured: `kind` is `good`, `fair` or `bad`."""
+    return {"text": number(text), "href": href, "kind": kind}
 
 
 def page(title: str, sections: list[dict[str, Any]], verdict: str = "", reason: str = "", good: bool = True) -> str:  # fmt: skip
@@ -63,6 +70,9 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     """The report of one experiment. Returns `path`."""
     where, said = result["environment"], result["text"]
     sections = _comparison(result) if result.get("curves") else []
+    if sections:  # a picture of its own for a run's description in MLflow
+        drawn = sections[0]["svg"].replace("currentColor", "#7a828c")
+        (path.parent / "divergence.svg").write_text(drawn, "utf-8")
     sections += [
         section(
             "The 13 elements",

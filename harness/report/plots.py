@@ -12,8 +12,12 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
     """A matplotlib figure with `columns` axes, styled for the page. Off-screen, no global state."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width, height), layout="constrained")
+    made = Figure(figsize=(width, height))
     made.patch.set_alpha(0)
+    made.subplots_adjust(
+        left=0.9 / width, right=1 - 0.15 / width, bottom=0.5 / height, top=1 - 0.35 / height,
+        wspace=0.9 * columns / width,
+    )  # fmt: skip
     axes = made.subplots(1, columns, squeeze=False)[0]
     for axis in axes:
         axis.patch.set_alpha(0)
@@ -25,9 +29,21 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
 
 
 def label(axis: Any, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=10, color=INK, loc="left")
+    axis.text(0, 1.05, title, fontsize=10, color=INK, transform=axis.transAxes)
     axis.set_xlabel(x, fontsize=9, color=INK)
     axis.set_ylabel(y, fontsize=9, color=INK)
+
+
+def plain(axis: Any) -> None:
+    """A few logarithmic ticks as `1e-05`: typeset powers and dozens of ticks cost more time than
+    all the rest of a report."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    locator = axis.get_major_locator()
+    if hasattr(locator, "numticks"):
+        locator.set_params(numticks=6)
 
 
 def legend(axis: Any) -> None:
@@ -59,6 +75,7 @@ def divergence(curves: dict[str, dict[str, list[float]]]) -> str:
             axis.plot(values, style, color=COLOURS[number % 6], linewidth=1.8 - 0.4 * bool(number), label=name)  # fmt: skip
         if positive:
             axis.set_yscale("symlog", linthresh=min(positive))
+        plain(axis.yaxis)
         title = "KL per step" if key == "kl" else "Largest difference per step"
         label(axis, title, "step", unit)
     made.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3,
@@ -73,7 +90,35 @@ def timings(seconds: dict[str, float | None]) -> str:
     bars = axis.barh(list(known), [max(v, 1e-6) for v in known.values()], color=COLOURS[0])
     axis.bar_label(bars, [f"{v:.4f} s" for v in known.values()], fontsize=8, color=INK, padding=3)
     axis.set_xscale("log")
+    plain(axis.xaxis)
     axis.invert_yaxis()
     axis.margins(x=0.15)
     label(axis, "Time per stage", "seconds, logarithmic", "")
+    return svg(made)
+
+
+def scatter(
+    rows: list[dict[str, Any]], panels: list[tuple[str, str, str, str, str]], by: str
+) -> str:
+    """Small multiples of points `rows[x] -> rows[y]`, one colour per value of `by`.
+
+    panels: `(x, y, title, x label, y label)`; rows without a value are left out of a panel.
+    """
+    made, axes = figure(10.5, 3, len(panels))
+    groups = list(dict.fromkeys(str(r[by]) for r in rows))
+    for axis, (x, y, title, under, beside) in zip(axes, panels, strict=True):
+        for number, group in enumerate(groups):
+            mine = [
+                r for r in rows if str(r[by]) == group and r[x] is not None and r[y] is not None
+            ]
+            axis.scatter([r[x] for r in mine], [r[y] for r in mine], s=22, alpha=0.75,
+                         color=COLOURS[number % 6], label=group)  # fmt: skip
+        positive = [r[y] for r in rows if isinstance(r[y], int | float) and r[y] > 0]
+        if positive:
+            axis.set_yscale("symlog", linthresh=min(positive))
+        plain(axis.yaxis)
+        axis.locator_params(axis="x", nbins=4)
+        axis.margins(x=0.12)
+        label(axis, title, under, beside)
+    legend(axes[0])
     return svg(made)

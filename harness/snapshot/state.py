@@ -197,6 +197,15 @@ class State:
         position = self.attention_mask.sum(dim=1)
         return replace(self, layers=(), next_position=position, logits=logits)
 
+    def branched(self, branches: int) -> "State":
+        """Rows repeated for `branches` continuations of each: ids, mask, next position and logits.
+        The layers stay as they are, one copy for all (the same object for one branch)."""
+        if branches == 1:
+            return self
+        rows = ("token_ids", "attention_mask", "next_position", "logits")
+        repeated = {name: getattr(self, name).repeat_interleave(branches, 0) for name in rows}
+        return replace(self, **repeated)
+
     def with_layers(self, layers: tuple[LayerState, ...], **changes: Any) -> "State":
         """A State that holds `layers`, described again in element +3; `changes` are merged there."""
         described = [

@@ -9,19 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness.config import conf_dir
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
-
-_INFRASTRUCTURE = {
-    "__init__", "continuing", "environment", "judging", "looping", "outcome", "payload", "plain", "pruning",
-    "restoring", "session", "tabling",
-}  # fmt: skip
+from harness.help import options
 
 
 def names() -> list[str]:
-    """Every task: one file each, beside this one."""
-    return sorted(
-        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _INFRASTRUCTURE
-    )
+    """Every task: one YAML under `conf/task/` and one file of that name, with `run`, beside this."""
+    return options(conf_dir(), "task")
 
 
 def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
@@ -33,7 +28,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
     from harness.report.console import Say
     from harness.task.outcome import Outcome
 
-    say = Say(quiet=sweep)
+    say, cfg = Say(quiet=sweep), None
     try:
         cfg = configure()
         if cfg.task.name not in names():
@@ -44,7 +39,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
     except HarnessError as problem:
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
-        _record_failure(folder, verdict, problem, keep=sweep or problem.exit_code == 3)
+        _record_failure(cfg, folder, verdict, problem, keep=sweep or problem.exit_code == 3)
         return Outcome(problem.exit_code, verdict, str(folder), str(problem))
     except KeyboardInterrupt:
         say.problem(f"harness: interrupted. What was finished is in {folder}.")
@@ -57,22 +52,30 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
             f"harness: unexpected {type(problem).__name__}: {problem}\n"
             f"This is a fault of the harness; the details are in {folder / 'harness.log'}."
         )
-        _record_failure(folder, "failed", problem, keep=True)
+        _record_failure(cfg, folder, "failed", problem, keep=True)
         return Outcome(1, "failed", str(folder), str(problem))
 
 
-def _record_failure(folder: Path, verdict: str, problem: Exception, keep: bool) -> None:
+def _record_failure(cfg: Any, folder: Path, verdict: str, problem: Exception, keep: bool) -> None:
+    """`result.json` with the reason, sealed and tracked where the configuration was sound."""
     from harness.snapshot.result import SCHEMA, write_json
+    from harness.task.outcome import options, sealed, shown
 
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    record = {"schema": SCHEMA, "verdict": verdict, "reason": str(problem)}
+    code = getattr(problem, "exit_code", 1)
+    record = {"schema": SCHEMA, "verdict": verdict, "reason": str(problem), "exit_code": code,
+              "folder": shown(folder)}  # fmt: skip
     if isinstance(problem, RestoreRefused):
         record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
     if isinstance(problem, SnapshotInvalid):
         record["faults"] = problem.faults
-    write_json(folder / "result.json", json.loads(json.dumps(record, default=str)))
+    record = json.loads(json.dumps(record, default=str))
+    if cfg is None:
+        write_json(folder / "result.json", record)
+    else:
+        sealed(cfg, folder, {**record, "task": cfg.task.name, "options": options(cfg)})
 
 
 def _log_to(folder: Path) -> None:

@@ -1,10 +1,10 @@
 """Every task's end: `result.json`, `report.html`, MLflow, the console table, the exit code."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse, write_json
+from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,38 @@ class Outcome:
 def conclude(session: Any, record: dict[str, Any]) -> Outcome:
     """Complete `record`, write it, draw it, track it, show it. `record["curves"]` is for plots."""
     from harness.report import console, html
-    from harness.track import tracker
 
     cfg, folder = session.cfg, session.folder
     result = completed(session, record)
     session.say.stage("record")
-    tracking = tracker(cfg.track, cfg.runs_dir)
-    result["mlflow"] = tracking.begin(result, cfg)
-    page = html.write(folder / "report.html", result)
-    write_json(folder / "result.json", result)
-    tracking.end(result, folder, page)
+    html.write(folder / "report.html", result)
+    result["mlflow"], problem = sealed(cfg, folder, result)
     session.say.done(result["folder"])
+    if problem:
+        session.say.problem(f"harness: {problem} {kept(folder)}")
     console.show(session.say, result)
     return Outcome(exit_code(cfg, result), result["verdict"], str(folder), result["reason"])
+
+
+def sealed(cfg: Any, folder: Path, result: dict[str, Any]) -> tuple[Any, str]:
+    """Write `result.json` and its seal, then track it: `(mlflow block, what went wrong)`."""
+    from harness import track
+    from harness.snapshot.record import PENDING, seal
+    from harness.snapshot.result import write_json
+    from harness.task.environment import packages
+
+    if cfg.track.name != "none" and not (folder / PENDING).exists():
+        write_json(folder / PENDING, {"reason": "upload not begun"})  # a kill here loses nothing
+    seal(folder, result, asdict(cfg), packages())
+    return track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
+
+
+def kept(folder: Path) -> str:
+    """What to do about a result that the tracking server did not get."""
+    return (
+        f"The result is safe in {shown(folder)}; once the server is back, "
+        f"`python -m harness resume={shown(folder)}` uploads it."
+    )
 
 
 def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:

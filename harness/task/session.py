@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,8 +36,8 @@ class Session:
     def open(cls, cfg: Any, folder: Path, say: Any) -> "Session":
         """Seed, set threads, load the model (shared between jobs of one process)."""
         seed(cfg.seed)
-        if cfg.threads:
-            torch.set_num_threads(cfg.threads)
+        own = default_threads()
+        torch.set_num_threads(cfg.threads or own)
         say.stage(f"model {cfg.model.name}")
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
@@ -85,6 +86,12 @@ class Session:
         return environment(self.cfg, str(self.loaded.device), attention)
 
 
+@cache
+def default_threads() -> int:
+    """Torch's own choice, kept so that one job's `threads=N` does not reach the next."""
+    return torch.get_num_threads()
+
+
 def seed(value: int) -> None:
     """Every generator that a library might use."""
     random.seed(value)
@@ -96,6 +103,9 @@ def prompt_text(cfg: Any) -> tuple[str, list[dict[str, str]]]:
     prompt = cfg.prompt
     if cfg.text is not None:
         return cfg.text, []
+    if prompt.name == "recall":
+        dialogue = recall_dialogue(prompt, chat=cfg.tokenizer.name == "chat")
+        return dialogue.text, list(dialogue.turns)
     if prompt.name == "file":
         return _read(prompt.path), []
     if prompt.turns:
@@ -103,6 +113,21 @@ def prompt_text(cfg: Any) -> tuple[str, list[dict[str, str]]]:
     if prompt.text is None:
         raise InputProblem(f"prompt={prompt.name} has no text. Give text=... or prompt.text=...")
     return prompt.text, []
+
+
+def recall_dialogue(prompt: Any, chat: bool) -> Any:
+    """The held-out dialogue that a PromptConfig declares, in plain or in chat form."""
+    from harness.model.assets import corpus
+
+    make = corpus.recall_chat if chat else corpus.recall_dialogue
+    try:
+        return make(random.Random(prompt.seed), prompt.distance, prompt.definitions)
+    except (ValueError, IndexError) as problem:
+        raise InputProblem(
+            f"prompt=recall has no dialogue with prompt.distance={prompt.distance} and "
+            f"prompt.definitions={prompt.definitions}: {problem}. Distances are 0, or 4 and more "
+            "(6, or 10 and more with tokenizer=chat)."
+        ) from None
 
 
 def prompt_meta(row: Encoded, tokenizer: Any) -> dict[str, Any]:

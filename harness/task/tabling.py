@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.snapshot.result import worse, write_json
-from harness.task.outcome import Outcome, completed
+from harness.task.outcome import Outcome, completed, kept, sealed
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
 
@@ -13,19 +13,21 @@ def conclude_table(
     name: str,
     rows: list[dict[str, Any]],
     sections: list[dict[str, Any]],
-    verdict: str,
+    verdict: str | None,
     reason: str,
     columns: list[str],
     children: list[dict[str, Any]] = (),
     record: dict[str, Any] | None = None,
+    shown: list[dict[str, Any]] | None = None,
 ) -> Outcome:
     """Write `rows` as NAME.json beside `result.json`, draw `sections`, show `columns`.
 
     children: one MLflow run each below this run's own: `name`, `tags`, `metrics`. record: further
-    fields of `result.json`. Exit code 1 when the verdict is worse than `compare.require`.
+    fields of `result.json`. shown: rows for the console instead of `rows`. A verdict of None says that
+    nothing was judged. Exit code 1 when the verdict is worse than `compare.require`.
     """
+    from harness import track
     from harness.report import console, html
-    from harness.track import tracker
 
     cfg, folder, say = session.cfg, session.folder, session.say
     size = {"tokens": 0, "kept_tokens": 0, "kv_bytes": 0, "stored_bytes": 0}
@@ -33,20 +35,18 @@ def conclude_table(
     result = completed(session, {"verdict": verdict, "reason": reason, **given})
     say.stage("record")
     write_json(folder / f"{name}.json", rows)
-    tracking = tracker(cfg.track, cfg.runs_dir)
-    result["mlflow"] = tracking.begin(result, cfg)
-    good = not worse(verdict, result["required"])
-    page = folder / "report.html"
-    page.write_text(html.page(cfg.name, sections, verdict, reason, good), "utf-8")
-    write_json(folder / "result.json", result)
-    for child in children:
-        tracking.child(**child)
-    tracking.end(result, folder, page)
+    good = verdict is None or not worse(verdict, result["required"])
+    page = html.page(cfg.name, sections, verdict or "", reason, good)
+    (folder / "report.html").write_text(page, "utf-8")
+    result["mlflow"], problem = sealed(cfg, folder, result)
+    problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
+    if problem:
+        say.problem(f"harness: {problem} {kept(folder)}")
     say.done(result["folder"])
     if not say.quiet:
-        cells = [[row.get(c) for c in columns] for row in rows]
+        cells = [[row.get(c) for c in columns] for row in shown or rows]
         say.out.print(console.table(name, columns, cells))
         say.out.print()
-    say.line(f"verdict:      {verdict.upper()}: {reason}")
+    say.line(f"verdict:      {(verdict or 'not judged').upper()}: {reason}")
     say.line(f"report:       {result['folder']}/report.html")
     return Outcome(0 if good else 1, verdict, str(folder), reason)

@@ -1,16 +1,109 @@
-"""Where results go besides the run directory. `tracker` gives the option's object."""
+"""Where results go besides the run directory. An option is one file with `TRACKER`."""
 
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from harness.errors import ConfigProblem, suggestion
+from harness.snapshot.record import NAME, PENDING, read
+from harness.snapshot.result import write_json
+
+_INFRASTRUCTURE = {"__init__", "contents", "dashboard"}
 
 
 def tracker(settings: Any, runs_dir: str) -> Any:
-    """The tracker that `settings` (a TrackConfig) names: an object with `begin` and `end`."""
-    names = [p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__"]
+    """The tracker that `settings` (a TrackConfig) names: an object with `log`, `summary`, `find`."""
+    here = Path(__file__).parent
+    names = [p.stem for p in here.glob("*.py") if p.stem not in _INFRASTRUCTURE]
     if settings.name not in names:
         near = suggestion(settings.name, names)
         raise ConfigProblem(f"track={settings.name} is not a tracker.{near}")
     return import_module(f"harness.track.{settings.name}").TRACKER(settings, Path(runs_dir))
+
+
+def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str) -> tuple[Any, str]:  # fmt: skip
+    """`(the result's mlflow block, problem)`. A server that is away costs no result: the folder
+    keeps it, marked by `pending.json`, until `upload` finds the server there."""
+    try:
+        return tracker(settings, runs_dir).log(folder, result, name), ""
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
+        held = read(folder / PENDING) if (folder / PENDING).exists() else {}
+        write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
+        return None, str(problem)
+
+
+def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]]) -> str:
+    """Runs below the tracked run that `block` names; what went wrong, or nothing."""
+    if not block or not rows:
+        return ""
+    try:
+        tracker(settings, runs_dir).children(block["run_id"], rows)
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
+        return str(problem)
+    return ""
+
+
+def upload(folder: Path) -> str:
+    """Log a run that is still pending; return what is wrong, or nothing."""
+    config = _config(folder)
+    result = {**read(folder / "result.json"), "mlflow": None}
+    return log(config.track, config.runs_dir, folder, result, config.name)[1]
+
+
+def summarise(
+    folder: Path, points: list[Path], rows: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The sweep's parent run, with summary metrics and pages; None when nothing is tracked."""
+    sealed = [p for p in points if (p / NAME).is_file()]
+    config = _config(sealed[0]) if sealed else None
+    if config is None or config.track.name == "none":
+        return None
+    store = tracker(config.track, config.runs_dir)
+    before = read(folder / "sweep.json").get("mlflow") if (folder / "sweep.json").exists() else None
+    files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
+    try:
+        run_id = store.summary(
+            f"sweep {folder.name}", _sweep_tags(folder), list(_totals(rows)), files,
+            _sweep_note(rows), (before or {}).get("run_id"),
+            int((folder / "multirun.yaml").stat().st_mtime * 1000),
+        )  # fmt: skip
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
+        return {"run_id": (before or {}).get("run_id"), "reason": str(problem)}
+    return {"run_id": run_id, "experiment": config.track.experiment}
+
+
+def _config(folder: Path) -> Any:
+    """The parts of a sealed configuration that tracking needs."""
+    held = read(folder / NAME)["config"]
+    track = SimpleNamespace(**held["track"])
+    return SimpleNamespace(track=track, runs_dir=held["runs_dir"], name=held["name"])
+
+
+def _sweep_tags(folder: Path) -> dict[str, str]:
+    return {"sweep": folder.name, "kind": "sweep summary", "folder": str(folder)}
+
+
+def _totals(rows: list[dict[str, Any]]) -> Any:
+    """Counts per verdict, the worst and the best; and every figure by point number."""
+    yield "sweep/points", float(len(rows)), 0
+    for verdict in ("exact", "equivalent", "drifted", "diverged", "refused", "failed"):
+        yield f"sweep/{verdict}", float(sum(r["verdict"] == verdict for r in rows)), 0
+    for key in ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s"):
+        known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip
+        if known:
+            yield f"sweep/largest_{key}", max(v for _, v in known), 0
+            yield f"sweep/smallest_{key}", min(v for _, v in known), 0
+            yield from ((f"points/{key}", value, step) for step, value in known)
+
+
+def _sweep_note(rows: list[dict[str, Any]]) -> str:
+    lines = ["| point | verdict | reason |", "|---|---|---|"]
+    lines += [f"| {r['point']} | {r['verdict']} | {r['reason'][:120]} |" for r in rows[:200]]
+    return "\n".join(lines)

@@ -1,164 +1,186 @@
-"""`track=mlflow`: parameters, metrics in named sections, artifacts and tags; sqlite by default.
+"""`track=mlflow`: one flat run per harness run; sqlite under `runs/` unless `track.uri` says else.
 
-Without a URI the store is `runs/mlflow.db`, created once under a lock: several processes that
-create one fresh database at the same time would break it for good.
+Two rules keep every result. A fresh sqlite store is created once, under a lock: several processes
+creating it at the same time would break it for good. And a run is logged *from its folder* with
+fixed timestamps, so a server that was away gets it later, and a second upload adds nothing.
 """
 
 import fcntl
-import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputProblem
+from harness.snapshot.record import NAME, PENDING, read
+from harness.snapshot.result import write_json
+from harness.track import contents
 
-SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
-            "oracle": "oracle"}  # fmt: skip
-PARAM_LIMIT = 500
+BATCH = 1000  # metrics per request, the server's limit
+_KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
+
+
+class Unreachable(Exception):
+    """The tracking server cannot be used now; the result is safe in its folder."""
 
 
 class Mlflow:
-    """One MLflow run per harness run. Nothing leaves this machine unless `track.uri` says so."""
+    """The store that `settings` (a TrackConfig) names. Nothing leaves this machine unless it does."""
 
     def __init__(self, settings: Any, runs_dir: Path):
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-        os.environ.setdefault(
-            "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"
-        )  # a dead server is said at once
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # its log lines go to harness.log
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         self.settings, self.runs_dir = settings, runs_dir.absolute()
         self.local = settings.uri is None
         self.uri = settings.uri or f"sqlite:///{self.runs_dir / 'mlflow.db'}"
-        self._run: Any = None
+        self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
 
-    def begin(self, result: dict[str, Any], cfg: Any) -> dict[str, Any]:
-        """Create the run; return what `result.json` records about it."""
+    def log(self, folder: Path, result: dict[str, Any], name: str) -> dict[str, Any]:
+        """Log the run in `folder`; return the `mlflow` block of its `result.json`.
+
+        Until that is complete `pending.json` lies in the folder, with the run id once there is
+        one: who comes again continues that run. Raises Unreachable.
+        """
+        with self._reachable():
+            run_id = _pending(folder).get("run_id") or self._create(
+                contents.run_name(result, folder, name), contents.tags(result, folder)
+            )
+            block = {
+                "run_id": run_id,
+                "experiment": self.settings.experiment,
+                "uri": self.shown,
+            }
+            write_json(folder / PENDING, {**block, "reason": "upload not complete"})
+            write_json(folder / "result.json", {**result, "mlflow": block})
+            self._fill(run_id, folder, result)
+        (folder / PENDING).unlink()
+        return block
+
+    def summary(self, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
+                files: list[Path], text: str, run_id: str | None, when: int) -> str:  # fmt: skip
+        """A sweep's parent run, created or (given its `run_id`) completed. Raises Unreachable."""
+        with self._reachable():
+            run_id = run_id or self._create(name, tags)
+            self._metrics(run_id, values, when)
+            self.client.set_tag(run_id, "mlflow.note.content", text)
+            for path in files:
+                self.client.log_artifact(run_id, str(path))
+            self.client.set_terminated(run_id)
+        return run_id
+
+    def children(self, parent: str, rows: list[dict[str, Any]]) -> None:
+        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`).
+        Raises Unreachable."""
+        with self._reachable():
+            for row in rows:
+                run_id = self._create(row["name"], {**row["tags"], "mlflow.parentRunId": parent})
+                self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
+                self.client.set_terminated(run_id)
+
+    def find(self, run_id: str) -> dict[str, str]:
+        """The tags of a run, empty when there is none. Raises Unreachable."""
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
+
+        with self._reachable():
+            try:
+                return dict(MlflowClient(tracking_uri=self.uri).get_run(run_id).data.tags)
+            except MlflowException as problem:
+                if problem.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return {}
+                raise
+
+    def opened(self, kind: str) -> str:
+        """The experiment's id, created if need be; `kind` chooses the page it opens with."""
+        with self._reachable():
+            self.client.set_experiment_tag(self.experiment, "mlflow.experimentKind", kind)
+            return self.experiment
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             with _lock(self.runs_dir, self.local):
                 self.client = MlflowClient(tracking_uri=self.uri)
-                experiment = self._experiment()
-            self._run = self.client.create_run(experiment, run_name=cfg.name, tags=_tags(result))
-        except (MlflowException, OSError) as problem:
-            raise InputProblem(
-                f"cannot track to {self.uri}: {str(problem).splitlines()[0]} "
-                "Check track.uri, or run with track=none."
-            ) from problem
-        shown = "sqlite:///" + str(Path(cfg.runs_dir) / "mlflow.db") if self.local else self.uri
-        return {
-            "run_id": self._run.info.run_id,
-            "experiment": self.settings.experiment,
-            "uri": shown,
-        }
-
-    def child(self, name: str, tags: dict[str, str], metrics: dict[str, float]) -> None:
-        """A finished run below the one that `begin` made, for one row of a table."""
-        from mlflow.entities import Metric
-
-        above = {"mlflow.parentRunId": self._run.info.run_id}
-        run = self.client.create_run(
-            self._run.info.experiment_id, run_name=name, tags={**tags, **above}
-        )
-        now = int(time.time() * 1000)
-        values = [Metric(key, float(value), now, 0) for key, value in metrics.items()]
-        self.client.log_batch(run.info.run_id, metrics=values)
-        self.client.set_terminated(run.info.run_id)
-
-    def end(self, result: dict[str, Any], folder: Path, page: Path) -> None:
-        """Log everything and close the run. `folder` holds result.json and the snapshot."""
-        from mlflow.entities import Metric, Param
-
-        run_id = self._run.info.run_id
-        now = int(time.time() * 1000)
-        steps = [
-            Metric(f"{'noise' if name.startswith('noise') else 'logits'}/step_{key}", value, now, i)
-            for name, curve in list(result.get("curves", {}).items())[:2]
-            for key, values in curve.items()
-            for i, value in enumerate(values)
-        ]
-        final = [Metric(k, float(v), now, 0) for k, v in metrics(result)]
-        params = [Param(k, v) for k, v in parameters(folder)]
-        for start in range(0, max(len(final + steps), 1), 1000):
-            batch = (final + steps)[start : start + 1000]
-            self.client.log_batch(run_id, metrics=batch, params=params if start == 0 else [])
-        self._artifacts(run_id, result, folder, page)
-        self.client.set_tag(run_id, "mlflow.note.content", note(result))
-        self.client.set_terminated(run_id)
+                self.experiment = self._experiment()
+            yield
+        except (MlflowException, SQLAlchemyError, OSError) as problem:
+            _KNOWN.clear()
+            first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+            raise Unreachable(f"cannot track to {self.shown}: {first[:300]}") from problem
 
     def _experiment(self) -> str:
-        found = self.client.get_experiment_by_name(self.settings.experiment)
-        if found is not None:
+        key = (self.uri, self.settings.experiment)
+        if key not in _KNOWN:
+            found = self.client.get_experiment_by_name(self.settings.experiment)
+            place = (self.runs_dir / "artifacts").as_uri() if self.local else None
+            _KNOWN[key] = found.experiment_id if found is not None else self._new_experiment(place)
+        return _KNOWN[key]
+
+    def _new_experiment(self, place: str | None) -> str:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self.client.create_experiment(self.settings.experiment, artifact_location=place)
+        except MlflowException:  # another worker was quicker
+            found = self.client.get_experiment_by_name(self.settings.experiment)
+            if found is None:
+                raise
             return found.experiment_id
-        place = (self.runs_dir / "artifacts").as_uri() if self.local else None
-        return self.client.create_experiment(self.settings.experiment, artifact_location=place)
 
-    def _artifacts(self, run_id: str, result: dict[str, Any], folder: Path, page: Path) -> None:
-        self.client.log_dict(run_id, {"elements": result["elements"]}, "elements.json")
-        for path in (page, folder / "result.json", folder / "snapshot" / "manifest.json"):
-            if path.is_file():
+    def _create(self, name: str, tags: dict[str, str]) -> str:
+        return self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+
+    def _fill(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        when = int((folder / NAME).stat().st_mtime * 1000)
+        params = [Param(k, v) for k, v in contents.parameters(folder)]
+        self._metrics(run_id, list(contents.metrics(result)), when, params)
+        self._artifacts(run_id, folder, result)
+        self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id))
+        failed = result.get("verdict") == "failed"
+        self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
+
+    def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
+        from mlflow.entities import Metric
+
+        found = [Metric(key, value, when, step) for key, value, step in values]
+        for start in range(0, max(len(found), 1), BATCH):
+            batch = found[start : start + BATCH]
+            self.client.log_batch(run_id, metrics=batch, params=params if start == 0 else [])
+
+    def _artifacts(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
+        """Everything that explains the run; tensors only below the limit, else where they are."""
+        if result.get("elements"):
+            self.client.log_dict(run_id, {"elements": result["elements"]}, "elements.json")
+        for path in sorted(folder.glob("*")):
+            if path.suffix in (".html", ".json", ".svg") and path.name != PENDING:
                 self.client.log_artifact(run_id, str(path))
-        limit = self.settings.artifact_limit_mb * 2**20
-        stored = result["size"]["stored_bytes"]
-        if stored and stored <= limit and (folder / "snapshot").is_dir():
-            self.client.log_artifacts(run_id, str(folder / "snapshot"), "snapshot")
+        self.client.log_artifacts(run_id, str(folder / ".hydra"), "hydra")
+        snapshot = folder / "snapshot"
+        if not (snapshot / "manifest.json").is_file():
+            return
+        stored = sum(p.stat().st_size for p in snapshot.rglob("*") if p.is_file())
+        if stored <= self.settings.artifact_limit_mb * 2**20:
+            self.client.log_artifacts(run_id, str(snapshot), "snapshot")
+        else:
+            self.client.log_artifact(run_id, str(snapshot / "manifest.json"), "snapshot")
+            kept = {"path": str(snapshot), "bytes": stored, "id": result["snapshot"]["id"]}
+            self.client.log_dict(run_id, kept, "snapshot/kept_on_disk.json")
 
 
-def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """`section/name` and value of every finite number in the result."""
-    for block, section in SECTIONS.items():
-        for key, value in (result.get(block) or {}).items():
-            if isinstance(value, bool | int | float) and value == value:
-                yield f"{section}/{key}", value
-    for key in ("mutated", "length_before", "length_after", "bytes_copied_per_token"):
-        if (value := result["mutation"][key]) is not None:
-            yield f"mutation/{key}", value
-
-
-def parameters(folder: Path) -> Iterator[tuple[str, str]]:
-    """The resolved config, flattened; long values are cut here rather than by the server."""
-    import yaml
-
-    path = folder / ".hydra" / "config.yaml"
-    tree = yaml.safe_load(path.read_text()) if path.is_file() else {}
-    for key, value in _flat(tree):
-        safe = "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
-        yield safe, (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT]
-
-
-def note(result: dict[str, Any]) -> str:
-    """The run's description in MLflow, in markdown."""
-    rows = [f"| {k} | {v} | {result['noise_floor'].get(k)} |" for k, v in result["metrics"].items()]
-    return "\n".join(
-        [f"**{result['verdict']}**: {result['reason']}", "",
-         "| metric | measured | noise floor |", "|---|---|---|", *rows]
-    )  # fmt: skip
-
-
-def _tags(result: dict[str, Any]) -> dict[str, str]:
-    git = result["environment"]["git"]
-    tags = {
-        "verdict": str(result["verdict"]),
-        "snapshot_id": result["snapshot"]["id"],
-        "git_commit": str(git["commit"]),
-        "git_dirty": str(git["dirty"]).lower(),
-        "git_diff_digest": str(git["diff_digest"]),
-    }
-    tags |= {f"element.{e['number']:02d}_{e['name']}": e["digest"][:16] for e in result["elements"]}
-    return tags | {f"option.{k}": v for k, v in result["options"].items()}
-
-
-def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, dict) and tree:
-        for key, value in tree.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, tree
+def _pending(folder: Path) -> dict[str, Any]:
+    try:
+        return read(folder / PENDING)
+    except (OSError, ValueError):
+        return {}
 
 
 @contextmanager

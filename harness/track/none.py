@@ -10,14 +10,17 @@ class Untracked:
     def __init__(self, settings: Any, runs_dir: Path):
         pass
 
-    def begin(self, result: dict[str, Any], cfg: Any) -> None:
+    def log(self, folder: Path, result: dict[str, Any], name: str) -> None:
         return None
 
-    def child(self, name: str, tags: dict[str, str], metrics: dict[str, float]) -> None:
+    def children(self, *parts: Any) -> None:
         return None
 
-    def end(self, result: dict[str, Any], folder: Path, page: Path) -> None:
+    def summary(self, *parts: Any) -> None:
         return None
+
+    def find(self, run_id: str) -> dict[str, str]:
+        return {}
 
 
 TRACKER = Untracked

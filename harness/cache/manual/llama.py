@@ -1,5 +1,6 @@
 """The Llama forward, written out: embed, per layer norm, Q/K/V, RoPE at absolute positions, read-only
-attention, residual, norm, SwiGLU, residual; final norm, head.
+attention, residual, norm, SwiGLU, residual; final norm, head. Llama, Mistral, Qwen2 and Qwen3 (which
+normalizes queries and keys per head).
 
 Source: the isolation document's Route B; weights and RoPE are the loaded modules' own.
 """
@@ -8,15 +9,20 @@ from typing import Any
 
 import torch
 
-from harness.cache.manual.pieces import merge_heads, rotate, split_heads
+from harness.cache.manual.pieces import gated_mlp, merge_heads, rotate, split_heads
+
+
+def refuses(config: Any) -> str | None:
+    """Why this forward cannot serve a model with `config`, or None."""
+    return None
 
 
 def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> torch.Tensor:
-    """Logits `[batch, new, vocab]` of `ids` `[batch, new]` at `positions` `[batch, new]`.
+    """Logits `[rows, new, vocab]` of `ids` `[rows, new]` at `positions` `[rows, new]`.
 
-    memory: see `Memory.attend`; only its tails grow. Mutates neither the model nor the past.
+    memory: see `Memory`; only its tails grow. Mutates neither the model nor the past.
     """
-    body = model.model
+    body = model.get_decoder()
     hidden = body.embed_tokens(ids)
     cos, sin = body.rotary_emb(hidden, positions)
     for index, layer in enumerate(body.layers):
@@ -25,10 +31,10 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
         query = split_heads(attention.q_proj(normed), attention.head_dim)
         key = split_heads(attention.k_proj(normed), attention.head_dim)
         value = split_heads(attention.v_proj(normed), attention.head_dim)
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-        out = memory.attend(index, query, key, value, attention.scaling)
+        if hasattr(attention, "q_norm"):
+            query, key = attention.q_norm(query), attention.k_norm(key)
+        memory.append(index, rotate(key, cos, sin), value)
+        out = memory.attend(index, rotate(query, cos, sin), attention.scaling)
         hidden = hidden + attention.o_proj(merge_heads(out))
-        normed = layer.post_attention_layernorm(hidden)
-        mlp = layer.mlp
-        hidden = hidden + mlp.down_proj(mlp.act_fn(mlp.gate_proj(normed)) * mlp.up_proj(normed))
-    return model.lm_head(body.norm(hidden))
+        hidden = hidden + gated_mlp(layer.mlp, layer.post_attention_layernorm(hidden))
+    return model.get_output_embeddings()(body.norm(hidden))

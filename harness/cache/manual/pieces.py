@@ -1,6 +1,8 @@
 """Shared pieces of the manual forwards. Shapes: hidden `[batch, new, width]`, heads
 `[batch, heads, new, head_dim]`. Nothing here mutates its arguments."""
 
+from typing import Any
+
 import torch
 
 
@@ -19,3 +21,8 @@ def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     half = heads.shape[-1] // 2
     turned = torch.cat((-heads[..., half:], heads[..., :half]), dim=-1)
     return heads * cos[:, None] + turned * sin[:, None]
+
+
+def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """`down(act(gate(x)) * up(x))`, with the module's own projections and activation."""
+    return mlp.down_proj(mlp.act_fn(mlp.gate_proj(hidden)) * mlp.up_proj(hidden))

@@ -1,0 +1,43 @@
+"""The Gemma 3 forward, written out: scaled embedding, normalized queries and keys, two RoPE bases,
+sliding and full layers, norms before and after attention and MLP, gated GELU; final norm, head.
+
+Weights and RoPE are the loaded modules' own. Source: the Gemma 3 report, as the library loads it.
+"""
+
+from typing import Any
+
+import torch
+
+from harness.cache.manual.pieces import gated_mlp, merge_heads, rotate, split_heads
+
+
+def refuses(config: Any) -> str | None:
+    """Why this forward cannot serve a model with `config`, or None."""
+    return "its attention is bidirectional" if config.use_bidirectional_attention else None
+
+
+def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> torch.Tensor:
+    """Logits `[rows, new, vocab]` of `ids` `[rows, new]` at `positions` `[rows, new]`.
+
+    memory: see `Memory`; it knows each layer's window. Mutates neither the model nor the past.
+    """
+    body = model.get_decoder()
+    config = body.config
+    hidden = body.embed_tokens(ids)
+    turns = {kind: body.rotary_emb(hidden, positions, kind) for kind in set(config.layer_types)}
+    for index, (layer, kind) in enumerate(zip(body.layers, config.layer_types, strict=True)):
+        attention = layer.self_attn
+        cos, sin = turns[kind]
+        normed = layer.input_layernorm(hidden)
+        query = attention.q_norm(split_heads(attention.q_proj(normed), attention.head_dim))
+        key = attention.k_norm(split_heads(attention.k_proj(normed), attention.head_dim))
+        value = split_heads(attention.v_proj(normed), attention.head_dim)
+        memory.append(index, rotate(key, cos, sin), value)
+        out = memory.attend(index, rotate(query, cos, sin), attention.scaling)
+        out = attention.o_proj(merge_heads(out))
+        hidden = hidden + layer.post_attention_layernorm(out)
+        out = gated_mlp(layer.mlp, layer.pre_feedforward_layernorm(hidden))
+        hidden = hidden + layer.post_feedforward_layernorm(out)
+    logits = model.get_output_embeddings()(body.norm(hidden))
+    cap = config.final_logit_softcapping
+    return logits if cap is None else torch.tanh(logits / cap) * cap

@@ -1,0 +1,72 @@
+"""The read-only past and the growing tails of every layer: what `manual` and `view` attend to."""
+
+import torch
+
+from harness.cache.attention import Part, Queries, split_attention
+from harness.cache.tail import Tail
+from harness.snapshot.state import State
+
+
+class Memory:
+    """Opens a State for reading: no key and no value is copied, whatever its size.
+
+    Every step: `begin` with the new positions, then per layer `append` and `attend`. Only the tails
+    grow. With branches, the tails have `batch * branches` rows and the past still has `batch`.
+    """
+
+    def __init__(self, state: State):
+        self._past = [
+            [Part.of(s.key, s.value, s.positions) for s in layer.segments] for layer in state.layers
+        ]
+        self._windows = [layer.window for layer in state.layers]
+        self.tails = [Tail() for _ in state.layers]
+        self.queries: Queries | None = None
+        self._positions: torch.Tensor | None = None  # [rows, fed], shared by all tails
+        self._bounds = (0, 0, False)
+
+    @property
+    def bytes_copied(self) -> int:
+        """What growing the tails moved so far; the past is never moved."""
+        return sum(tail.bytes_copied for tail in self.tails)
+
+    def begin(self, positions: torch.Tensor) -> None:
+        """Announce the `[rows, new]` positions of the tokens that are about to be processed."""
+        self.queries = Queries.of(positions)
+        if self._positions is None:
+            self._positions = positions
+        else:
+            self._positions = torch.cat([self._positions, positions], dim=1)
+        whole = Part.of(self._positions[:, None], self._positions[:, None], self._positions)
+        self._bounds = (whole.first, whole.last, whole.uniform)
+
+    def append(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Keep `[rows, kv_heads, new, head_dim]` of the new tokens in the layer's tail."""
+        self.tails[layer].append(key, value)
+
+    def parts(self, layer: int) -> list[Part]:
+        """Past segments and tail of a layer, in order of position."""
+        tail = self.tails[layer]
+        if not tail.length:
+            return self._past[layer]
+        assert self._positions is not None
+        fresh = Part(tail.key, tail.value, self._positions[:, -tail.length :], *self._bounds)
+        return [*self._past[layer], fresh]
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        scale: float,
+        softcap: float | None = None,
+        bias: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
+        windowed: bool = True,
+    ) -> torch.Tensor:
+        """Attention output `[rows, heads, new, value_dim]` of `query` `[rows, heads, new, head_dim]`
+        over the layer's past and tail. windowed: apply the window the layer was captured with. The
+        rest as in `split_attention`."""
+        assert self.queries is not None
+        window = self._windows[layer] if windowed else None
+        return split_attention(
+            query, self.parts(layer), self.queries, scale, window, softcap, bias, sinks
+        )

@@ -1,0 +1,66 @@
+"""An audit's page and its last lines on the console."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.report.console import table
+from harness.report.html import page, section
+
+
+def write(path: Path, document: dict[str, Any]) -> None:
+    """Every difference with its explanation, then what changed in the environment."""
+    rows = document["differences"]
+    sections = [
+        section(
+            "Differences",
+            text="" if rows else "None: every claim of the record was found again.",
+            columns=["point", "what", "recorded", "found", "explanation"],
+            rows=[
+                [
+                    d.get("point", ""),
+                    d["what"],
+                    short(d["recorded"]),
+                    short(d["found"]),
+                    d["explanation"],
+                ]
+                for d in rows
+            ],
+        )
+    ]
+    for point, changed in document["environment"].items():
+        sections.append(
+            section(
+                f"What changed since {point}",
+                text="" if changed else "Nothing.",
+                columns=["what", "recorded", "now", "may change the last bits"],
+                rows=[
+                    [c["what"], short(c["recorded"]), short(c["found"]), c["decisive"]]
+                    for c in changed
+                ],
+            )
+        )
+    same = document["verdict"] == "same"
+    reason = f"{document['run']}, compared {document['compared']}"
+    path.write_text(page(f"Audit of {document['run']}", sections, document["verdict"], reason, same), "utf-8")  # fmt: skip
+
+
+def show(say: Any, document: dict[str, Any], folder: str) -> None:
+    """The same, in the terminal."""
+    rows = document["differences"]
+    if rows:
+        found = [[f"{d.get('point', '')} {d['what']}".strip(), short(d["recorded"], 24), short(d["found"], 24), d["explanation"]] for d in rows[:40]]  # fmt: skip
+        say.out.print(table("Differences", ["what", "recorded", "found", "explanation"], found))
+        say.line()
+    decisive = {c["what"] for changed in document["environment"].values() for c in changed if c["decisive"]}  # fmt: skip
+    if decisive:
+        say.line(f"changed since: {', '.join(sorted(decisive))}")
+    say.line(f"compared:     {document['compared']}, {document['points']} run(s)")
+    say.line(f"verdict:      {document['verdict'].upper()}")
+    say.line(f"audit:        {folder}/audit.json")
+
+
+def short(value: Any, width: int = 80) -> str:
+    """One line of a value."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= width else text[: width - 3] + "..."

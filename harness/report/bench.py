@@ -1,0 +1,64 @@
+"""What a bench says: one table per dtype, time per token against context, copies per token."""
+
+from typing import Any
+
+from harness.report import plots
+from harness.report.html import section
+
+COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "ratio_to_dynamic", "times_limit",
+           "bytes_copied_per_token", "open_s"]  # fmt: skip
+
+
+def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, Any]]:
+    """Blocks of the page for `bench.json` rows. where: the run's environment."""
+    out = []
+    for dtype in dict.fromkeys(r["dtype"] for r in rows):
+        single = [
+            r for r in rows if r["dtype"] == dtype and r["branches"] == 1 and r["per_token_s"]
+        ]
+        if single:
+            out.append(
+                section(
+                    f"Time per token, {dtype}",
+                    text="Median of the steps, the caches taking turns. The dotted line is what "
+                    "reading weights and K/V once takes at the bandwidth measured in between.",
+                    svg=_figure(single),
+                )
+            )
+    out.append(
+        section("All figures", columns=COLUMNS, rows=[[r[c] for c in COLUMNS] for r in rows])
+    )
+    refused = [r for r in rows if r["reason"]]
+    if refused:
+        shown = [[r["cache"], r["dtype"], r["context"], r["reason"]] for r in refused]
+        out.append(section("Refused", columns=["cache", "dtype", "context", "why"], rows=shown))
+    facts = {k: v for k, v in where.items() if not isinstance(v, dict | list)}
+    out.append(
+        section("Environment", columns=["what", "value"], rows=[[k, v] for k, v in facts.items()])
+    )
+    return out
+
+
+def _figure(rows: list[dict[str, Any]]) -> str:
+    made, (left, right) = plots.figure(9, 3.2, 2)
+    for number, cache in enumerate(dict.fromkeys(r["cache"] for r in rows)):
+        mine = sorted((r for r in rows if r["cache"] == cache), key=lambda r: r["context"])
+        contexts = [r["context"] for r in mine]
+        colour = plots.COLOURS[number % len(plots.COLOURS)]
+        left.plot(contexts, [r["per_token_s"] * 1e3 for r in mine], "o-", color=colour, label=cache)
+        if any(r["ratio_to_dynamic"] for r in mine):
+            ratios = [r["ratio_to_dynamic"] for r in mine]
+            right.plot(contexts, ratios, "o-", color=colour, label=cache)
+    limits = {r["context"]: r["limit_s"] * 1e3 for r in rows}
+    left.plot(
+        sorted(limits), [limits[c] for c in sorted(limits)], ":", color=plots.INK, label="limit"
+    )
+    for axis, title, unit in (
+        (left, "Time per token", "ms"),
+        (right, "Speed against dynamic", "times"),
+    ):
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        plots.label(axis, title, "past tokens", unit)
+    plots.legend(left)
+    return plots.svg(made)

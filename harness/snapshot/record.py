@@ -1,0 +1,107 @@
+"""`record.json`: what a run claims, sealed, so that a later edit of any file shows.
+
+The seal is no signature: who rewrites a record *and* its seal consistently is caught by the
+tracking server, which holds the seal's id too, and by running it again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.digest import digest_bytes, digest_document
+from harness.snapshot.result import SCHEMA, write_json
+
+NAME = "record.json"
+PENDING = "pending.json"  # not yet with the tracking server
+_LIVING = {NAME, PENDING, "result.json", "harness.log"}  # may change after the seal
+LARGE = 256 << 20  # bytes; larger payload files are covered by their tensors' digests
+
+
+def claims(result: Mapping[str, Any]) -> dict[str, str]:
+    """A digest per claim (`metrics.kl_max`, `verdict`, ...), so that an edit is named.
+
+    What tracking adds later (`mlflow`) is no claim.
+    """
+    found = {}
+    for key, value in result.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": digest_document(v) for inner, v in value.items()}
+        elif key != "mlflow":
+            found[key] = digest_document(value)
+    return {k: v for k, v in found.items() if not k.startswith("mlflow.")}
+
+
+def seal(folder: Path, result: Mapping[str, Any], config: Mapping[str, Any], packages: Mapping[str, str]) -> str:  # fmt: skip
+    """Write `result.json` and the record of everything in `folder`; return the record's id.
+
+    config: the resolved configuration as plain values. packages: installed versions.
+    """
+    write_json(folder / "result.json", result)
+    body = {
+        "schema": SCHEMA,
+        "folder": result.get("folder", folder.name),
+        "config": json.loads(json.dumps(config)),
+        "result": claims(read(folder / "result.json")),
+        "files": {str(p.relative_to(folder)): digest_bytes(p.read_bytes()) for p in _files(folder)},
+        "packages": dict(packages),
+    }
+    body["id"] = digest_document(body)
+    write_json(folder / NAME, body)
+    return body["id"]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises OSError or ValueError."""
+    found = json.loads(path.read_text("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no object")
+    return found
+
+
+def broken(folder: Path) -> Iterator[tuple[str, Any, Any]]:
+    """`(what, recorded, found)` for every claim and file that is not as it was sealed.
+
+    Recorded is the digest in the seal, or None for what came later; found is what is there now.
+    """
+    try:
+        body = read(folder / NAME)
+        sealed_claims, files = dict(body["result"]), dict(body["files"])
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        yield NAME, "a sealed record", f"none that can be read ({type(problem).__name__})"
+        return
+    identity = digest_document({k: v for k, v in body.items() if k != "id"})
+    if identity != body.get("id"):
+        yield f"{NAME}: id", body.get("id"), identity
+    try:
+        result = read(folder / "result.json")
+    except (OSError, ValueError) as problem:
+        yield "result.json", "a result", f"missing or unreadable ({type(problem).__name__})"
+    else:
+        held = claims(result)
+        for key in [*sealed_claims, *(k for k in held if k not in sealed_claims)]:
+            if held.get(key) != sealed_claims.get(key):
+                yield f"result.json: {key}", sealed_claims.get(key), value_at(result, key)
+    present = {str(p.relative_to(folder)): p for p in _files(folder)}
+    for name, digest in files.items():
+        path = present.pop(name, None)
+        now = digest_bytes(path.read_bytes()) if path else "missing"
+        if now != digest:
+            yield name, digest, now
+    for name in present:
+        yield name, None, "added"
+
+
+def value_at(result: Mapping[str, Any], key: str) -> Any:
+    """The value of a claim by its dotted name; None when it is gone."""
+    block, _, inner = key.partition(".")
+    found = result.get(block)
+    return found.get(inner) if inner and isinstance(found, Mapping) else found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The sealed files of a run; links are not followed."""
+    for path in sorted(folder.rglob("*")):
+        plain = path.is_file() and not path.is_symlink()
+        if plain and path.name not in _LIVING and path.stat().st_size <= LARGE:
+            yield path

@@ -1,0 +1,184 @@
+"""A sweep around Hydra's multirun: how far it is, what is still missing, and its summary.
+
+Everything is read from the job folders, so it holds for any launcher, in this process or not.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness import config
+from harness.errors import HarnessError, InputProblem
+
+RECORD = "sweep.json"
+
+
+class Watch:
+    """Hydra's callback: where the sweep is, and which job comes next. One per process."""
+
+    folder: Path | None = None  # of the sweep; None in a single run
+    total: int | None = None
+    began: float = 0.0
+    ready: int = 0  # points that were finished before
+    shared: frozenset[str] = frozenset()  # overrides that no point varies
+    job: tuple[Path, bool, list[str]] = (Path(), False, [])
+
+    def on_multirun_start(self, config: Any, **_: Any) -> None:
+        Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
+        Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
+        Watch.total = _total(config)
+        Watch.shared = frozenset(config.hydra.overrides.task)
+
+    def on_job_start(self, config: Any, **_: Any) -> None:
+        hydra = config.hydra
+        folder, sweep = Path(hydra.runtime.output_dir), hydra.mode.name == "MULTIRUN"
+        Watch.job = (folder, sweep, list(hydra.overrides.task))
+
+    def on_run_start(self, **_: Any) -> None: ...
+    def on_run_end(self, **_: Any) -> None: ...
+    def on_multirun_end(self, **_: Any) -> None: ...
+    def on_job_end(self, **_: Any) -> None: ...
+
+
+class Job:
+    """What Hydra calls per point. Travels to a launcher's workers with all that it needs there."""
+
+    def __init__(self, token: str):
+        self.token = token
+        self.outcomes: list[Any] = []
+
+    def __call__(self, cfg: Any) -> Any:
+        """Expected failures become an Outcome; in a sweep the others go on."""
+        from harness.task import dispatch
+
+        folder, sweep, overrides = Watch.job
+        if sweep and (kept := _kept(cfg, folder)):
+            return kept
+        start = time.perf_counter()
+        outcome = dispatch(lambda: config.typed(cfg), folder, sweep)
+        self.outcomes.append(outcome)
+        if sweep:
+            _tell(outcome, overrides, time.perf_counter() - start)
+        return outcome
+
+    def __reduce__(self) -> Any:
+        state = ("folder", "total", "began", "ready", "shared")
+        return _revive, (self.token, {key: getattr(Watch, key) for key in state})
+
+
+def _revive(token: str, state: dict[str, Any]) -> Job:
+    for key, value in state.items():
+        setattr(Watch, key, value)
+    config.register(token)
+    return Job(token)
+
+
+def resumed(arguments: list[str]) -> list[str]:
+    """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
+
+    Only the task's overrides are taken from the record; launcher and flags come from the command
+    line. Raises InputProblem when DIR is no sweep.
+    """
+    given = [a for a in arguments if a.startswith("resume=")]
+    if not given:
+        return arguments
+    folder = Path(given[-1].removeprefix("resume=")).expanduser()
+    others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
+    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "-"))]:
+        raise InputProblem(
+            f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
+        )
+    try:
+        import yaml
+
+        tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
+        recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        raise InputProblem(
+            f"resume={folder} is not a sweep: it holds no readable multirun.yaml. "
+            "Give the directory that `python -m harness -m ...` wrote."
+        ) from None
+    return ["-m", *recorded, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+
+
+def finished(folder: Path) -> list[Path]:
+    """The point folders with a complete record, in order."""
+    found = [p.parent for p in Path(folder).glob("*/result.json")]
+    return sorted(found, key=lambda p: (len(p.name), p.name))
+
+
+def conclude() -> int:
+    """After the last point: `sweep.csv`, `sweep.html`, the MLflow parent run; the exit code."""
+    folder = Watch.folder
+    if folder is None:
+        return 0
+    from harness.report import sweep as pages
+    from harness.track import summarise, upload
+
+    points = finished(folder)
+    if not points:
+        return 0
+    for left in (p for p in points if (p / "pending.json").exists()):
+        upload(left)  # a tracking server that was away may be back
+    rows = pages.rows(points)
+    pages.write(folder, rows, Watch.total)
+    tracked = summarise(folder, points, rows)
+    record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    print("\n".join(pages.closing(folder, rows, Watch.total)))
+    return max(int(row["exit_code"]) for row in rows)
+
+
+def _kept(cfg: Any, folder: Path) -> Any:
+    """The outcome of a point that an earlier session finished with this very configuration."""
+    from harness.task.outcome import Outcome
+
+    try:
+        held = json.loads((folder / "record.json").read_text("utf-8"))["config"]
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+        wanted = config.typed(cfg)
+    except (OSError, ValueError, KeyError, HarnessError):
+        return None
+    if result["verdict"] == "failed" or not same(wanted, held):
+        return None
+    return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
+
+
+def same(cfg: config.Config, held: dict[str, Any]) -> bool:
+    """Whether a sealed configuration is this one."""
+    return json.loads(json.dumps(asdict(cfg))) == held
+
+
+def _total(cfg: Any) -> int | None:
+    """None when only the sweeper knows (one that searches, say)."""
+    extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
+    try:
+        return config.points([*extra, *cfg.hydra.overrides.task])
+    except Exception:  # a sweep type of another sweeper's own grammar
+        return None
+
+
+def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
+    """One line per point, with the time that the rest will take at the pace so far."""
+    done = len(finished(Watch.folder)) if Watch.folder else 0
+    count, left = f"{done}", ""
+    if Watch.total:
+        count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
+        pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
+        left = f", {_span(pace * (Watch.total - done))} left"
+    varied = " ".join(o for o in overrides if o not in Watch.shared)
+    sys.stdout.write(
+        f"[{count}] {outcome.verdict or 'done':<10} {seconds:4.1f} s{left:<14} {varied}\n"
+    )
+    sys.stdout.flush()
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+    )

@@ -1,0 +1,159 @@
+"""Does a second run say what the record says? Bitwise where the environment is the same, otherwise
+within the noise floors that both runs measured."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
+
+from harness.snapshot.result import GOOD
+
+# whatever may change the last bit; the rest of `environment` is reported, not decisive
+DECISIVE = ("platform", "cpu", "cpu_capability", "gpu", "cuda", "device", "dtype", "threads",
+            "attention_implementation", "deterministic", "matmul_precision", "code")  # fmt: skip
+DECISIVE_VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
+FROM_CONFIG = ("seed", "sampling_seed", "model_seed", "dtype", "attention_implementation")
+EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", "length_before",
+         "length_after", "bytes_copied_per_token"), "text": ("token_ids", "restored_ids", "prompt"),
+         "model": ("name", "revision", "commit")}  # fmt: skip
+BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None}  # whole blocks
+ROUNDED = ("kv_cache", "positions", "logits")
+FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as recorded, and why that may be."""
+
+    what: str
+    recorded: Any
+    found: Any
+    explanation: str
+    point: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if v is not None or k != "point"}
+
+
+def changes(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is different about the two environments: `what`, `recorded`, `found`, `decisive`."""
+    flat = [dict(_flat(e)) for e in (recorded, found)]
+    rows = []
+    for key in dict.fromkeys([*flat[0], *flat[1]]):
+        was, now = flat[0].get(key), flat[1].get(key)
+        if was != now and key != "command":
+            decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
+            rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})
+    return rows
+
+
+def compare(
+    recorded: Mapping[str, Any], found: Mapping[str, Any], changed: list[dict[str, Any]]
+) -> Iterator[Difference]:
+    """Everything in which the second run's result is not the recorded one.
+
+    recorded, found: two `result.json`. changed: from `changes`; any decisive entry allows rounding.
+    """
+    reasons = [f"{c['what']} {c['recorded']} -> {c['found']}" for c in changed if c["decisive"]]
+    same = not reasons
+    why = (
+        "nothing that decides the bits has changed, so the record does not say what the run said"
+        if same
+        else "more than the noise floors explain; changed since: " + "; ".join(reasons)
+    )
+    for key in ("verdict", "required", "task"):
+        was, now = recorded.get(key), found.get(key)
+        if was != now and not (key == "verdict" and not same and {was, now} <= set(GOOD)):
+            yield Difference(key, was, now, why)
+    if (
+        found.get("verdict") in ("failed", "refused")
+        and recorded.get("verdict") != found["verdict"]
+    ):
+        yield Difference(
+            "run", "completed", found.get("reason"), "it cannot be run again as recorded"
+        )
+        return
+    yield from _blocks(recorded, found, same, why)
+    yield from _metrics(recorded, found, same, why)
+    yield from _elements(recorded, found, changed, same, why)
+
+
+def _blocks(recorded: Any, found: Any, same: bool, why: str) -> Iterator[Difference]:
+    for block, keys in {**EXACT, **(BITWISE if same else {})}.items():
+        was, now = recorded.get(block) or {}, found.get(block) or {}
+        for key in keys or dict.fromkeys([*was, *now]):
+            if was.get(key) != now.get(key):
+                yield Difference(f"{block}.{key}", was.get(key), now.get(key), why)
+    was, now = recorded.get("environment") or {}, found.get("environment") or {}
+    for key in FROM_CONFIG:
+        if was.get(key) != now.get(key):
+            yield Difference(f"environment.{key}", was.get(key), now.get(key),
+                             "the recorded configuration does not give what the result claims")  # fmt: skip
+    was, now = recorded.get("options") or {}, found.get("options") or {}
+    for key in dict.fromkeys([*was, *now]):
+        if key != "track" and was.get(key) != now.get(key):
+            yield Difference(f"options.{key}", was.get(key), now.get(key), why)
+    if (recorded.get("waived") or []) != (found.get("waived") or []):
+        yield Difference("waived", recorded.get("waived"), found.get("waived"), why)
+    if same:
+        was, now = (r.get("snapshot", {}).get("id") for r in (recorded, found))
+        if was != now:
+            yield Difference("snapshot.id", was, now, why)
+        if recorded.get("curves") != found.get("curves"):
+            yield Difference("curves", "per-step values", "others", why)
+
+
+def _metrics(recorded: Any, found: Any, same: bool, why: str) -> Iterator[Difference]:
+    was, now = recorded.get("metrics") or {}, found.get("metrics") or {}
+    floors = [r.get("noise_floor") or {} for r in (recorded, found)]
+    for key in dict.fromkeys([*was, *now]):
+        a, b = was.get(key), now.get(key)
+        if a == b or (not same and explained(key, a, b, floors)):
+            continue
+        yield Difference(f"metrics.{key}", a, b, why)
+
+
+def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
+    """Whether the noise floors of both runs allow metric `key` to be `a` here and `b` there.
+
+    A logit error of e moves a KL divergence by at most e * |p - q| <= e * sqrt(2 KL) (Pinsker), on
+    top of the noise's own KL.
+    """
+    if key == "bitwise_equal":
+        return True  # the verdict says whether that matters
+    if key == "first_divergence":
+        return any(f.get(key) is not None for f in floors)
+    if a is None or b is None or isinstance(a, str) or isinstance(b, str):
+        return False
+    noise = max((abs(f.get(key) or 0.0) for f in floors), default=0.0)
+    if key in ("top1_agreement", "top5_overlap"):
+        return abs(a - b) <= max(1 - (f.get(key) if f.get(key) is not None else 1) for f in floors)
+    if key in ("kl_mean", "kl_max", "nll_delta"):
+        logits = max((f.get("max_abs_diff") or 0.0 for f in floors), default=0.0)
+        spread = 1.0 if key == "nll_delta" else min(1.0, sqrt(2 * max(abs(a), abs(b))))
+        noise += logits * spread
+    return abs(a - b) <= FACTOR * noise
+
+
+def _elements(
+    recorded: Any, found: Any, changed: Any, same: bool, why: str
+) -> Iterator[Difference]:
+    """Digests of the 13 elements. What was computed in floating point may round elsewhere; under
+    another library version the config documents may gain fields."""
+    newer = any(c["what"].startswith("versions.") for c in changed if c["decisive"])
+    rows = {e["name"]: e["digest"] for e in found.get("elements") or []}
+    for entry in recorded.get("elements") or []:
+        name, now = entry["name"], rows.get(entry["name"])
+        if entry["digest"] == now or (not same and name in ROUNDED):
+            continue
+        if newer and name in ("model_config", "kv_format", "tokenizer"):
+            continue
+        yield Difference(f"element {entry['label']} {name}", entry["digest"], now, why)
+
+
+def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, tree

@@ -1,0 +1,187 @@
+"""Every way to falsify a record, alone and with a seal renewed to match, is caught and named."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from harness.snapshot import record
+from harness.snapshot.result import write_json
+from harness.task import audit, evidence
+
+
+def edit(folder: Path, *path: str | int, to) -> None:
+    """Change one value of `result.json` (`to` may be a function of the old value)."""
+    document = record.read(folder / "result.json")
+    node = document
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = to(node[path[-1]]) if callable(to) else to
+    write_json(folder / "result.json", document)
+
+
+def configure(folder: Path, *path: str, to) -> None:
+    """Change one value of the recorded configuration."""
+    place = folder / ".hydra" / "config.yaml"
+    tree = yaml.safe_load(place.read_text())
+    node = tree
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = to
+    place.write_text(yaml.safe_dump(tree))
+
+
+def flip(folder: Path) -> None:
+    """One bit in the middle of a payload file."""
+    path = max((folder / "snapshot").glob("*.safetensors"), key=lambda p: p.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+def swap(folder: Path) -> None:
+    """Another run's result in this run's place."""
+    other = next(p for p in (folder.parent.parent / "swept").glob("0/result.json"))
+    shutil.copy(other, folder / "result.json")
+
+
+def token(ids: list[int]) -> list[int]:
+    return [ids[0] + 1, *ids[1:]]
+
+
+# name -> (what is done to the record, what the audit must name)
+TAMPERED = {
+    "verdict": (lambda f: edit(f, "verdict", to="exact"), "verdict"),
+    "metric": (lambda f: edit(f, "metrics", "kl_max", to=1e-3), "metrics.kl_max"),
+    "token": (lambda f: edit(f, "text", "token_ids", to=token), "text.token_ids"),
+    "config value": (lambda f: configure(f, "steps", to=5), "config: steps"),
+    "digest": (lambda f: edit(f, "elements", 0, "digest", to="0" * 64), "element 1 kv_cache"),
+    "snapshot byte": (flip, "snapshot"),
+    "swapped run": (swap, "snapshot.id"),
+    "other seed": (lambda f: configure(f, "seed", to=7), "config: seed"),
+    "other dtype": (lambda f: configure(f, "dtype", to="bfloat16"), "config: dtype"),
+    "other thread count": (lambda f: edit(f, "environment", "threads", to=7), "environment.threads"),
+    "other model revision": (lambda f: edit(f, "model", "revision", to="v2"), "model.revision"),
+    "missing file": (lambda f: (f / "report.html").unlink(), "report.html"),
+}  # fmt: skip
+# which of them a second run alone must catch, after the seal was renewed to match the forgery
+RESEALED = ("verdict", "metric", "token", "config value", "digest", "snapshot byte", "other seed",
+            "other dtype", "other model revision")  # fmt: skip
+
+
+def reseal(folder: Path) -> None:
+    held = record.read(folder / record.NAME)
+    config = yaml.safe_load((folder / ".hydra" / "config.yaml").read_text())
+    result = record.read(folder / "result.json")
+    merged = {**held["config"], **{k: config[k] for k in ("steps", "seed", "dtype")}}
+    merged["sampling"] = held["config"]["sampling"]
+    record.seal(folder, result, merged, held["packages"])
+
+
+@pytest.fixture(scope="module")
+def audited(recorded, swept, tmp_path_factory):
+    """All records audited in one fresh process: name -> the differences found."""
+    place = tmp_path_factory.mktemp("tampered")
+    (place / "recorded").mkdir()
+    shutil.copytree(swept, place / "swept")
+    points = {}
+    for name in ("untouched", *TAMPERED, *(f"resealed {n}" for n in RESEALED)):
+        points[name] = place / "recorded" / name
+        shutil.copytree(recorded, points[name])
+        if (way := name.removeprefix("resealed ")) in TAMPERED:
+            TAMPERED[way][0](points[name])
+        if name.startswith("resealed "):
+            reseal(points[name])
+    track = SimpleNamespace(name="none", uri=None)
+    cfg = SimpleNamespace(threads=None, device="auto", track=track, runs_dir=str(place))
+    again = audit.rerun(cfg, list(points.values()), place)
+    found = {}
+    for name, point in points.items():
+        differences, changed = audit.reproduced(point, again[point])
+        assert not [c for c in changed if c["decisive"]] or "thread" in name or "dtype" in name
+        found[name] = [*evidence.verified(point, cfg), *differences]
+    return found
+
+
+def test_an_untouched_record_is_the_same(audited):
+    assert audited["untouched"] == []
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_tampering_is_caught_and_named(audited, name):
+    named = [d.what for d in audited[name]]
+    assert any(TAMPERED[name][1] in what for what in named), named
+    assert all(d.explanation for d in audited[name])
+
+
+@pytest.mark.parametrize("name", RESEALED)
+def test_a_renewed_seal_does_not_help(audited, name):
+    assert audited[f"resealed {name}"], name
+
+
+def test_command_line_same_then_differs(recorded, runs, harness, tmp_path):
+    """The record as it is: exit 0 and bitwise. One metric edited: exit 1, and it is named."""
+    same = harness("task=audit", f"run={recorded}", f"runs_dir={runs}", "name=same", "track=mlflow")
+    assert same.code == 0, same.out
+    (found,) = (runs / "same").iterdir()
+    document = json.loads((found / "audit.json").read_text())
+    assert document["verdict"] == "same" and document["compared"] == "bitwise"
+    copy = tmp_path / recorded.name
+    shutil.copytree(recorded, copy)
+    edit(copy, "metrics", "kl_max", to=1e-3)
+    differs = harness("task=audit", f"run={copy}", f"runs_dir={runs}", "name=differs")
+    assert differs.code == 1
+    (found,) = (runs / "differs").iterdir()
+    named = [d["what"] for d in json.loads((found / "audit.json").read_text())["differences"]]
+    assert "metrics.kl_max" in named
+    assert "metrics.kl_max" in (found / "report.html").read_text()
+
+
+def test_other_thread_count_is_compared_within_the_noise(recorded, runs, harness):
+    """An honest record on a machine with other threads is still the same."""
+    threads = record.read(recorded / "result.json")["environment"]["threads"]
+    other = 1 if threads > 1 else 2
+    done = harness("task=audit", f"run={recorded}", f"threads={other}", f"runs_dir={runs}",
+                   "name=threads")  # fmt: skip
+    assert done.code == 0, done.out
+    assert "within the noise floors" in done.out and "threads" in done.out
+
+
+def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
+    """A sweep is found through its parent run; failed points fail again; its table is checked."""
+    run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
+    done = harness("task=audit", f"run={run_id}", f"runs_dir={runs}", "name=whole", "track=mlflow")
+    assert done.code == 0, done.out
+    table = swept / "sweep.csv"
+    before = table.read_text()
+    table.write_text(before.replace(",exact,", ",equivalent,", 1))
+    named = [d.what for d in evidence.summary(swept, audit._points(swept))]
+    table.write_text(before)
+    assert named == ["sweep.csv: verdict"]
+
+
+def test_a_record_cannot_reach_out(recorded, tmp_path):
+    """Resolvers, classes and unknown keys in a recorded configuration are refused."""
+    from harness.config import recorded as read
+    from harness.errors import ConfigProblem
+
+    text = (recorded / ".hydra" / "config.yaml").read_text()
+    assert read(recorded / ".hydra" / "config.yaml").model.name == "tiny"
+    for line in ("text: ${oc.env:HOME}", "_target_: os.system", "runs_dir: ${now:%Y}"):
+        path = tmp_path / "config.yaml"
+        key = line.split(":")[0]
+        path.write_text(
+            "\n".join(x for x in text.splitlines() if not x.startswith(key)) + "\n" + line
+        )
+        with pytest.raises(ConfigProblem):
+            read(path)
+
+
+def test_what_is_no_record_is_said_plainly(tmp_path, runs, harness):
+    for run in (f"run={tmp_path}", "run=nowhere", "run=" + "0" * 32):
+        done = harness("task=audit", run, f"runs_dir={runs}", "track=mlflow")
+        assert done.code == 2 and "Traceback" not in done.out, done.out
