@@ -82,6 +82,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
 def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> list[dict[str, Any]]:
     rows = []
     for name, settings in VARIANTS.items():
+        if dtype != "bfloat16" and settings.codec:
+            continue  # the search for the best ratio is made once
         say.stage(f"{name} {dtype}")
         times: dict[str, list[float]] = {
             k: [] for k in ("save", "load", "map", "raw_write", "raw_read")
