@@ -47,7 +47,10 @@ def _overview(conf: Path) -> str:
     for group in GROUPS:
         marked = [f"{o}*" if defaults.get(group) == o else o for o in options(conf, group)]
         if len(marked) > MANY:
-            marked = [*(m for m in marked if m.endswith("*")), f"and {len(marked) - 1} more, see conf/{group}/"]
+            marked = [
+                *(m for m in marked if m.endswith("*")),
+                f"and {len(marked) - 1} more, see conf/{group}/",
+            ]
         lines += _wrapped(f"  {group:<11}", marked)
     lines += ["", "common keys:", KEYS, ""]
     return "\n".join([*lines, *MORE])
