@@ -23,7 +23,7 @@ import torch
 from harness import config
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length, new_cache, positions_of, prefill
-from harness.errors import InputProblem, UnsupportedModel
+from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, suggestion
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
@@ -172,7 +172,7 @@ def _decoder(model: Loaded, state: State, cache: str) -> Any:
     for name in SAFE_CACHES:
         try:
             return build_decoder(model, state, config.CacheConfig(name=name))
-        except (UnsupportedModel, config.ConfigProblem) as refusal:
+        except (UnsupportedModel, ConfigProblem) as refusal:
             refusals.append(str(refusal))
     raise UnsupportedModel(refusals[-1])
 
@@ -189,6 +189,6 @@ def _given(schema: type, name: str, options: dict[str, Any]) -> Any:
     known = [f.name for f in fields(schema)]
     for key in options:
         if key not in known:
-            near = config.suggestion(key, known)
+            near = suggestion(key, known)
             raise InputProblem(f"'{key}' is not an option of {schema.__name__}.{near}")
     return schema(name=name, **options)

@@ -36,9 +36,12 @@ def conclude(session: Any, record: dict[str, Any]) -> Outcome:
 def sealed(cfg: Any, folder: Path, result: dict[str, Any]) -> tuple[Any, str]:
     """Write `result.json` and its seal, then track it: `(mlflow block, what went wrong)`."""
     from harness import track
-    from harness.snapshot.record import seal
+    from harness.snapshot.record import PENDING, seal
+    from harness.snapshot.result import write_json
     from harness.task.environment import packages
 
+    if cfg.track.name != "none" and not (folder / PENDING).exists():
+        write_json(folder / PENDING, {"reason": "upload not begun"})  # a kill here loses nothing
     seal(folder, result, asdict(cfg), packages())
     return track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
 
