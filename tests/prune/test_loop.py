@@ -69,7 +69,7 @@ POLICIES = [
     {"name": "heavy_hitter", "tokens": 9},
     {"name": "heavy_hitter", "ratio": 0.4, "positions": "reindexed", "protect": "prefix"},
     {"name": "snapkv", "tokens": 12, "window": 4},
-    {"name": "chain", "tokens": 9, "stages": [{"name": "heavy_hitter", "tokens": 10}, {"name": "sink_window"}]},
+    {"name": "chain", "tokens": 9, "stages": [{"name": "heavy_hitter", "ratio": 0.75}, {"name": "sink_window"}]},
 ]  # fmt: skip
 
 
