@@ -13,7 +13,7 @@ from harness.errors import ConfigProblem, HarnessError, RestoreRefused, Snapshot
 
 _INFRASTRUCTURE = {
     "__init__", "auditing", "continuing", "environment", "evidence", "judging", "looping", "outcome",
-    "pruning", "restoring", "session", "synthetic", "tabling",
+    "pruning", "restoring", "session", "synthetic", "tabling", "families",
 }  # fmt: skip
 
 
