@@ -8,6 +8,7 @@ COMMON = {
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "vocab_size": 96,
     "initializer_range": 0.1, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+    "experts_implementation": "eager",  # the fused kernels have no float64, which the oracle needs
 }  # fmt: skip
 SLIDING = {"sliding_window": WINDOW}
 BOTH = {**SLIDING, "layer_types": ["sliding_attention", "full_attention"]}
@@ -46,8 +47,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("opt", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
     "bloom": ("bloom", {}),
     "mpt": ("mpt", {}),
-    "falcon": ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
-    "falcon, alibi": ("falcon", {"alibi": True, "multi_query": False}),
+    "falcon": ("falcon", {"head_dim": None, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon, alibi": ("falcon", {"head_dim": None, "alibi": True, "multi_query": False}),
     "falcon_h1": ("falcon_h1", {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16}),
     "phi": ("phi", {}),
     "phi3": ("phi3", SLIDING),

@@ -17,6 +17,14 @@ def refuses(config: Any) -> str | None:
     return None
 
 
+def window(config: Any, index: int) -> int | None:
+    """How far back layer `index` looks, in tokens including its own, or None."""
+    kinds = getattr(config, "layer_types", None)
+    if config.model_type == "llama" or (kinds and kinds[index] != "sliding_attention"):
+        return None
+    return getattr(config, "sliding_window", None)
+
+
 def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> torch.Tensor:
     """Logits `[rows, new, vocab]` of `ids` `[rows, new]` at `positions` `[rows, new]`.
 
