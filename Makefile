@@ -38,8 +38,10 @@ bench: $(READY) ## caches side by side with DynamicCache, beside the machine's l
 	@$(PY) -m harness task=bench $(ARGS)
 
 dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
-	@MLFLOW_DISABLE_TELEMETRY=true $(VENV)/bin/mlflow server --host 127.0.0.1 --port 5000 --workers 1 \
-	  --backend-store-uri sqlite:///runs/mlflow.db --artifacts-destination runs/artifacts
+	@$(PY) -m harness.track.dashboard $(ARGS)
+
+audit: $(READY) ## run the committed reference records again and compare every figure
+	@$(PY) -m harness -m task=audit run="$$(ls -d runs/reference/*/ | paste -sd,)" $(ARGS)
 
 train: $(READY) ## train the shipped model again from its recipe
 	@$(PY) -m harness.model.assets.train $(ARGS)
@@ -52,4 +54,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow lint format bench dashboard train recall clean
+.PHONY: help run test test-slow lint format bench dashboard audit train recall clean

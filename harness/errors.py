@@ -31,7 +31,7 @@ class SnapshotInvalid(HarnessError):
     exit_code = 3
 
     def __init__(self, where: str, faults: Sequence[str]):
-        self.where, self.faults = where, list(faults)
+        self.where, self.faults = where, [printable(f) for f in faults]
         shown = "\n".join(f"  - {f}" for f in self.faults[:20])
         more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
         super().__init__(
@@ -53,6 +53,11 @@ class RestoreRefused(HarnessError):
             "Load the model and tokenizer it was saved with, or pass `restore.strict=false` to "
             "restore anyway (what was waived is recorded and the verdict is at best `drifted`)."
         )
+
+
+def printable(text: str) -> str:
+    """`text` with everything escaped that a hostile file could play tricks on a terminal with."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
-from harness.errors import InputProblem
+from harness.errors import HarnessError, InputProblem
 
 RECORD = "sweep.json"
 
@@ -137,22 +137,19 @@ def _kept(cfg: Any, folder: Path) -> Any:
     from harness.task.outcome import Outcome
 
     try:
-        record = json.loads((folder / "record.json").read_text("utf-8"))
+        held = json.loads((folder / "record.json").read_text("utf-8"))["config"]
         result = json.loads((folder / "result.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        wanted = config.typed(cfg)
+    except (OSError, ValueError, KeyError, HarnessError):
         return None
-    if result["verdict"] == "failed" or record["config"] != _plain(cfg):
+    if result["verdict"] == "failed" or not same(wanted, held):
         return None
     return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
 
 
-def _plain(cfg: Any) -> Any:
-    from harness.errors import HarnessError
-
-    try:
-        return json.loads(json.dumps(asdict(config.typed(cfg))))
-    except HarnessError:
-        return None
+def same(cfg: config.Config, held: dict[str, Any]) -> bool:
+    """Whether a sealed configuration is this one."""
+    return json.loads(json.dumps(asdict(cfg))) == held
 
 
 def _total(cfg: Any) -> int | None:

@@ -122,3 +122,42 @@ def captured(session) -> Callable[..., tuple]:
         return opened, opened.capture(opened.encoded(), Sampler(opened.cfg.sampling))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def shell() -> Callable[..., subprocess.CompletedProcess]:
+    """The command line as its own process, small and quick, for records that several tests share."""
+
+    def run(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "harness", *arguments], cwd=ROOT, capture_output=True, text=True,
+            timeout=500, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **env},
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory) -> Path:
+    """The `runs_dir` of the shared records."""
+    return tmp_path_factory.mktemp("records") / "runs"
+
+
+@pytest.fixture(scope="session")
+def swept(runs, shell) -> Path:
+    """A tracked sweep of six points, three of which fail (a prompt too short for its batch)."""
+    done = shell("-m", "steps=6", f"runs_dir={runs}", "name=swept",
+                 "cache=dynamic,cloned,manual", "prompt.batch=1,99")  # fmt: skip
+    assert done.returncode == 2, done.stdout + done.stderr
+    (folder,) = (runs / "swept").iterdir()
+    (folder / "console.txt").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded(runs, shell) -> Path:
+    """One tracked run, with sampling, so that seeds matter."""
+    done = shell("steps=6", f"runs_dir={runs}", "name=recorded", "sampling=sample")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (runs / "recorded").iterdir()
+    return folder

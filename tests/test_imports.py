@@ -9,7 +9,11 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "harness"
 LEVEL = {
-    "__main__": 5,
+    "__main__": 6,
+    "api": 5,
+    "replay": 5,
+    "sweep": 5,
+    "calling": 0,
     "task": 4,
     "snapshot": 2,
     "config": 1,

@@ -115,7 +115,7 @@ def stored(folder: Path, name: str) -> tuple[Path, int, int]:
         return path, path.stat().st_size // 2, min(row["nbytes"], path.stat().st_size // 4)
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        start, end = json.loads(file.read(length))[name]["data_offsets"]
+        start, end = json.loads(file.read(length))[manifests.stored_name(name)]["data_offsets"]
     return path, 8 + length + start, end - start
 
 

@@ -60,7 +60,10 @@ class Sink:
     def digest(self) -> str:
         return self._digest.hexdigest()
 
-    def close(self) -> None:
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
         os.close(self._handle)
 
     def _begin_writing(self, end: int) -> None:

@@ -23,7 +23,7 @@ def write(sink: Sink, stream: Stream, settings: Any) -> None:
     held = {name: tensor.clone() for name, tensor in stream}
     rows = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in stream.entries]
     ticket = digest_document(rows)
-    _kept.setdefault(ticket, held)
+    _kept[ticket] = held
     sink.write(ticket.encode())
 
 

@@ -56,8 +56,7 @@ class Reading:
     def verified(self) -> "Reading":
         """Read and verify everything."""
         self._strangers()
-        self._memory()
-        if self.faults:
+        if self._too_large():
             return self
         rows = defaultdict(list)
         for row in self.manifest["tensors"]:
@@ -114,16 +113,18 @@ class Reading:
         for name in sorted(files.listing(self.source) - (own - inherited)):
             self.faults.append(f"{name} is not part of this snapshot")
 
-    def _memory(self) -> None:
+    def _too_large(self) -> bool:
         """Refuse to unpack what cannot fit: a manifest may declare anything."""
         if self.form.MAPPED:
-            return
+            return False
         declared, there = sum(r["tensor_bytes"] for r in self.manifest["files"]), _available()
-        if there is not None and declared > there:
-            self.faults.append(
-                f"it declares {declared / 2**30:.1f} GiB of tensors, {there / 2**30:.1f} GiB of "
-                "memory are free here"
-            )
+        if there is None or declared <= there:
+            return False
+        self.faults.append(
+            f"it declares {declared / 2**30:.1f} GiB of tensors, {there / 2**30:.1f} GiB of memory "
+            "are free here"
+        )
+        return True
 
     def _open(self, name: str) -> "_Opened":
         return _Opened(self, name, self._folders.get(name, (self.source, ""))[0])

@@ -4,21 +4,26 @@ A format is one file beside this one with `EXTENSION`, `MAPPED`, `write` and `re
 (layout, manifest, digests, lineage, atomicity) is this procedure. FORMAT.md documents the result.
 """
 
+import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, suggestion
-from harness.save import atomic, lineage
+from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, printable, suggestion
+from harness.save import atomic, lineage, remote
 from harness.save.files import Sink
 from harness.save.lineage import Base
 from harness.save.reading import Reading, assemble, own_manifest
+from harness.save.remote import fetched, place
 from harness.save.streaming import Entry, Stream
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
 from harness.snapshot.digest import digest_bytes, digest_document
 from harness.snapshot.state import State
+
+__all__ = ["faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
 _INFRASTRUCTURE = {
     "__init__", "atomic", "files", "lineage", "reading", "remote", "store", "streaming",
@@ -39,8 +44,9 @@ def format_named(name: str) -> Any:
     return import_module(f"harness.save.{name}")
 
 
-def save(state: State, target: Path, settings: Any) -> dict[str, Any]:
-    """Write `state` to the directory `target`; return its manifest. `state` is only read.
+def save(state: State, target: Path | str, settings: Any) -> dict[str, Any]:
+    """Write `state` to the directory (or fsspec URL) `target`; return its manifest. `state` is only
+    read.
 
     What the snapshot `state.parent` in the same folder holds already is referred to, not written
     again (unless `settings.compact`). settings: a SaveConfig. The manifest is validated before
@@ -48,7 +54,13 @@ def save(state: State, target: Path, settings: Any) -> dict[str, Any]:
     for a state that breaks the manifest's rules.
     """
     form = format_named(settings.name)
-    target = Path(target)
+    target = place(target)
+    if isinstance(target, str):
+        with tempfile.TemporaryDirectory(prefix="harness-") as folder:
+            whole = replace(settings, compact=True, sync=False)
+            manifest = save(state, Path(folder) / "snapshot", whole)
+            remote.upload(Path(folder) / "snapshot", target, manifest)
+        return manifest
     base = None if settings.compact else _base(state, target, settings.name)
     plan = _Plan(state, base)
     with atomic.directory(target, settings.sync) as growing:
@@ -61,22 +73,22 @@ def save(state: State, target: Path, settings: Any) -> dict[str, Any]:
         found = faults_of(manifest) + schema.position_faults(state)
         if found:
             raise SnapshotInvalid(f"{target} (about to be written)", found)
-        sink = Sink(growing.path / manifests.NAME)
-        sink.write_raw(manifests.dump(manifest))
-        sink.close()
+        with Sink(growing.path / manifests.NAME) as sink:
+            sink.write_raw(manifests.dump(manifest))
         growing.finished(sink.path)
     return manifest
 
 
-def load(source: Path) -> tuple[State, dict[str, Any]]:
+def load(source: Path | str) -> tuple[State, dict[str, Any]]:
     """Read the snapshot at `source` after verifying all of it; return the State and its manifest.
 
     The State's parent is this snapshot. Raises InputProblem when there is none, SnapshotInvalid
     with every fault found.
     """
-    manifest = read_manifest(source)
-    reading = Reading(Path(source), manifest, format_named(manifest["payload_format"]))
-    reading.verified()
+    with fetched(source) as folder:
+        manifest = read_manifest(folder)
+        reading = Reading(folder, manifest, format_named(manifest["payload_format"]))
+        reading.verified()
     if not reading.faults:
         state = assemble(manifest, reading)
         reading.faults += schema.state_faults(state, manifest)
@@ -85,9 +97,13 @@ def load(source: Path) -> tuple[State, dict[str, Any]]:
     return state, manifest
 
 
-def read_manifest(source: Path) -> dict[str, Any]:
+def read_manifest(source: Path | str) -> dict[str, Any]:
     """The validated manifest of the snapshot at `source` (no payload is read)."""
-    manifest = own_manifest(Path(source))
+    source = place(source)
+    if isinstance(source, str):
+        manifest = manifests.parse(remote.fetch_manifest(source), source)
+    else:
+        manifest = own_manifest(source)
     if found := faults_of(manifest):
         raise SnapshotInvalid(str(source), found)
     return manifest
@@ -102,14 +118,27 @@ def faults(source: Path) -> list[str]:
         manifest = own_manifest(Path(source))
     except SnapshotInvalid as problem:
         return problem.faults
-    found = faults_of(manifest)
-    if schema.readable(manifest):
+    found = list(faults_of(manifest))
+    if schema.readable(manifest) and manifest["payload_format"] in names():
         reading = Reading(Path(source), manifest, format_named(manifest["payload_format"]))
         reading.verified()
-        found = found + reading.faults
+        found += reading.faults
         if not found:
             found = schema.state_faults(assemble(manifest, reading), manifest)
-    return found
+    return [printable(f) for f in found]
+
+
+def unverified(source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Every tensor as it lies on disk, opened (mapped where the format allows) but not digested.
+
+    Safe only once `read_manifest` accepted the manifest, and then still unchecked: for measuring and
+    for damaging on purpose. Raises ValueError for a file that cannot be read.
+    """
+    reading = Reading(Path(source), manifest, format_named(manifest["payload_format"]))
+    tensors = reading.mapped()
+    if reading.faults:
+        raise ValueError(reading.faults[0])
+    return tensors
 
 
 _sound: dict[str, None] = {}
@@ -130,9 +159,12 @@ def faults_of(manifest: dict[str, Any]) -> list[str]:
     return found
 
 
-def stored_bytes(source: Path) -> int:
-    """Bytes the snapshot's own files take on disk; what it refers to in others is not counted."""
-    return sum(p.lstat().st_size for p in Path(source).rglob("*") if not p.is_dir())
+def stored_bytes(source: Path | str) -> int:
+    """Bytes the snapshot's own files take; what it refers to in others is not counted."""
+    source = place(source)
+    if isinstance(source, str):
+        return remote.stored_bytes(source)
+    return sum(p.lstat().st_size for p in source.rglob("*") if not p.is_dir())
 
 
 class _Plan:
@@ -221,38 +253,34 @@ def _base(state: State, target: Path, form: str) -> Base | None:
     """The parent, when it is a sound snapshot of the same format beside `target`."""
     if not state.parent:
         return None
-    place = lineage.find(state.parent, target.absolute().parent)
-    if place is None or place.name == target.name:  # replacing the parent: nothing can refer to it
+    found = lineage.find(state.parent, target.absolute().parent)
+    if found is None or found.name == target.name:  # replacing the parent: nothing can refer to it
         return None
     try:
-        manifest = read_manifest(place)
-        reading = Reading(place, manifest, None)
+        manifest = read_manifest(found)
+        reading = Reading(found, manifest, None)
     except (InputProblem, SnapshotInvalid):
         return None
     if manifest["payload_format"] != form or reading.missing():
         return None
-    return Base(place.name, manifest)
+    return Base(found.name, manifest)
 
 
 def _write(
     growing: atomic.Growing, form: Any, key: str, entries: list[Entry], settings: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """One payload file, named after its contents; its row and the digests of its tensors."""
-    sink = Sink(growing.path / f"{key}.part")
     stream = Stream(list(entries))
-    try:
-        form.write(sink, stream, settings)
-    except Exception:
-        if sink.problem:  # a library may have replaced it with an error of its own
-            raise sink.problem from None
-        raise
-    finally:
-        sink.close()
-    name = key
-    if key != "state":
-        contents = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in entries]
-        name = f"kv-{digest_document(contents)[:16]}"
-    path = growing.path / f"{name}.{form.EXTENSION}"
+    with Sink(growing.path / f"{key}.part") as sink:
+        try:
+            form.write(sink, stream, settings)
+        except Exception:
+            if sink.problem:  # a library may have replaced it with an error of its own
+                raise sink.problem from None
+            raise
+    contents = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in entries]
+    name = f"{key.partition('-')[0]}-{digest_document(contents)[:16]}.{form.EXTENSION}"
+    path = growing.path / name
     sink.path.rename(path)
     growing.finished(path)
     row = {
@@ -276,8 +304,7 @@ def _write_tokenizer(growing: atomic.Growing, state: State, plan: _Plan) -> list
         if held.get(name) == row:
             plan.inherit(f"tokenizer/{name}")
             continue
-        sink = Sink(folder / name)
-        sink.write_raw(data)
-        sink.close()
+        with Sink(folder / name) as sink:
+            sink.write_raw(data)
         growing.finished(sink.path)
     return rows

@@ -168,6 +168,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         raise SnapshotInvalid(where, [f"{NAME} is not valid JSON: {problem}"]) from None
     if not isinstance(manifest, dict):
         raise SnapshotInvalid(where, [f"{NAME} holds no object"])
+    if dump(manifest) != data:
+        raise SnapshotInvalid(where, [f"{NAME} is not laid out as it was written: it was edited"])
     return manifest
 
 

@@ -9,19 +9,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness.config import conf_dir
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
+<<<<<<< HEAD
 
 _INFRASTRUCTURE = {
-    "__init__", "auditing", "continuing", "environment", "evidence", "judging", "looping", "outcome",
-    "pruning", "restoring", "session", "synthetic", "tabling", "families",
-}  # fmt: skip
+    "__init__", "auditing", "continuing", "environment", "evidence", "families", "judging", "looping", "outcome", "pruning", "restoring", "session", "synthetic", "tabling",
+}
+=======
+from harness.help import options
+>>>>>>> main
 
 
 def names() -> list[str]:
-    """Every task: one file each, beside this one."""
-    return sorted(
-        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _INFRASTRUCTURE
-    )
+    """Every task: one YAML under `conf/task/` and one file of that name, with `run`, beside this."""
+    return options(conf_dir(), "task")
 
 
 def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:

@@ -65,14 +65,13 @@ def spoken(
 ) -> tuple[dict[str, Any], str]:
     """One turn, cached and naive; its row and its times in words."""
     cfg = session.cfg
-    before = dialogue.buffer
+    before = len(dialogue.buffer)
     said = dialogue.ask(turn["ask"], cfg.steps)
     row = _row(number, turn, said)
     if cfg.task.naive:
-        sent = dialogue.buffer[:, before.shape[1] : before.shape[1] + said.sent]
-        ids, seconds = naive.answer(
-            session.loaded, torch.cat([before, sent], 1), cfg.steps, end_tokens(session.loaded)
-        )
+        history = torch.tensor([dialogue.buffer[: before + said.sent]])
+        ids, seconds = naive.answer(session.loaded, history, cfg.steps, end_tokens(session.loaded))
+        seconds += said.rendering
         greedy = cfg.sampling.name == "greedy"
         row |= {"naive_s": seconds, "naive_equal": ids == list(said.ids) if greedy else None}
     words = f"{row['cached_s'] * 1e3:.1f} ms"

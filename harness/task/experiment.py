@@ -12,7 +12,7 @@ from harness.model.sampler import Sampler
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task import continuing
-from harness.task.fault.line import aid_for, damaged
+from harness.task.fault.line import aid_for, comparable, damaged
 from harness.task.judging import judge, mutation
 from harness.task.outcome import Outcome, conclude, snapshot_record
 from harness.task.pruning import pruned
@@ -53,6 +53,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB on disk, written, read back, verified")
 
     say.stage("uninterrupted run")
+    if cfg.cache.branches > 1:
+        captured.live.batch_repeat_interleave(cfg.cache.branches)
+        whole = whole.branched(cfg.cache.branches)  # K/V stay one copy
     live = continuing.Live(loaded, captured.live, whole)
     reference = continuing.drive(live, sampler, cfg.steps)
     times["recompute"] = continuing.recompute_seconds(loaded, whole)
@@ -63,7 +66,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     decoder = build_decoder(restored.loaded, back, cfg.cache)
     times["restore"] = time.perf_counter() - start
     before = decoder.fingerprint(cfg.cache.audit == "digest")
-    path = continuing.drive(decoder, again, cfg.steps, follow=reference.fed)
+    path = comparable(continuing.drive(decoder, again, cfg.steps, follow=reference.fed), reference)
     times.update(path.times)
     changed = mutation(decoder, before, cfg.steps)
     say.done(f"{cfg.steps} tokens, teacher forced")

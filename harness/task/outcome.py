@@ -36,9 +36,12 @@ def conclude(session: Any, record: dict[str, Any]) -> Outcome:
 def sealed(cfg: Any, folder: Path, result: dict[str, Any]) -> tuple[Any, str]:
     """Write `result.json` and its seal, then track it: `(mlflow block, what went wrong)`."""
     from harness import track
-    from harness.snapshot.record import seal
+    from harness.snapshot.record import PENDING, seal
+    from harness.snapshot.result import write_json
     from harness.task.environment import packages
 
+    if cfg.track.name != "none" and not (folder / PENDING).exists():
+        write_json(folder / PENDING, {"reason": "upload not begun"})  # a kill here loses nothing
     seal(folder, result, asdict(cfg), packages())
     return track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
 
@@ -85,8 +88,10 @@ def options(cfg: Any) -> dict[str, str]:
     return {group: getattr(cfg, group).name for group in groups}
 
 
-def shown(path: Path) -> str:
-    """`path` relative to the working directory where it lies below it, else absolute."""
+def shown(path: Path | str) -> str:
+    """`path` relative to the working directory where it lies below it, else absolute; URLs as is."""
+    if "://" in str(path):
+        return str(path)
     absolute, here = Path(path).absolute(), Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
@@ -96,7 +101,7 @@ def exit_code(cfg: Any, result: dict[str, Any]) -> int:
     return 1 if result["verdict"] and worse(result["verdict"], result["required"]) else 0
 
 
-def snapshot_record(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
+def snapshot_record(manifest: dict[str, Any], path: Path | str) -> dict[str, Any]:
     """The `snapshot` block of `result.json`."""
     return {
         "id": manifest["id"],

@@ -9,7 +9,7 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element
-from harness.errors import RestoreRefused
+from harness.errors import HarnessError, RestoreRefused
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -20,14 +20,13 @@ PROBE = 64  # tokens over which that noise is measured
 def identity_check(
     session: Any, state: State, where: Path, sampler: Any = None
 ) -> list[Difference]:
-    """Every difference between `state`'s identity and what is loaded, and a failed proof.
+    """Every difference between `state`'s identity and what is loaded; without any, the proof.
 
     sampler: the one that goes on, where it is meant to be the one that was saved. Raises
     RestoreRefused with all differences, unless `restore.strict=false`: then they are waived and
     returned.
     """
-    found = identity(session, state, sampler)
-    found += proof(session.loaded, state, session.cfg.cache)
+    found = identity(session, state, sampler) or proof(session.loaded, state, session.cfg.cache)
     if found and session.cfg.restore.strict:
         raise RestoreRefused(str(where), found)
     return found
@@ -63,7 +62,7 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
         return []
     try:
         replayed = build_decoder(loaded, before, settings).step(state.token_ids[:, -1:])[:, -1]
-    except (RuntimeError, ValueError, IndexError, TypeError) as problem:
+    except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]
     if replayed.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(replayed.shape))]

@@ -2,6 +2,7 @@
 never interrupted (rebuilt from the token buffer)."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from harness.tokenizer.policy import continuation
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
-    """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed."""
+    """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed.
+    With `out=DIR` the continued state becomes the next snapshot."""
     if not cfg.snapshot:
         raise InputProblem("task=resume needs snapshot=DIR, a directory written by task=save.")
-    source = Path(cfg.snapshot).expanduser()
+    source = store.place(cfg.snapshot)
     store.read_manifest(source)  # a bad snapshot is refused before the model is loaded
     session = Session.open(cfg, folder, say)
     loaded, times = session.loaded, session.times
@@ -69,6 +71,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         }
     else:
         record["reason"] = f"not compared: more than compare.limit={cfg.compare.limit} tokens"
+    if cfg.out:
+        record["next"] = write_next(session, decoder, sampler)
     ids = path.ids[0].tolist()
     record |= {
         "size": sizes(state, state, store.stored_bytes(source)),
@@ -99,6 +103,17 @@ def rebuilt(session: Session, state: State, path: Any, given: torch.Tensor | Non
     sampler = Sampler(session.cfg.sampling, session.cfg.seed,
                       None if session.cfg.sampling.seed is not None else state.rng)  # fmt: skip
     return continuing.drive(live, sampler, session.cfg.steps, given, follow=path and path.fed)
+
+
+def write_next(session: Session, decoder: Any, sampler: Sampler) -> dict[str, Any]:
+    """Commit what was added as a new segment and save it to `out=`; its snapshot record."""
+    target = Path(session.cfg.out).expanduser()
+    session.say.stage(f"save {session.cfg.save.name}")
+    state = replace(decoder.commit(), rng=sampler.rng)
+    state = state.document("generation", sampler=sampler.document())
+    manifest = store.save(state, target, session.cfg.save)
+    session.say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB to {target}")
+    return snapshot_record(manifest, target)
 
 
 def _stream(session: Session) -> Any:

@@ -1,13 +1,17 @@
 """`task=save`: capture the state after a text and write it as a snapshot, read back and verified."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.errors import InputProblem
 from harness.model.sampler import Sampler
+from harness.report import html
 from harness.save import store
 from harness.task.experiment import sizes
 from harness.task.outcome import Outcome, conclude, snapshot_record
+from harness.task.plain import finish
 from harness.task.pruning import pruned
 from harness.task.session import Session
 
@@ -15,13 +19,15 @@ from harness.task.session import Session
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """Writes `out=DIR` (default: the run directory's `snapshot/`). The verdict is about storage:
     `exact` means that every byte was read back and matched its digest."""
+    if cfg.compact or cfg.save.compact:
+        return _compact(cfg, folder, say)
     session = Session.open(cfg, folder, say)
     rows = session.encoded()
     say.stage("capture")
     captured = session.capture(rows, Sampler(cfg.sampling, cfg.seed))
     say.done(f"{captured.state.tokens} tokens")
     state = pruned(session, captured.state)
-    target = Path(cfg.out).expanduser() if cfg.out else folder / "snapshot"
+    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     say.stage(f"save {cfg.save.name}")
     start = time.perf_counter()
     manifest = store.save(state, target, cfg.save)
@@ -39,3 +45,31 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         "text": {"prompt": rows[0].text, "account": [dict(a) for a in rows[0].account]},
     }
     return conclude(session, record)
+
+
+def _compact(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Write the snapshot again, in its own format, with everything it refers to in others. No model
+    is needed; the source is left as it is unless `out=` names it."""
+    if not cfg.snapshot:
+        raise InputProblem("compact=true needs snapshot=DIR, the snapshot to make self-contained.")
+    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
+    say.stage("load")
+    state, before = store.load(cfg.snapshot)
+    say.done("verified")
+    say.stage("save")
+    chosen = replace(cfg.save, name=before["payload_format"], compact=True)
+    store.save(replace(state, parent=before["parent"]), target, chosen)
+    back, manifest = store.load(target)
+    say.done("written, read back, verified")
+    owners = len(before["lineage"])
+    record = {
+        "verdict": "exact",
+        "reason": f"self-contained; it referred to {owners} other snapshots before",
+        "size": sizes(back, back, store.stored_bytes(target)),
+        "snapshot": snapshot_record(manifest, target),
+        "elements": manifest["elements"],
+    }
+    rows = [[k, v] for k, v in record["size"].items()]
+    sections = [html.section("Size", columns=["what", "value"], rows=rows)]
+    say.line(f"snapshot: {record['snapshot']['path']} ({record['reason']})")
+    return finish(cfg, folder, record, sections, 0)

@@ -103,6 +103,9 @@ def prompt_text(cfg: Any) -> tuple[str, list[dict[str, str]]]:
     prompt = cfg.prompt
     if cfg.text is not None:
         return cfg.text, []
+    if prompt.name == "recall":
+        dialogue = recall_dialogue(prompt, chat=cfg.tokenizer.name == "chat")
+        return dialogue.text, list(dialogue.turns)
     if prompt.name == "file":
         return _read(prompt.path), []
     if prompt.turns:
@@ -110,6 +113,21 @@ def prompt_text(cfg: Any) -> tuple[str, list[dict[str, str]]]:
     if prompt.text is None:
         raise InputProblem(f"prompt={prompt.name} has no text. Give text=... or prompt.text=...")
     return prompt.text, []
+
+
+def recall_dialogue(prompt: Any, chat: bool) -> Any:
+    """The held-out dialogue that a PromptConfig declares, in plain or in chat form."""
+    from harness.model.assets import corpus
+
+    make = corpus.recall_chat if chat else corpus.recall_dialogue
+    try:
+        return make(random.Random(prompt.seed), prompt.distance, prompt.definitions)
+    except (ValueError, IndexError) as problem:
+        raise InputProblem(
+            f"prompt=recall has no dialogue with prompt.distance={prompt.distance} and "
+            f"prompt.definitions={prompt.definitions}: {problem}. Distances are 0, or 4 and more "
+            "(6, or 10 and more with tokenizer=chat)."
+        ) from None
 
 
 def prompt_meta(row: Encoded, tokenizer: Any) -> dict[str, Any]:

@@ -18,11 +18,13 @@ def conclude_table(
     columns: list[str],
     children: list[dict[str, Any]] = (),
     record: dict[str, Any] | None = None,
+    shown: list[dict[str, Any]] | None = None,
 ) -> Outcome:
     """Write `rows` as NAME.json beside `result.json`, draw `sections`, show `columns`.
 
     children: one MLflow run each below this run's own: `name`, `tags`, `metrics`. record: further
-    fields of `result.json`. verdict: None when nothing is judged. Exit code 1 when the verdict is worse than `compare.require`.
+    fields of `result.json`. shown: rows for the console instead of `rows`. A verdict of None says that
+    nothing was judged. Exit code 1 when the verdict is worse than `compare.require`.
     """
     from harness import track
     from harness.report import console, html
@@ -42,9 +44,9 @@ def conclude_table(
         say.problem(f"harness: {problem} {kept(folder)}")
     say.done(result["folder"])
     if not say.quiet:
-        cells = [[row.get(c) for c in columns] for row in rows]
+        cells = [[row.get(c) for c in columns] for row in shown or rows]
         say.out.print(console.table(name, columns, cells))
         say.out.print()
-    say.line(f"verdict:      {(verdict or 'measured').upper()}: {reason}")
+    say.line(f"verdict:      {(verdict or 'not judged').upper()}: {reason}")
     say.line(f"report:       {result['folder']}/report.html")
     return Outcome(0 if good else 1, verdict, str(folder), reason)

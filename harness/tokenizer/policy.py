@@ -82,7 +82,8 @@ def _chat(tokenizer: Any, text: str, turns: Sequence[Any], bos: bool) -> Encoded
     turns = tuple(dict(t) for t in turns) or ({"role": "user", "content": text},)
     rendered = render(tokenizer, turns, generate=turns[-1]["role"] != "assistant")
     ids = _plain(tokenizer, rendered)
-    special = [i for i, t in enumerate(ids) if t in set(tokenizer.all_special_ids)]
+    known = set(tokenizer.all_special_ids)
+    special = [i for i, t in enumerate(ids) if t in known]
     why = dict.fromkeys(special, "rendered by the chat template")
     content = next((t["content"] for t in turns if t["role"] != "system"), "")
     head = rendered[: max(rendered.find(content), 0)]

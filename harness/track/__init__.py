@@ -9,7 +9,7 @@ from harness.errors import ConfigProblem, suggestion
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
 
-_INFRASTRUCTURE = {"__init__", "contents"}
+_INFRASTRUCTURE = {"__init__", "contents", "dashboard"}
 
 
 def tracker(settings: Any, runs_dir: str) -> Any:
@@ -95,22 +95,12 @@ def _totals(rows: list[dict[str, Any]]) -> Any:
     yield "sweep/points", float(len(rows)), 0
     for verdict in ("exact", "equivalent", "drifted", "diverged", "refused", "failed"):
         yield f"sweep/{verdict}", float(sum(r["verdict"] == verdict for r in rows)), 0
-    for key, pick, name in (
-        ("kl_max", max, "logits/worst_kl_max"), ("max_abs_diff", max, "logits/worst_max_abs_diff"),
-        ("stored_bytes", min, "size/smallest_stored_bytes"), ("per_token_s", min, "time/best_per_token"),
-        ("kl_max", None, "logits/kl_max"), ("max_abs_diff", None, "logits/max_abs_diff"),
-        ("stored_bytes", None, "size/stored_bytes"), ("per_token_s", None, "time/per_token"),
-        ("save_s", None, "time/save"), ("load_s", None, "time/load"),
-    ):  # fmt: skip
-        known = [
-            (i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)
-        ]
-        if not known:
-            continue
-        if pick:
-            yield name, pick(v for _, v in known), 0
-        else:
-            yield from ((name, value, step) for step, value in known)
+    for key in ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s"):
+        known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip
+        if known:
+            yield f"sweep/largest_{key}", max(v for _, v in known), 0
+            yield f"sweep/smallest_{key}", min(v for _, v in known), 0
+            yield from ((f"points/{key}", value, step) for step, value in known)
 
 
 def _sweep_note(rows: list[dict[str, Any]]) -> str:

@@ -93,6 +93,12 @@ class Mlflow:
                     return {}
                 raise
 
+    def opened(self, kind: str) -> str:
+        """The experiment's id, created if need be; `kind` chooses the page it opens with."""
+        with self._reachable():
+            self.client.set_experiment_tag(self.experiment, "mlflow.experimentKind", kind)
+            return self.experiment
+
     @contextmanager
     def _reachable(self) -> Iterator[None]:
         from mlflow.exceptions import MlflowException

@@ -49,7 +49,7 @@ def make_state(
         own = segment(seed + 10 * index, batch, start, tokens, dtype)
         layers.append(LayerState(index, kind, (own,), tokens, window if kind == SLIDING else None))
     ids = torch.randint(0, 99, (batch, tokens), generator=torch.Generator().manual_seed(seed))
-    state = State(
+    return State(
         layers=tuple(layers),
         token_ids=ids,
         attention_mask=torch.ones_like(ids),
@@ -59,7 +59,6 @@ def make_state(
         documents=MappingProxyType(documents(layers)),
         tokenizer_files=MappingProxyType({"tokenizer.json": b'{"a": 1}', "extra.txt": b"x" * 99}),
     )
-    return state
 
 
 def documents(layers):

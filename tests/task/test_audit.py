@@ -11,7 +11,6 @@ import yaml
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit, evidence
-from tests.task.conftest import FAST, harness
 
 
 def edit(folder: Path, *path: str | int, to) -> None:
@@ -124,46 +123,45 @@ def test_a_renewed_seal_does_not_help(audited, name):
     assert audited[f"resealed {name}"], name
 
 
-def test_command_line_same_then_differs(recorded, runs, tmp_path):
+def test_command_line_same_then_differs(recorded, runs, harness, tmp_path):
     """The record as it is: exit 0 and bitwise. One metric edited: exit 1, and it is named."""
-    same = harness("task=audit", f"run={recorded}", f"runs_dir={runs}", "name=same")
-    assert same.returncode == 0, same.stdout + same.stderr
+    same = harness("task=audit", f"run={recorded}", f"runs_dir={runs}", "name=same", "track=mlflow")
+    assert same.code == 0, same.out
     (found,) = (runs / "same").iterdir()
     document = json.loads((found / "audit.json").read_text())
     assert document["verdict"] == "same" and document["compared"] == "bitwise"
     copy = tmp_path / recorded.name
     shutil.copytree(recorded, copy)
     edit(copy, "metrics", "kl_max", to=1e-3)
-    differs = harness("task=audit", f"run={copy}", f"runs_dir={runs}", "name=differs", "track=none")
-    assert differs.returncode == 1
+    differs = harness("task=audit", f"run={copy}", f"runs_dir={runs}", "name=differs")
+    assert differs.code == 1
     (found,) = (runs / "differs").iterdir()
     named = [d["what"] for d in json.loads((found / "audit.json").read_text())["differences"]]
     assert "metrics.kl_max" in named
     assert "metrics.kl_max" in (found / "report.html").read_text()
 
 
-def test_other_thread_count_is_compared_within_the_noise(recorded, runs):
+def test_other_thread_count_is_compared_within_the_noise(recorded, runs, harness):
     """An honest record on a machine with other threads is still the same."""
     threads = record.read(recorded / "result.json")["environment"]["threads"]
     other = 1 if threads > 1 else 2
     done = harness("task=audit", f"run={recorded}", f"threads={other}", f"runs_dir={runs}",
-                   "name=threads", "track=none")  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert "within the noise floors" in done.stdout and "threads" in done.stdout
+                   "name=threads")  # fmt: skip
+    assert done.code == 0, done.out
+    assert "within the noise floors" in done.out and "threads" in done.out
 
 
-def test_sweep_by_mlflow_id_and_edited_table(swept, runs):
+def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     """A sweep is found through its parent run; failed points fail again; its table is checked."""
     run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
-    done = harness("task=audit", f"run={run_id}", f"runs_dir={runs}", "name=whole")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = harness("task=audit", f"run={run_id}", f"runs_dir={runs}", "name=whole", "track=mlflow")
+    assert done.code == 0, done.out
     table = swept / "sweep.csv"
     before = table.read_text()
     table.write_text(before.replace(",exact,", ",equivalent,", 1))
-    cfg = SimpleNamespace()
     named = [d.what for d in evidence.summary(swept, audit._points(swept))]
     table.write_text(before)
-    assert named == ["sweep.csv: verdict"], (named, cfg)
+    assert named == ["sweep.csv: verdict"]
 
 
 def test_a_record_cannot_reach_out(recorded, tmp_path):
@@ -183,7 +181,7 @@ def test_a_record_cannot_reach_out(recorded, tmp_path):
             read(path)
 
 
-def test_what_is_no_record_is_said_plainly(tmp_path, runs):
+def test_what_is_no_record_is_said_plainly(tmp_path, runs, harness):
     for run in (f"run={tmp_path}", "run=nowhere", "run=" + "0" * 32):
-        done = harness("task=audit", run, f"runs_dir={runs}", *FAST[:1])
-        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+        done = harness("task=audit", run, f"runs_dir={runs}", "track=mlflow")
+        assert done.code == 2 and "Traceback" not in done.out, done.out

@@ -48,13 +48,13 @@ def _chat(bench: Bench) -> tuple[list[float], list[float], int]:
     chat = Dialogue(bench.session, Sampler(bench.session.cfg.sampling))
     cached, plain, ends = [], [], end_tokens(loaded)
     for _ in range(TURNS):
-        before = chat.buffer.shape[1]
+        before = len(chat.buffer)
         turn = chat.ask("what is k ? the old man walked to the river .", 6)
-        sent = chat.buffer[:, : before + turn.sent]
-        _, seconds = naive.answer(loaded, torch.as_tensor(sent), len(turn.ids), ends)
+        history = torch.tensor([chat.buffer[: before + turn.sent]])
+        _, seconds = naive.answer(loaded, history, len(turn.ids), ends)
         cached.append(turn.seconds)
-        plain.append(seconds)
-    return cached, plain, chat.buffer.shape[1]
+        plain.append(seconds + turn.rendering)
+    return cached, plain, len(chat.buffer)
 
 
 def _spread(seconds: list[float]) -> float:

@@ -138,12 +138,7 @@ def _refusal(folder: Path) -> list[str]:
 def _raw(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Every tensor as it lies on disk, unverified, and the manifest as it stands."""
     manifest = json.loads((folder / manifests.NAME).read_bytes())
-    form = store.format_named(manifest["payload_format"])
-    files = sorted({row["file"] for row in manifest["tensors"]})
-    tensors = {}
-    for file in files:
-        rows = [row for row in manifest["tensors"] if row["file"] == file]
-        tensors |= dict(form.read(folder / file, rows))
+    tensors = store.unverified(folder, manifest)
     return {name: tensor.clone() for name, tensor in tensors.items()}, manifest
 
 
@@ -151,6 +146,9 @@ def _reseal(folder: Path, manifest: dict[str, Any], tensors: dict[str, torch.Ten
     """Make every digest fit what is there, so that only validation can object."""
     for row in manifest["tensors"]:
         row["digest"] = digest_tensor(tensors[row["name"]])
+    for row in manifest["files"]:
+        data = (folder / row["file"]).read_bytes()
+        row["nbytes"], row["digest"] = len(data), digest_bytes(data[: row["covered"]])
     for row in manifest["tokenizer_files"]:
         row["digest"] = digest_bytes((folder / "tokenizer" / row["file"]).read_bytes())
     manifest["elements"] = manifests.element_rows(manifest["tensors"], manifest["documents"])

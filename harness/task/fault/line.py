@@ -10,6 +10,7 @@ from harness.fault.base import Aid, Fault, Live
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
+from harness.task.continuing import Path
 from harness.task.session import Session
 
 
@@ -44,3 +45,11 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
         fault.live(live)
     loaded = Loaded(live.model, live.tokenizer, session.loaded.source, 0.0)
     return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, rng=live.rng)
+
+
+def comparable(path: Path, reference: Path) -> Path:
+    """`path` with its logits cut to the vocabulary of `reference`, should a fault have resized it."""
+    vocab = reference.logits.shape[-1]
+    return (
+        path if path.logits.shape[-1] == vocab else replace(path, logits=path.logits[..., :vocab])
+    )

@@ -44,6 +44,7 @@ class Turn:
     sent: int
     total: int
     seconds: float
+    rendering: float
     mismatch: Mismatch | None = None
 
 
@@ -59,6 +60,7 @@ class Dialogue:
     repair: bool = True
     messages: list[dict[str, str]] = field(default_factory=list)
     decoder: Any = None
+    buffer: list[int] = field(default_factory=list)  # every id processed so far
     _ended: bool = True
 
     @classmethod
@@ -68,31 +70,25 @@ class Dialogue:
         meta = state.documents["prompt_meta"]
         decoder = build_decoder(session.loaded, state, session.cfg.cache)
         messages = [dict(turn) for turn in meta["turns"]]
-        return cls(session, sampler, repair, messages, decoder, meta.get("ended", True))
-
-    @property
-    def buffer(self) -> torch.Tensor:
-        """`[1, tokens]` every id processed so far."""
-        if self.decoder is None:
-            return torch.empty(1, 0, dtype=torch.int64)
-        return torch.cat(
-            [self.decoder.state.token_ids.cpu(), *(f.cpu() for f in self.decoder.fed)], 1
-        )
+        buffer = state.token_ids[0].tolist()
+        return cls(session, sampler, repair, messages, decoder, buffer, meta.get("ended", True))
 
     def ask(self, text: str, limit: int) -> Turn:
         """The user says `text`; the model answers with at most `limit` tokens."""
         start = time.perf_counter()
         asked = [*self.messages, {"role": "user", "content": text}]
         rendered = encode("chat", self.session.loaded.tokenizer, "", asked)
+        rendering = time.perf_counter() - start
         new, mismatch = self._unsent(rendered, asked)
-        total = self.buffer.shape[1] + len(new)
-        check_length(self.session.loaded, total, limit)
+        check_length(self.session.loaded, len(self.buffer) + len(new), limit)
         logits = self._send(rendered, new)
         ids = self._answer(logits, limit)
         answer = self._text(ids)
         self.messages = [*asked, {"role": "assistant", "content": answer}]
         seconds = time.perf_counter() - start
-        return Turn(text, answer, tuple(ids), len(new), total + len(ids), seconds, mismatch)
+        return Turn(
+            text, answer, tuple(ids), len(new), len(self.buffer), seconds, rendering, mismatch
+        )
 
     def state(self, parent: str | None = None) -> State:
         """The pause after the last turn, immutable; the dialogue can go on meanwhile."""
@@ -104,7 +100,7 @@ class Dialogue:
         self, rendered: Encoded, asked: Sequence[dict[str, str]]
     ) -> tuple[tuple[int, ...], Mismatch | None]:
         """The ids to send, after the check that history is what it was."""
-        buffer = tuple(self.buffer[0].tolist())
+        buffer = tuple(self.buffer)
         if rendered.ids[: len(buffer)] == buffer:
             return rendered.ids[len(buffer) :], None
         mismatch = self._mismatch(buffer, rendered.ids)
@@ -138,6 +134,7 @@ class Dialogue:
 
     def _send(self, rendered: Encoded, new: tuple[int, ...]) -> torch.Tensor:
         """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
+        self.buffer += new
         if self.decoder is None:
             captured = self.session.capture([rendered], self.sampler)
             self.decoder = build_decoder(
@@ -149,12 +146,15 @@ class Dialogue:
     def _answer(self, logits: torch.Tensor, limit: int) -> list[int]:
         """Generated ids up to and including an end token; all of them are fed."""
         ends, ids = end_tokens(self.session.loaded), []
+        seen = torch.tensor([self.buffer])
         self._ended = False
         while len(ids) < limit and not self._ended:
-            token = self.sampler.choose(logits, self.buffer)
+            token = self.sampler.choose(logits, seen)
+            seen = seen if self.sampler.greedy else torch.cat([seen, token], dim=1)
             ids.append(int(token))
             self._ended = ids[-1] in ends
             logits = self.decoder.step(token)[:, -1]
+        self.buffer += ids
         return ids
 
     def _text(self, ids: Sequence[int]) -> str:

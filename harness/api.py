@@ -1,0 +1,194 @@
+"""The Python API: the command line's jobs in six functions.
+
+    import harness
+
+    model = harness.load_model("tiny")
+    state = harness.capture(model, "let k be 5 . the bird sang .")
+    harness.save(state, "runs/mine")
+    state = harness.load("runs/mine", model)
+    for piece in harness.resume(model, state, " what is k ?", steps=8):
+        print(piece, end="")
+    print(harness.compare(model, state).verdict)
+
+A State is immutable: none of these functions changes the one it is given.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import config
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import check_length, new_cache, positions_of, prefill
+from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, suggestion
+from harness.model.loaded import SHIPPED, Loaded
+from harness.model.loaded import load as load_weights
+from harness.model.sampler import Sampler
+from harness.report.console import Say
+from harness.save import store
+from harness.snapshot.state import State
+from harness.task import continuing
+from harness.task.judging import Judgement, judge
+from harness.task.restoring import identity_check
+from harness.task.session import Session
+from harness.tokenizer.policy import continuation, encode
+
+SAFE_CACHES = ("manual", "view", "cloned")  # none of them touches the past; fastest first
+
+
+def load_model(source: str = "tiny", dtype: str = "float32", device: str = "auto", revision: str | None = None) -> Loaded:  # fmt: skip
+    """The shipped model (`tiny`), a `save_pretrained` directory, or a hub id at `revision`.
+
+    Raises InputProblem when the weights cannot be had or the device is missing.
+    """
+    local = source not in SHIPPED and Path(source).expanduser().is_dir()
+    place = {"path": source} if local else {"id": source}
+    settings = config.ModelConfig(name="path" if local else source, revision=revision, **place)
+    return load_weights(settings, dtype, device)
+
+
+def capture(
+    model: Loaded,
+    text: str = "",
+    turns: list[dict[str, str]] | None = None,
+    policy: str = "explicit",
+    seed: int = 0,
+) -> State:
+    """Prefill `text` (or chat `turns`, with `policy="chat"`) and collect all 13 elements, batch 1.
+
+    K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem for an empty or too
+    long prompt, UnsupportedModel for a cache kind or a template the model does not have.
+    """
+    session = _session(model, seed=seed)
+    row = encode(policy, model.tokenizer, text, turns or [])
+    return session.capture([row], Sampler(session.cfg.sampling, seed)).state
+
+
+def save(state: State, out: str | Path, format: str = "safetensors", **options: Any) -> dict[str, Any]:  # fmt: skip
+    """Write `state` to the directory `out`, atomically; return the manifest.
+
+    A state that continues a snapshot beside `out` is written as its new segment only. Raises
+    InputProblem when the place cannot be written, ConfigProblem for an unknown format.
+    """
+    return store.save(state, Path(out).expanduser(), _given(config.SaveConfig, format, options))
+
+
+def load(source: str | Path, model: Loaded | None = None, strict: bool = True) -> State:
+    """The State stored in `source`, every byte verified; with `model`, identity is compared too.
+
+    Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, RestoreRefused
+    when it belongs to another model or tokenizer (`strict=False` waives that, never damage).
+    """
+    state, _ = store.load(Path(source).expanduser())
+    if model is None:
+        return state
+    identity_check(_session(model, strict=strict), state, Path(source))
+    return state.to(model.device)
+
+
+class Resumed:
+    """Iterate to generate: yields text as it grows. Afterwards `ids` and `state` hold the outcome.
+
+    ids: list of the generated token ids. state: a new State with everything fed so far; the State
+    it started from is untouched.
+    """
+
+    def __init__(self, model: Loaded, decoder: Any, sampler: Sampler, given: Any, steps: int):
+        self._model, self._decoder, self._sampler = model, decoder, sampler
+        self._given, self._steps = given, steps
+        self.ids: list[int] = []
+
+    def __iter__(self) -> Iterator[str]:
+        state, decoder = self._decoder.state, self._decoder
+        seen, last, said = state.token_ids.cpu(), state.logits, ""
+        if self._given is not None:
+            last = decoder.step(self._given)[:, -1]
+            seen = torch.cat([seen, self._given], dim=1)
+            self._given = None
+        for _ in range(self._steps - len(self.ids)):
+            token = self._sampler.choose(last, seen)
+            self.ids.append(int(token[0, 0]))
+            seen, last = torch.cat([seen, token], dim=1), decoder.step(token)[:, -1]
+            text = self._model.tokenizer.decode(self.ids)
+            if not text.endswith("\ufffd"):  # hold back bytes that are no whole character yet
+                yield text[len(said) :]
+                said = text
+
+    @property
+    def state(self) -> State:
+        """Old segments plus one new; its generator continues where this one stands."""
+        held = replace(self._decoder.commit(), rng=self._sampler.rng)
+        return held.document("generation", sampler=self._sampler.document())
+
+
+def resume(
+    model: Loaded,
+    state: State,
+    text: str = "",
+    steps: int = 32,
+    cache: str = "auto",
+    sampling: str = "greedy",
+    seed: int | None = None,
+    **options: Any,
+) -> Resumed:
+    """Continue `state` with `text`, then generate `steps` tokens, streaming. `state` is only read.
+
+    cache: an implementation's name, or `auto`: the fastest that never touches the past. sampling:
+    `greedy` or `sample` with `temperature`, `top_k`, `top_p`, `repetition_penalty`; the saved
+    generator goes on unless `seed` is given. Raises UnsupportedModel when the cache cannot serve
+    the model, InputProblem beyond the model's positions, ConfigProblem for bad settings.
+    """
+    settings = _given(config.SamplingConfig, sampling, {"seed": seed, **options})
+    sampler = Sampler(settings, seed or 0, None if seed is not None else state.rng)
+    added = continuation("explicit", model.tokenizer, text).ids
+    check_length(model, int(state.next_position.max()), len(added) + steps)
+    given = torch.tensor([added] * state.batch) if added else None
+    return Resumed(model, _decoder(model, state, cache), sampler, given, steps)
+
+
+def compare(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
+    """Continue `state` greedily and judge it against a run recomputed from its token buffer.
+
+    Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`), `reason`, `metrics`, `noise`,
+    `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing.
+    """
+    greedy = config.SamplingConfig(name="greedy")
+    ids, mask, live = state.token_ids, state.attention_mask, new_cache(model)
+    logits = prefill(model, ids, mask, positions_of(mask), live)
+    runner = continuing.Live(model, live, state.unpruned(logits[:, -1]))
+    reference = continuing.drive(runner, Sampler(greedy), steps)
+    decoder = _decoder(model, state, cache)
+    path = continuing.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
+    return judge(model, state, reference, path, config.CompareConfig(name="lossless"))
+
+
+def _decoder(model: Loaded, state: State, cache: str) -> Any:
+    if cache != "auto":
+        return build_decoder(model, state, config.CacheConfig(name=cache))
+    refusals = []
+    for name in SAFE_CACHES:
+        try:
+            return build_decoder(model, state, config.CacheConfig(name=name))
+        except (UnsupportedModel, ConfigProblem) as refusal:
+            refusals.append(str(refusal))
+    raise UnsupportedModel(refusals[-1])
+
+
+def _session(model: Loaded, seed: int = 0, strict: bool = True) -> Session:
+    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict=strict))
+    cfg.sampling, cfg.prune = config.SamplingConfig(name="greedy"), config.PruneConfig(name="none")
+    cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
+    return Session(cfg, Path(), model, Say(quiet=True))
+
+
+def _given(schema: type, name: str, options: dict[str, Any]) -> Any:
+    """`schema(name=name, **options)` with a plain message for an unknown option."""
+    known = [f.name for f in fields(schema)]
+    for key in options:
+        if key not in known:
+            near = suggestion(key, known)
+            raise InputProblem(f"'{key}' is not an option of {schema.__name__}.{near}")
+    return schema(name=name, **options)

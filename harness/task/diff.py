@@ -1,0 +1,186 @@
+"""`task=diff`: where do two snapshots begin to differ, and does it matter?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.errors import InputProblem
+from harness.report import html
+from harness.report.console import number, table
+from harness.save import store
+from harness.snapshot.state import State
+from harness.task.outcome import Outcome, shown
+from harness.task.plain import finish, model_given
+
+COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One differing field or tensor. where: path or index of the first difference; bits: number of
+    the lowest differing bit there; amount: elements that differ and the largest difference."""
+
+    what: str
+    where: str
+    a: str
+    b: str
+    bits: str = ""
+    amount: str = ""
+
+    def row(self) -> list[str]:
+        return [self.what, self.where, self.a, self.b, self.bits, self.amount]
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
+    1 when they differ. With `model=...` the next step is taken from both."""
+    if not (cfg.a and cfg.b):
+        raise InputProblem("task=diff needs a=DIR and b=DIR, two snapshots.")
+    say.stage("load both")
+    (one, first), (two, second) = store.load(cfg.a), store.load(cfg.b)
+    say.done("verified")
+    found = list(differences(one, two))
+    record: dict[str, Any] = {"differences": [vars(d) for d in found]}
+    record["snapshot"] = {"a": first["id"], "b": second["id"]}
+    logits = {"stored": (one.logits, two.logits)}
+    if found and model_given():
+        logits["next step"] = _step(cfg, folder, say, one, two)
+    measured = {name: compared(*pair) for name, pair in logits.items()} if found else {}
+    record["logits"] = measured
+    same_token = all(m["same_token"] for m in measured.values())
+    record["verdict"] = "exact" if not found else ("drifted" if same_token else "diverged")
+    record["reason"] = _reason(found)
+    rows = [d.row() for d in found]
+    sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
+    figures = [[name, *m.values()] for name, m in measured.items()]
+    columns = ["logits", "largest difference", "KL (nats)", "same token"]
+    sections.append(html.section("In logits", columns=columns, rows=figures))
+    outcome = finish(cfg, folder, record, sections, 1 if found else 0)
+    if found:
+        say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
+        say.out.print(table("In logits", columns, figures))
+    say.line(f"{'same' if not found else 'differs'}: {record['reason']}")
+    say.line(f"report: {shown(folder)}/report.html")
+    return outcome
+
+
+def differences(one: State, two: State) -> Iterator[Difference]:
+    """Documents first, then tensors in stored order. How segments are cut is no difference."""
+    for name in sorted({*one.documents, *two.documents}):
+        a, b = (_uncut(name, s.documents.get(name)) for s in (one, two))
+        yield from _documents(name, "", a, b)
+    for name in sorted({*one.tokenizer_files, *two.tokenizer_files}):
+        a, b = one.tokenizer_files.get(name), two.tokenizer_files.get(name)
+        if a != b:
+            place = next(i for i, (x, y) in enumerate(zip_longest(a or b"", b or b"")) if x != y)
+            yield Difference(f"tokenizer/{name}", f"byte {place}", _size(a), _size(b))
+    pairs = zip_longest(_tensors(one), _tensors(two))
+    for a, b in pairs:
+        if a is None or b is None or a[0] != b[0]:
+            names = [x[0] if x else "-" for x in (a, b)]
+            yield Difference("tensor", "order", *names)
+            return
+        if found := tensor_difference(a[0], a[1], b[1]):
+            yield found
+
+
+def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Difference | None:
+    """The first differing element of two tensors, bit by bit; None when they are bit-equal."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        what = [f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (a, b)]
+        return Difference(name, "form", *what)
+    raw = [t.contiguous().reshape(-1).view(torch.uint8).view(-1, t.element_size()) for t in (a, b)]
+    changed = raw[0] ^ raw[1]
+    rows = changed.any(dim=1).nonzero()
+    if not len(rows):
+        return None
+    flat = int(rows[0, 0])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), a.shape)]
+    bits = int.from_bytes(bytes(changed[flat].tolist()), "little")
+    lowest = (bits & -bits).bit_length() - 1
+    x, y = (t.reshape(-1)[flat].double().item() for t in (a, b))
+    gap = (a.double() - b.double()).abs()
+    largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
+    amount = f"{len(rows)} of {a.numel()} elements, at most {number(largest)}"
+    return Difference(name, str(index), f"{x:.9g}", f"{y:.9g}", f"bit {lowest}, {bits.bit_count()} in all", amount)  # fmt: skip
+
+
+def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
+    """Largest difference, KL of b from a (nats) and whether the most probable token is the same."""
+    a, b = a.double(), b.double()
+    if a.shape != b.shape:
+        return {"max_abs_diff": None, "kl": None, "same_token": False}
+    p, q = a.log_softmax(-1), b.log_softmax(-1)
+    return {
+        "max_abs_diff": float((a - b).abs().max()),
+        "kl": float((p.exp() * (p - q)).sum(-1).max()),
+        "same_token": bool((a.argmax(-1) == b.argmax(-1)).all()),
+    }
+
+
+def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any, Any]:
+    """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
+    from harness.cache.registry import decoder
+    from harness.task.restoring import identity_check
+    from harness.task.session import Session
+
+    session = Session.open(cfg, folder, say)
+    token = one.logits.argmax(-1, keepdim=True)
+    results = []
+    for state, where in ((one, cfg.a), (two, cfg.b)):
+        identity_check(session, state, where)
+        state = state.to(session.loaded.device)
+        results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
+    return results[0], results[1]
+
+
+def _reason(found: list[Difference]) -> str:
+    if not found:
+        return "the same state, bit for bit"
+    first = found[0]
+    bits = f", {first.bits}" if first.bits else ""
+    return f"{len(found)} differences; the first in {first.what} at {first.where}{bits}"
+
+
+def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Difference]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted({*a, *b}):
+            yield from _documents(what, f"{path}.{key}".strip("."), a.get(key), b.get(key))
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from _documents(what, f"{path}[{i}]", x, y)
+    elif a != b or type(a) is not type(b):
+        yield Difference(what, path or "all", _short(a), _short(b))
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:21]}..."
+
+
+def _uncut(name: str, document: Any) -> Any:
+    """The document without how tokens are divided into segments, which is a matter of storage."""
+    if name != "kv_format" or not document:
+        return document
+    layers = [{**la, "segments": sum(la["segments"])} for la in document["layers"]]
+    return {**document, "layers": layers}
+
+
+def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of the state, each layer's segments joined."""
+    for layer in state.layers:
+        if layer.segments:
+            for part in ("key", "value", "positions"):
+                yield f"layer.{layer.index}.{part}", getattr(layer, part)
+        for part, tensor in sorted(layer.recurrent.items()):
+            yield f"layer.{layer.index}.{part}", tensor
+    for name in ("next_position", "token_ids", "attention_mask", "logits", "rng"):
+        yield name, getattr(state, name)
+
+
+def _size(data: bytes | None) -> str:
+    return "missing" if data is None else f"{len(data)} bytes"

@@ -1,0 +1,109 @@
+"""`task=inspect`: a snapshot as a person wants to see it. Loads no model; verifies every byte."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputProblem
+from harness.save import store
+from harness.snapshot.state import State
+from harness.task.outcome import Outcome
+
+SHOWN = 2000  # characters of text at most
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Needs `snapshot=DIR`. Leaves `inspect.json` and `report.html` in the run directory."""
+    from harness.report import console, html
+    from harness.snapshot.result import write_json
+
+    if not cfg.snapshot:
+        raise InputProblem("task=inspect needs snapshot=DIR, a directory written by task=save.")
+    source = Path(cfg.snapshot).expanduser()
+    say.stage(f"read {source}")
+    state, manifest = store.load(source)
+    say.done("every byte verified")
+    said = text_of(state)
+    facts, layers = needs(state, manifest), layer_rows(state)
+    elements = [
+        [e["label"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
+    ]
+    write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
+    columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", "bytes"]
+    page = html.page(
+        f"Snapshot {manifest['id'][:16]}",
+        [
+            html.section("The text so far", pre=said),
+            html.section("What it is", columns=["what", "value"], rows=[list(f) for f in facts]),
+            html.section("The 13 elements", columns=["#", "element", "kept as", "digest"], rows=elements),
+            html.section("Layers", columns=columns, rows=[list(r.values()) for r in layers]),
+        ],
+    )  # fmt: skip
+    (folder / "report.html").write_text(page, "utf-8")
+    say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
+    say.line()
+    say.out.print(console.table("What it is", ["what", "value"], [list(f) for f in facts]))
+    say.line()
+    say.out.print(console.table("The 13 elements", ["#", "element", "kept as", "digest"], elements))
+    say.line()
+    say.out.print(console.table("Layers", columns, [list(r.values()) for r in layers]))
+    return Outcome(0, "exact", str(folder), "every byte matches its digest")
+
+
+def text_of(state: State) -> str:
+    """The text of row 0, decoded with the snapshot's own tokenizer files (no code is run)."""
+    from tokenizers import Tokenizer
+
+    ids = state.token_ids[0][state.attention_mask[0].bool()].tolist()
+    rules = state.tokenizer_files.get("tokenizer.json")
+    if rules is None:
+        return f"(no tokenizer.json in the snapshot; the token ids are) {ids}"
+    return Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False)
+
+
+def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What the snapshot is, and what it takes to continue it."""
+    documents = manifest["documents"]
+    config = documents["model_config"]["config"]
+    sampler = documents["generation"].get("sampler") or {}
+    prefix = documents["prompt_meta"].get("prefix", "")
+    sizes = {
+        k: config[k] for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k in config
+    }
+    return [
+        ("id", manifest["id"]),
+        ("parent", manifest["parent"]),
+        ("format", f"{manifest['payload_format']}, version {manifest['format_version']}"),
+        ("needs model", f"{config.get('model_type')} {json.dumps(sizes)}"),
+        ("needs dtype", manifest["dtype"]),
+        ("captured on", manifest["device"]),
+        ("attention", manifest["attention_implementation"]),
+        ("libraries", ", ".join(f"{k} {v}" for k, v in manifest["libraries"].items())),
+        ("batch", state.batch),
+        ("tokens, kept", f"{state.tokens}, {state.kept_tokens}"),
+        ("next position", manifest["next_position"]),
+        ("K/V bytes", f"{state.kv_bytes:,}"),
+        ("prefix before the text", repr(prefix)),
+        ("sampler", json.dumps(sampler)),
+    ]
+
+
+def layer_rows(state: State) -> list[dict[str, Any]]:
+    """Sizes per layer; positions are those of row 0."""
+    rows = []
+    for layer in state.layers:
+        positions = layer.positions[0] if layer.segments else None
+        rows.append(
+            {
+                "layer": layer.index,
+                "kind": layer.kind,
+                "window": layer.window,
+                "segments": len(layer.segments),
+                "seen": layer.seen,
+                "kept": layer.kept,
+                "first": int(positions[0]) if positions is not None and len(positions) else None,
+                "last": int(positions[-1]) if positions is not None and len(positions) else None,
+                "bytes": layer.nbytes,
+            }
+        )
+    return rows

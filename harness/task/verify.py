@@ -1,0 +1,67 @@
+"""`task=verify`: is this snapshot whole? Every fault in one table; no model is loaded."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputProblem, SnapshotInvalid
+from harness.report import html
+from harness.report.console import table
+from harness.save import store
+from harness.task.outcome import Outcome, shown, snapshot_record
+from harness.task.plain import finish
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Needs `snapshot=DIR`. Exit 0 when every byte is as it was written, 3 with every fault found,
+    2 when there is no snapshot there."""
+    if not cfg.snapshot:
+        raise InputProblem("task=verify needs snapshot=DIR, a directory written by task=save.")
+    say.stage(f"verify {cfg.snapshot}")
+    start = time.perf_counter()
+    with store.fetched(cfg.snapshot) as source:
+        faults = store.faults(source)
+        seconds = time.perf_counter() - start
+        record: dict[str, Any] = {
+            "verdict": "refused" if faults else "exact",
+            "reason": f"{len(faults)} faults" if faults else "every byte matches its digest",
+            "time_s": {"verify": seconds},
+            "faults": faults,
+        }
+        try:
+            manifest = store.read_manifest(source)
+            size = store.stored_bytes(source)
+        except SnapshotInvalid:
+            manifest = None
+    say.done(record["reason"])
+    sections = []
+    if manifest:
+        record["snapshot"] = snapshot_record(manifest, cfg.snapshot)
+        record["elements"] = manifest["elements"]
+        record["size"] = {k: manifest[k] for k in ("tokens", "kept_tokens", "kv_bytes")}
+        record["size"]["stored_bytes"] = size
+        rows = [[r["file"], r["nbytes"], _owner(manifest, r["file"])] for r in manifest["files"]]
+        sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
+    numbered = [[i, fault] for i, fault in enumerate(faults, 1)]
+    if faults:
+        sections.insert(0, html.section("Faults", columns=["#", "fault"], rows=numbered))
+    outcome = finish(cfg, folder, record, sections, 3 if faults else 0)
+    if faults:
+        say.out.print(
+            table(f"Faults of {cfg.snapshot}", ["#", "fault"], [[str(n), f] for n, f in numbered])
+        )
+        say.line(
+            "Do not restore from it: take a backup, or save again. A missing parent can be put back "
+            "beside it under any name."
+        )
+    else:
+        say.line(f"sound: {record['snapshot']['id']}")
+    say.line(f"report: {shown(folder)}/report.html")
+    return outcome
+
+
+def _owner(manifest: dict[str, Any], file: str) -> str:
+    for row in manifest["lineage"]:
+        if file in row["files"]:
+            return f"{row['place']} ({row['snapshot'][:16]})"
+    return "itself"

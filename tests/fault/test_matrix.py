@@ -1,0 +1,96 @@
+"""The whole matrix once, on the shipped model: every row is held to the table."""
+
+import json
+
+import pytest
+from table import CASES
+
+from harness.fault.base import Fault
+from harness.fault.registry import every
+from harness.task.fault import plain
+
+COLUMN = {"v": "validation", "d": "digest", "i": "identity", "l": "logits"}
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory):
+    """Rows of faults.json by fault, and the command's exit code, result and page."""
+    from harness.report.console import Say
+    from harness.task import faults
+
+    folder = tmp_path_factory.mktemp("faults")
+    outcome = faults.run(_config(), folder, Say(quiet=True))
+    rows = json.loads((folder / "faults.json").read_text())
+    return outcome, {row["fault"]: row for row in rows}, folder
+
+
+def _config(*overrides):
+    from hydra import compose, initialize_config_dir
+
+    from harness import config
+
+    config.register()
+    with initialize_config_dir(str(config.conf_dir()), version_base="1.3"):
+        return config.typed(compose("config", ["task=faults", "track=none", "steps=6", *overrides]))
+
+
+def test_the_table_lists_every_fault():
+    assert set(CASES) == set(every()) - {"none"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fault_is_named_by(name, matrix):
+    row = matrix[1][name]
+    missing = [COLUMN[c] for c in CASES[name] if not row[COLUMN[c]]]
+    assert not missing, row
+    assert row["plain"] in (plain.ERROR, plain.WRONG, plain.DRIFT, plain.NOTHING)
+
+
+def test_the_control_is_clean_and_nothing_goes_undetected(matrix):
+    outcome, rows, _ = matrix
+    control = rows["none"]
+    assert not any(control[c] for c in COLUMN.values())
+    assert control["plain"] == plain.NOTHING
+    assert control["verdict"] in ("exact", "equivalent")
+    assert outcome.exit_code == 0, outcome.reason
+
+
+def test_logits_alone_catch_whatever_moves_a_logit_beyond_the_noise(matrix):
+    for row in matrix[1].values():
+        if row["shift"] is not None and row["shift"] > 16:
+            assert row["logits"], row
+
+
+def test_a_plain_script_mostly_goes_on_talking(matrix):
+    silent = [r for r in matrix[1].values() if r["plain"] in (plain.WRONG, plain.DRIFT)]
+    assert len(silent) > 30
+
+
+def test_faults_that_move_no_logit_say_why_they_matter(matrix):
+    for row in matrix[1].values():
+        if row["fault"] != "none" and row["shift"] is not None and not row["logits"]:
+            assert row["why"] or row["validation"], row["fault"]
+
+
+def test_the_page_shows_every_fault_and_fetches_nothing(matrix):
+    page = (matrix[2] / "report.html").read_text()
+    assert all(name in page for name in CASES)
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert not (matrix[2] / "scratch").exists()
+
+
+def test_a_fault_that_nobody_notices_fails_the_task(tmp_path, monkeypatch):
+    """The twin: a fault that damages nothing cannot be caught, and the task must say so."""
+    from harness.fault import registry
+    from harness.report.console import Say
+    from harness.task import faults
+
+    class Harmless(Fault):
+        name, element, bed = "harmless", 1, "plain"
+
+    known = {"none": every()["none"], "harmless": Harmless()}
+    monkeypatch.setattr(registry, "every", lambda: known)
+    monkeypatch.setattr(faults, "every", lambda: known)
+    outcome = faults.run(_config(), tmp_path, Say(quiet=True))
+    assert outcome.exit_code == 1
+    assert "1 undetected: harmless" in outcome.reason

@@ -1,0 +1,173 @@
+"""Crashes, full disks, read-only places, two writers: the old snapshot or the new one, always whole."""
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+from store_states import FORMATS, assert_same, make_state, settings
+
+from harness.config import SaveConfig
+from harness.errors import InputProblem
+from harness.save import atomic, store
+
+OLD = make_state(seed=1, tokens=300)
+NEW = make_state(seed=2, tokens=300)
+
+
+def durable(form="safetensors"):
+    return SaveConfig(name=form, sync=True)
+
+
+def is_one_of_both(folder):
+    back, _ = store.load(folder)
+    wanted = OLD if back.token_ids[0, 0] == OLD.token_ids[0, 0] else NEW
+    assert_same(wanted, back)
+
+
+def kills(folder, form, count, seed):
+    """Kill a process that keeps saving over `folder`, `count` times at random moments."""
+    rng = random.Random(seed)
+    store.save(OLD, folder, durable(form))
+    start = time.perf_counter()
+    store.save(OLD, folder, durable(form))
+    once = time.perf_counter() - start
+    interrupted = 0
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                while True:
+                    store.save(NEW, folder, durable(form))
+                    store.save(OLD, folder, durable(form))
+            os._exit(1)
+        time.sleep(rng.uniform(0, 2.5 * once))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), "the writer must die by our hand, not by an error"
+        interrupted += bool(list(folder.parent.glob(".*.tmp")))
+        is_one_of_both(folder)
+    assert interrupted, "no kill came in the middle of a save: this run proves nothing"
+    store.save(NEW, folder, durable(form))
+    assert [p.name for p in folder.parent.iterdir()] == [folder.name], "stale temporaries stayed"
+    assert_same(NEW, store.load(folder)[0])
+
+
+def test_a_killed_save_leaves_the_old_or_the_new_snapshot(tmp_path):
+    kills(tmp_path / "s", "safetensors", 15, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
+def test_two_hundred_killed_saves(tmp_path, form):
+    kills(tmp_path / "s", form, 200, seed=1)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_save_that_fails_leaves_no_trace(tmp_path, form, monkeypatch):
+    """The same promise without a kill: any error inside, and the old snapshot is untouched."""
+    store.save(OLD, tmp_path / "s", settings(form))
+    before = {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()}
+    monkeypatch.setattr(store, "_write_tokenizer", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        store.save(NEW, tmp_path / "s", settings(form))
+    assert {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()} == before
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
+def test_a_file_that_cannot_grow(tmp_path, form):
+    """A quota (EFBIG) in the middle of a payload file: a plain message, the old snapshot intact."""
+    store.save(OLD, tmp_path / "s", settings(form))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+    try:
+        with pytest.raises(InputProblem, match="Nothing was changed there"):
+            store.save(NEW, tmp_path / "s", settings(form))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert_same(OLD, store.load(tmp_path / "s")[0])
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A tmpfs of 256 KiB; skipped where mounting is not allowed."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("no right to mount a tmpfs here")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
+def test_a_full_disk(small_disk, form):
+    store.save(OLD, small_disk / "s", durable(form))
+    with pytest.raises(InputProblem, match=r"No space left on device.*free some space"):
+        store.save(make_state(seed=3, tokens=3000), small_disk / "s", durable(form))
+    assert_same(OLD, store.load(small_disk / "s")[0])
+    assert [p.name for p in small_disk.iterdir()] == ["s"]
+    store.save(NEW, small_disk / "t", durable(form))  # there is room again
+
+
+def test_a_read_only_place(small_disk):
+    store.save(OLD, small_disk / "s", durable())
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(InputProblem, match="Read-only file system"):
+        store.save(NEW, small_disk / "s", durable())
+    assert_same(OLD, store.load(small_disk / "s")[0])
+
+
+def test_what_is_no_snapshot_is_left_alone(tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputProblem, match="left alone"):
+        store.save(NEW, tmp_path / "s", settings())
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputProblem, match="not a directory"):
+        store.save(NEW, tmp_path / "file", settings())
+    with pytest.raises(InputProblem, match="cannot write"):
+        store.save(NEW, tmp_path / "file" / "below", settings())
+    assert (tmp_path / "s" / "thesis.tex").read_text() == "years of work"
+
+
+def test_two_writers_do_not_disturb_each_other(tmp_path):
+    children = []
+    for state in (OLD, NEW, OLD, NEW):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with contextlib.suppress(BaseException):
+                for _ in range(8):
+                    store.save(state, tmp_path / "s", settings())
+                code = 0
+            os._exit(code)
+        children.append(child)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+    is_one_of_both(tmp_path / "s")
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_living_writers_temporary_is_left_to_it(tmp_path):
+    with atomic.directory(tmp_path / "s", sync=False) as growing:
+        (growing.path / "half").touch()
+        store.save(NEW, tmp_path / "s", settings())
+        assert (growing.path / "half").exists()
+        (growing.path / "half").unlink()
+    store.save(OLD, tmp_path / "s", settings())
+
+
+def test_without_an_atomic_exchange_a_crash_is_recovered(tmp_path):
+    """Systems without renameat2 set the old snapshot aside for a moment; it is found again."""
+    store.save(OLD, tmp_path / "s", settings())
+    (tmp_path / "s").rename(tmp_path / ".s.12345678.old")
+    assert_same(OLD, store.load(tmp_path / "s")[0])

@@ -1,0 +1,99 @@
+"""The chat: what is resumed is what was never interrupted, and history is never re-tokenized."""
+
+import json
+
+import pytest
+
+from harness.errors import InputProblem
+from harness.model.sampler import Sampler
+from harness.task.chat import growth
+from harness.task.talk.dialogue import Dialogue
+
+FORTY = "[" + ",".join("{ask: 'what is k ?'}" for _ in range(40)) + "]"
+
+
+@pytest.fixture
+def chat(harness):
+    def run(*overrides):
+        done = harness("task=chat", "threads=1", "steps=8", *overrides)
+        rows = json.loads((done.folders[0] / "chat.json").read_text()) if done.folders else []
+        return done, rows
+
+    return run
+
+
+def test_every_turn_can_be_resumed_token_for_token(chat):
+    done, rows = chat()
+    assert done.code == 0, done.out
+    assert done.result["verdict"] == "exact"
+    assert [r["restored_equal"] for r in rows] == [True] * (len(rows) - 1) + [None]
+    assert all(r["naive_equal"] for r in rows)
+    assert "<svg" in (done.folders[0] / "report.html").read_text()
+
+
+def test_the_chat_goes_on_from_any_pause(chat):
+    done, rows = chat()
+    for turn in (1, 4, len(rows) - 1):
+        place = done.folders[0] / rows[turn - 1]["snapshot"]
+        again, rest = chat(f"snapshot={place}", "task.verify=false")
+        assert [r["ids"] for r in rest] == [r["ids"] for r in rows[turn:]], again.out
+
+
+def test_nothing_is_left_after_the_last_turn(chat):
+    done, rows = chat()
+    again, _ = chat(f"snapshot={done.folders[0] / rows[-1]['snapshot']}")
+    assert again.code == 2
+    assert "after the last" in again.out
+
+
+def test_sampled_chat_resumes_bit_for_bit(chat):
+    done, rows = chat("sampling=sample", "sampling.temperature=1.4")
+    assert done.code == 0, done.out
+    assert all(r["restored_equal"] for r in rows[:-1])
+
+
+def test_forty_turns_send_only_what_is_new(chat):
+    done, rows = chat(f"task.turns={FORTY}")
+    assert done.code == 0, done.out
+    assert len(rows) == 40
+    assert all(r["restored_equal"] for r in rows[:-1])
+    sent = {r["sent_tokens"] for r in rows[1:]}
+    assert len(sent) == 1  # the same question costs the same ids at every turn
+    assert max(sent) < 16
+    assert rows[-1]["total_tokens"] > 300
+    assert growth([r["naive_s"] for r in rows]) > 0
+
+
+@pytest.fixture
+def dialogue(session):
+    def make(repair):
+        opened = session("task=chat")
+        return Dialogue(opened, Sampler(opened.cfg.sampling), repair)
+
+    return make
+
+
+def test_history_that_changed_is_named_and_repaired_by_the_true_ids(dialogue):
+    healthy, damaged = dialogue(True), dialogue(True)
+    for one in (healthy, damaged):
+        one.ask("let k be 5 .", 8)
+    damaged.messages[-1]["content"] = damaged.messages[-1]["content"] + " ok ."
+    expected, found = healthy.ask("what is k ?", 8), damaged.ask("what is k ?", 8)
+    assert expected.mismatch is None
+    assert found.mismatch is not None
+    assert f"token {found.mismatch.index}" in str(found.mismatch)
+    assert found.ids == expected.ids  # the cache never saw the changed history
+
+
+def test_history_that_changed_is_refused_where_that_is_declared(dialogue):
+    one = dialogue(False)
+    one.ask("let k be 5 .", 8)
+    one.messages[0]["content"] = "let k be 6 ."
+    with pytest.raises(InputProblem, match="on_mismatch=repair"):
+        one.ask("what is k ?", 8)
+
+
+def test_a_model_without_a_template_is_told_so(harness):
+    done = harness("task=chat", "model=tiny_gpt2", "task.turns=[{ask: hello, hope: no}]")
+    assert done.code == 2
+    assert "expect" in done.out

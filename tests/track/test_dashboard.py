@@ -1,0 +1,195 @@
+"""The dashboard and the sweep page in a real browser: what they show, and that nothing leaves."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from harness.snapshot import record
+from harness.track import dashboard
+
+ROOT = Path(__file__).resolve().parents[2]
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1600,1400", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+)  # fmt: skip
+
+needs_browser = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="no browser: apt-get install chromium chromium-driver"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def server(swept, runs):
+    """The dashboard as `make dashboard` starts it, on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (runs / "dashboard.log").open("w+")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.track.dashboard", "--runs-dir", str(runs), "--port", str(port)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    give_up = time.time() + 120
+    while time.time() < give_up:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
+            break
+        except OSError:
+            assert process.poll() is None, (runs / "dashboard.log").read_text()
+            time.sleep(0.3)
+    said = (runs / "dashboard.log").read_text()
+    yield process, next(w for w in said.split() if w.startswith("http://127.0.0.1"))
+    process.terminate()
+    process.wait(20)
+
+
+def shown(browser, *wanted: str, seconds: float = 60) -> str:
+    """The page's text once all of `wanted` is in it."""
+    give_up = time.time() + seconds
+    text = ""
+    while time.time() < give_up:
+        text = browser.execute_script("return document.body ? document.body.innerText : ''")
+        if all(w in text for w in wanted):
+            return text
+        time.sleep(0.3)
+    raise AssertionError(f"{[w for w in wanted if w not in text]} not in the page:\n{text[:2000]}")
+
+
+def hosts(browser) -> set[str]:
+    """Every host that the page asked for anything since the last call."""
+    found = set()
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            url = urlparse(message["params"]["request"]["url"])
+            if url.scheme in ("http", "https", "ws", "wss"):
+                found.add(url.hostname)
+    return found
+
+
+@pytest.mark.browser
+@needs_browser
+def test_dashboard_lands_on_filled_charts_and_nothing_leaves(browser, server, swept, tmp_path):
+    _, address = server
+    browser.get(address)
+    text = shown(browser, "harness", "logits (", "cache=manual", "matching runs")
+    assert f"sweep {swept.name}"[:20] in text
+    give_up = time.time() + 30
+    while not (bars := len(browser.find_elements("css selector", ".js-plotly-plot"))):
+        assert time.time() < give_up, "no chart was drawn"
+        time.sleep(0.3)
+    assert bars >= 3
+    browser.save_screenshot(str(tmp_path / "dashboard.png"))
+    assert (tmp_path / "dashboard.png").stat().st_size > 20_000
+    for section in ("noise", "size", "time"):
+        for _ in range(40):
+            if f"\n{section} (" in shown(browser, "logits"):
+                break
+            browser.execute_script(
+                "for (const e of document.querySelectorAll('*'))"
+                " if (e.scrollHeight > e.clientHeight + 50) e.scrollTop += 600"
+            )
+            time.sleep(0.15)
+        else:
+            raise AssertionError(f"no section {section}/")
+    assert hosts(browser) == {"127.0.0.1"}
+
+
+@pytest.mark.browser
+@needs_browser
+def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, swept):
+    _, address = server
+    result = record.read(swept / "4" / "result.json")
+    run = address.split("?")[0] + "/" + result["mlflow"]["run_id"]
+    browser.get(run)
+    shown(browser, "verdict", "element.01_kv_cache", result["elements"][0]["digest"][:16],
+          "Description", result["reason"][:30])  # fmt: skip
+    give_up = time.time() + 30
+    script = (
+        "return [...document.images].filter(i => i.src.includes('divergence.svg'))"
+        ".some(i => i.complete && i.naturalWidth > 0)"
+    )
+    while not browser.execute_script(script):
+        assert time.time() < give_up, "the picture in the description does not load"
+        time.sleep(0.3)
+    browser.get(run + "/artifacts")
+    shown(browser, "elements.json", "report.html", "result.json", "snapshot", "divergence.svg")
+    assert hosts(browser) == {"127.0.0.1"}
+
+
+@pytest.mark.browser
+@needs_browser
+def test_sweep_page_in_a_browser(browser, swept, tmp_path):
+    hosts(browser)
+    browser.get((swept / "sweep.html").as_uri())
+    text = shown(browser, "Verdicts", "Size against speed", "Every point")
+    assert "equivalent" in text and "failed" in text and "prompt.batch=99" in text
+    pictures = browser.execute_script(
+        "return [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
+    )
+    assert len(pictures) == 2 and all(w > 300 for w in pictures)
+    browser.find_element("link text", "equivalent").click()
+    shown(browser, "The 13 elements")
+    browser.back()
+    browser.save_screenshot(str(tmp_path / "sweep.png"))
+    assert (tmp_path / "sweep.png").stat().st_size > 20_000
+    assert hosts(browser) == set()
+
+
+@pytest.mark.browser
+@needs_browser
+def test_a_page_that_reaches_out_would_be_noticed(browser, tmp_path):
+    """The twin: the same check on a page that fetches something."""
+    page = tmp_path / "leak.html"
+    page.write_text("<img src='http://example.invalid/x.png'>")
+    browser.get(page.as_uri())
+    time.sleep(0.5)
+    assert "example.invalid" in hosts(browser)
+
+
+def test_the_server_is_small_private_and_silent(server, runs):
+    """At most the launcher and one worker; only the loopback address; telemetry is off."""
+    process, address = server
+    assert urlparse(address).hostname == "127.0.0.1"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("no /proc here to count processes in")
+    assert len(children.read_text().split()) <= 1
+    environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    assert b"MLFLOW_DISABLE_TELEMETRY=true" in environ
+    port = urlparse(address).port
+    table = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]  # fmt: skip
+    listening = {row[1].split(":")[0] for row in table if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}  # fmt: skip
+    assert listening == {"0100007F"}
+
+
+def test_an_empty_store_opens_too(tmp_path):
+    uri, experiment = dashboard.prepare(tmp_path / "runs")
+    assert (tmp_path / "runs" / "mlflow.db").is_file() and experiment != "0"
+    assert uri.startswith("sqlite:///")

@@ -1,0 +1,166 @@
+"""A sweep loses nothing: points that fail, a sweep that is killed, a store that is away."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import config, sweep
+from harness.errors import InputProblem
+from harness.report import sweep as pages
+from harness.snapshot import record
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "sweep.csv").open()))
+
+
+def store(runs: Path) -> sqlite3.Connection:
+    return sqlite3.connect(runs / "mlflow.db")
+
+
+def test_one_row_per_point_failed_ones_with_their_reason(swept):
+    rows = table(swept)
+    assert [r["point"] for r in rows] == [str(i) for i in range(6)]
+    assert [r["verdict"] for r in rows[1::2]] == ["failed"] * 3
+    assert all("prompt.batch=99" in r["reason"] for r in rows[1::2])
+    for row in rows[::2]:
+        result = record.read(swept / row["point"] / "result.json")
+        assert row["verdict"] == result["verdict"] and row["cache"] == result["options"]["cache"]
+        assert float(row["kl_max"]) == result["metrics"]["kl_max"]
+        assert float(row["save_s"]) == result["time_s"]["save"]
+
+
+def test_page_shows_the_verdict_grid_with_links_that_lead_somewhere(swept):
+    page = (swept / "sweep.html").read_text()
+    for part in ("Verdicts", "Size against speed", "Divergence against budget", "Every point"):
+        assert part in page
+    links = {part.split('"')[0] for part in page.split('href="')[1:]}
+    links = {link for link in links if not link.startswith("#")}  # within a picture
+    assert len(links) == 6 and all((swept / link).is_file() for link in links)
+    assert "src=" not in page and 'href="http' not in page and "url(http" not in page
+
+
+def test_console_says_how_far_it_is_and_what_failed(swept):
+    said = (swept / "console.txt").read_text()
+    assert "[6/6]" in said and "left" in said and "3 failed" in said
+    assert "sweep.csv" in said and "cache=manual prompt.batch=99" in said
+
+
+def test_mlflow_has_flat_tagged_runs_and_a_parent_with_the_totals(swept, runs):
+    base = store(runs)
+    tagged = base.execute(
+        "select run_uuid from tags where key='sweep' and value=?", (swept.name,)
+    ).fetchall()
+    assert len(tagged) == 7  # six points and the parent
+    assert not base.execute("select 1 from tags where key='mlflow.parentRunId'").fetchall()
+    parent = json.loads((swept / "sweep.json").read_text())["mlflow"]["run_id"]
+    found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
+    assert found["sweep/points"] == 6 and found["sweep/failed"] == 3
+    rows = [r for r in table(swept) if r["kl_max"]]
+    assert found["sweep/largest_kl_max"] == max(float(r["kl_max"]) for r in rows)
+    states = base.execute("select status, count(*) from runs group by status").fetchall()
+    assert all(status in ("FINISHED", "FAILED") for status, _ in states), states
+
+
+def test_every_metric_of_a_point_arrives(swept, runs):
+    for point in ("0", "4"):
+        result = record.read(swept / point / "result.json")
+        found = dict(
+            store(runs).execute(
+                "select key, value from latest_metrics where run_uuid=?",
+                (result["mlflow"]["run_id"],),
+            )
+        )
+        sections = {"logits": "metrics", "noise": "noise_floor", "time": "time_s", "size": "size"}
+        for section, block in sections.items():
+            wanted = {k: v for k, v in result[block].items() if v is not None}
+            assert wanted and all(found[f"{section}/{k}"] == float(v) for k, v in wanted.items())
+        steps = store(runs).execute(
+            "select step, value from metrics where run_uuid=? and key='logits/step_kl' order by step",
+            (result["mlflow"]["run_id"],),
+        )
+        assert [v for _, v in steps] == result["curves"]["restored"]["kl"]
+
+
+def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
+    """Killed half-way: one point gone, one half-written; the finished ones are left alone."""
+    folder = tmp_path / "half" / swept.name
+    shutil.copytree(swept, folder)
+    shutil.rmtree(folder / "4")
+    (folder / "2" / "record.json").unlink()
+    kept = (folder / "0" / "result.json").read_bytes()
+    stamp = (folder / "0" / "result.json").stat().st_mtime_ns
+    done = shell(f"resume={folder}")
+    assert done.returncode == 2, done.stdout + done.stderr  # the failed points fail again
+    ran = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(ran) == 5 and "cache=dynamic prompt.batch=1" not in done.stdout.replace("99", "")
+    assert (folder / "0" / "result.json").read_bytes() == kept
+    assert (folder / "0" / "result.json").stat().st_mtime_ns == stamp
+    assert [r["verdict"] for r in table(folder)] == [r["verdict"] for r in table(swept)]
+
+
+def test_a_changed_point_is_not_taken_for_finished(swept, compose):
+    overrides = ["steps=6", f"runs_dir={swept.parent.parent}", "name=swept", "cache=dynamic",
+                 "prompt.batch=1"]  # fmt: skip
+    cfg = compose(*overrides)
+    held = record.read(swept / "0" / "record.json")["config"]
+    assert sweep.same(cfg, held)
+    assert not sweep.same(compose(*overrides, "seed=1"), held)
+
+
+def test_resume_of_what_is_no_sweep(tmp_path):
+    with pytest.raises(InputProblem, match="not a sweep"):
+        sweep.resumed([f"resume={tmp_path}"])
+    with pytest.raises(InputProblem, match="leave out steps=3"):
+        sweep.resumed([f"resume={tmp_path}", "steps=3"])
+
+
+def test_points_are_counted_as_hydra_sweeps_them():
+    assert config.points(["cache=a,b", "seed=range(3)", "steps=4", "name=choice(x,y)"]) == 12
+    assert config.points(["seed=1,2", "seed=1,2,3"]) == 3
+
+
+def test_killed_sweep_is_finished_by_resume(runs, shell):
+    """A real SIGKILL in mid-sweep; then the rest, and only the rest."""
+    command = [sys.executable, "-m", "harness", "-m", "steps=4", "seed=1,2,3,4,5,6,7,8",
+               f"runs_dir={runs}", "name=killed"]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    give_up = time.time() + 240
+    while len(list((runs / "killed").glob("*/*/result.json"))) < 3 and time.time() < give_up:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (folder,) = (runs / "killed").iterdir()
+    before = {p: p.stat().st_mtime_ns for p in folder.glob("*/record.json")}
+    assert 2 <= len(before) < 8 and not (folder / "sweep.csv").exists()
+    done = shell("-m", f"resume={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [r["seed"] for r in table(folder)] == [str(i) for i in range(1, 9)]
+    whole = {p for p in before if not (p.parent / "pending.json").exists()}
+    assert whole and all(p.stat().st_mtime_ns == before[p] for p in whole)
+    assert len([x for x in done.stdout.splitlines() if x.startswith("[")]) <= 8 - len(before) + 1
+    logged = store(runs).execute(
+        "select count(distinct run_uuid) from tags where key='sweep' and value=?", (folder.name,)
+    )
+    assert logged.fetchone()[0] >= 9
+
+
+def test_pages_of_a_single_point(tmp_path, swept):
+    """Nothing was varied: no grid, still a table."""
+    shutil.copytree(swept / "0", tmp_path / "0")
+    found = pages.rows([tmp_path / "0"])
+    pages.write(tmp_path, found, None)
+    assert "Every point" in (tmp_path / "sweep.html").read_text()
