@@ -11,14 +11,7 @@ from typing import Any
 
 from harness.config import conf_dir
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
-<<<<<<< HEAD
-
-_INFRASTRUCTURE = {
-    "__init__", "auditing", "continuing", "environment", "evidence", "families", "judging", "looping", "outcome", "pruning", "restoring", "session", "synthetic", "tabling",
-}
-=======
 from harness.help import options
->>>>>>> main
 
 
 def names() -> list[str]:
