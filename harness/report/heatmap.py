@@ -21,9 +21,10 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "The matrix",
             text="Each check is measured with the other three switched off. Green: it names the "
             "fault. The plain script really runs on the same material; red is what nobody would "
-            "have seen. A strict restore refuses whatever validation, digest, identity or the replay of "
-            "the last token names; what is done to the decoder after that is named by its verdict. The shift is the largest change of any logit, in noise floors measured on "
-            "the same healthy session (full recompute and another split of the prefill).",
+            "have seen. A strict restore refuses whatever validation, digest, identity or the replay "
+            "of the last token names; what is done to the decoder after that is named by its "
+            "verdict. The shift is the largest change of any logit, in noise floors measured on the "
+            "same healthy session (full recompute and another split of the prefill).",
             svg=_matrix(rows),
         ),
         section(
