@@ -13,6 +13,7 @@ KEYS = """\
   run=DIR        a recorded run           restore.strict=false   waive identity"""
 
 
+MANY = 40  # options; a longer list is not read
 MORE = (
     "more: --cfg job prints the composed config, --config-dir DIR adds options.",
     "exit: 0 done, 1 a worse verdict, 2 bad input, 3 snapshot refused.",
@@ -45,6 +46,8 @@ def _overview(conf: Path) -> str:
     ]
     for group in GROUPS:
         marked = [f"{o}*" if defaults.get(group) == o else o for o in options(conf, group)]
+        if len(marked) > MANY:
+            marked = [*(m for m in marked if m.endswith("*")), f"and {len(marked) - 1} more, see conf/{group}/"]
         lines += _wrapped(f"  {group:<11}", marked)
     lines += ["", "common keys:", KEYS, ""]
     return "\n".join([*lines, *MORE])

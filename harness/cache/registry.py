@@ -14,6 +14,7 @@ _INFRASTRUCTURE = {
     "base",
     "kernels",
     "library",
+    "memory",
     "reference",
     "registry",
     "tail",

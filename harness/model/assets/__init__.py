@@ -1,0 +1,1 @@
+"""The tiny trained model that ships with the harness, and the recipe that made it."""
