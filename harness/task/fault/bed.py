@@ -21,7 +21,7 @@ from harness.task import continuing
 from harness.task.session import Session
 from harness.tokenizer.policy import Encoded, continuation, encode
 
-SYSTEM = "answer every question ."
+SYSTEM = "you are a careful assistant ."
 TURNS = (
     "let k be 5 .",
     "ok .",
