@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from harness.model.assets import corpus, curriculum, facts
 from harness.model.assets.recall import (
     DISTANCES,
@@ -18,9 +22,6 @@ from harness.model.assets.recall import (
     overall,
 )
 from harness.model.assets.train import TINY_DIR, main
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 STAGES = (
     curriculum.pairs_document,
