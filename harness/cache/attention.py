@@ -116,6 +116,9 @@ def split_attention(
         start = stop
     if not in_sight:
         return query.new_zeros(batch, heads, new, parts[0].value.shape[-1])
+    plain = softcap is None and bias is None and sinks is None
+    if plain and _is_plain(query, in_sight, queries, window):
+        return _attend_plainly(query, [part for part, _ in in_sight], scale)
     blocks = _blocks(in_sight, BLOCK // max(batch * heads * new, 1))
     alone = len(blocks) == 1 and sinks is None
     results = [
@@ -156,6 +159,42 @@ def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | 
     if windowed:
         seen = seen & (key > query - window)
     return seen.expand(-1, query.shape[1], -1)
+
+
+def _is_plain(
+    query: torch.Tensor,
+    parts: list[tuple[Part, torch.Tensor | None]],
+    queries: Queries,
+    window: int | None,
+) -> bool:
+    """Whether every query sees every key, in one block, each row its own past (most decode steps)."""
+    rows, batch = query.shape[1] * query.shape[2], len(query)
+    if batch * rows * sum(part.tokens for part, _ in parts) > BLOCK:
+        return False
+    return all(
+        len(part.key) == batch
+        and (batch == 1 or part.key.stride(0) == part.key.shape[1] * part.key.stride(1))
+        and visible(part, queries, window) is None
+        for part, _ in parts
+    )
+
+
+def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> torch.Tensor:
+    """What `_attend` does, in as few operations as it takes when nothing is masked or folded."""
+    batch, heads, new, head_dim = query.shape
+    kv_heads = parts[0].key.shape[1]
+    folded = query.reshape(batch * kv_heads, -1, head_dim)
+    exact = query.dtype.itemsize >= 4 or abs(frexp(scale)[0]) == 0.5
+    folded = folded * scale if exact else folded
+    scores = [_scores(folded, part.key.flatten(0, 1)) for part in parts]
+    joined = torch.cat(scores, -1) if len(scores) > 1 else scores[0]
+    weights = torch.softmax(joined if exact else joined * scale, -1)
+    out, start = None, 0
+    for part in parts:
+        given = _values(weights[..., start : start + part.tokens], part.value.flatten(0, 1))
+        out = given if out is None else out.add_(given)
+        start += part.tokens
+    return out.view(batch, heads, new, -1).to(query.dtype)
 
 
 def _attend(

@@ -194,6 +194,18 @@ def check_fit(loaded: Any, state: State) -> None:
         )
 
 
+def check_complete(layer: LayerState, window: int | None) -> None:
+    """Raise UnsupportedModel when a layer let go of tokens that the model would still look at.
+    window: what the model's attention looks back on, None for everything."""
+    let_go = layer.window is not None and layer.seen >= layer.window
+    if let_go and (window is None or window > layer.window):
+        raise UnsupportedModel(
+            f"layer {layer.index} was captured with a window of {layer.window} tokens (the library "
+            "reads it from the config), but this model's attention looks further back: what it "
+            "needs was never kept. Remove sliding_window from the model's config and capture again."
+        )
+
+
 def check_heads(loaded: Any, state: State) -> None:
     """Raise UnsupportedModel when the K/V heads are not what the config of a plain model says."""
     config = loaded.text_config

@@ -1,5 +1,7 @@
 """The read-only past and the growing tails of every layer: what `manual` and `view` attend to."""
 
+from collections.abc import Sequence
+
 import torch
 
 from harness.cache.attention import Part, Queries, split_attention
@@ -8,17 +10,18 @@ from harness.snapshot.state import State
 
 
 class Memory:
-    """Opens a State for reading: no key and no value is copied, whatever its size.
+    """Opens a State for reading: no key and no value is copied, whatever its size. windows: what each
+    layer's attention looks back on, where that is known better than from the State.
 
     Every step: `begin` with the new positions, then per layer `append` and `attend`. Only the tails
     grow. With branches, the tails have `batch * branches` rows and the past still has `batch`.
     """
 
-    def __init__(self, state: State):
+    def __init__(self, state: State, windows: Sequence[int | None] | None = None):
         self._past = [
             [Part.of(s.key, s.value, s.positions) for s in layer.segments] for layer in state.layers
         ]
-        self._windows = [layer.window for layer in state.layers]
+        self._windows = windows or [layer.window for layer in state.layers]
         self.tails = [Tail() for _ in state.layers]
         self.queries: Queries | None = None
         self._positions: torch.Tensor | None = None  # [rows, fed], shared by all tails
@@ -63,7 +66,7 @@ class Memory:
         windowed: bool = True,
     ) -> torch.Tensor:
         """Attention output `[rows, heads, new, value_dim]` of `query` `[rows, heads, new, head_dim]`
-        over the layer's past and tail. windowed: apply the window the layer was captured with. The
+        over the layer's past and tail. windowed: apply the layer's window. The
         rest as in `split_attention`."""
         assert self.queries is not None
         window = self._windows[layer] if windowed else None

@@ -22,7 +22,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from harness.cache import library
-from harness.cache.base import ReadOnlyDecoder
+from harness.cache.base import ReadOnlyDecoder, check_complete
 from harness.cache.memory import Memory
 from harness.errors import HarnessError, UnsupportedModel
 from harness.snapshot.state import LayerState, State
@@ -102,6 +102,7 @@ class ReadOnlyLayer(CacheLayerMixin):
         super().__init__()
         self.index, self.memory, self.rules = layer.index, memory, rules
         self.is_sliding = layer.window is not None
+        self._state, self._checked = layer, False
         self._seen, self._kept = layer.seen, layer.kept
         self.is_initialized = True
         self.waiting = False
@@ -115,6 +116,23 @@ class ReadOnlyLayer(CacheLayerMixin):
         key, value = key.view(key.shape), value.view(value.shape)
         key._harness_layer = value._harness_layer = self  # type: ignore[attr-defined]
         return key, value
+
+    def check(self, mask: Any, window: int | None) -> None:
+        """Raise UnsupportedModel, once, when the model looks at tokens that this layer let go of."""
+        if self._checked:
+            return
+        self._checked = True
+        if isinstance(mask, Rule):
+            limit = self._state.window
+            if limit is not None and self._seen >= limit:
+                last, none = (
+                    torch.tensor([[[[self._seen]]]]),
+                    torch.zeros(1, 1, 1, 1, dtype=torch.int64),
+                )
+                further = bool(mask.allows(none, none, last, last - limit).all())
+                check_complete(self._state, None if further else limit)
+        elif mask is None:
+            check_complete(self._state, window)
 
     def get_seq_length(self) -> int:
         return self._seen + self.memory.tails[self.index].length
@@ -202,6 +220,7 @@ def attention(
         raise UnsupportedModel(_changed(module, "its attention is not causal"))
     memory, index = layer.memory, layer.index
     bias = position_bias
+    layer.check(attention_mask, rest.get("sliding_window"))
     if isinstance(attention_mask, Rule):
         bias = _sum(bias, layer.rules.bias(attention_mask, index))
     elif attention_mask is not None:

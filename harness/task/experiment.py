@@ -53,6 +53,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB on disk, written, read back, verified")
 
     say.stage("uninterrupted run")
+    if cfg.cache.branches > 1:
+        captured.live.batch_repeat_interleave(cfg.cache.branches)
+        whole = whole.branched(cfg.cache.branches)  # K/V stay one copy
     live = continuing.Live(loaded, captured.live, whole)
     reference = continuing.drive(live, sampler, cfg.steps)
     times["recompute"] = continuing.recompute_seconds(loaded, whole)

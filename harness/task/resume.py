@@ -43,8 +43,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     start = time.perf_counter()
     decoder = build_decoder(loaded, state, cfg.cache)
     times["restore"] = time.perf_counter() - start
+    rows = state.branched(cfg.cache.branches)  # one copy of the K/V, whatever the branches
     added = continuation(cfg.tokenizer.name, loaded.tokenizer, cfg.text or "")
-    given = torch.tensor([added.ids] * state.batch) if added.ids else None
+    given = torch.tensor([added.ids] * rows.batch) if added.ids else None
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
     before = decoder.fingerprint(cfg.cache.audit == "digest")
     say.line(f"{cfg.text or ''}", end="")
@@ -57,9 +58,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     record: dict[str, Any] = {"verdict": None, "reason": "", "mutation": changed}
     reference = None
     if state.tokens <= cfg.compare.limit:
-        reference = rebuilt(session, state, path, given)
+        reference = rebuilt(session, rows, path, given)
         say.stage("noise floor, oracle, verdict")
-        judgement = judge(loaded, state, reference, path, cfg.compare, waived)
+        judgement = judge(loaded, rows, reference, path, cfg.compare, waived)
         say.done(judgement.verdict)
         record |= {
             "verdict": judgement.verdict,
@@ -84,6 +85,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             "added": cfg.text or "",
             "continuation": loaded.tokenizer.decode(ids),
             "token_ids": ids,
+            "branches": [loaded.tokenizer.decode(row) for row in path.ids.tolist()],
             "account": [dict(a) for a in added.account],
         },
     }

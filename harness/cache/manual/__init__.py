@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from harness.cache.base import ReadOnlyDecoder, check_heads
+from harness.cache.base import ReadOnlyDecoder, check_complete, check_heads
+from harness.cache.memory import Memory
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import FULL, SLIDING, State
 
@@ -47,6 +48,10 @@ class Manual(ReadOnlyDecoder):
         check_heads(loaded, state)
         super().__init__(loaded, state, settings)
         self._forward = family.forward
+        windows = [family.window(loaded.text_config, layer.index) for layer in state.layers]
+        for layer, window in zip(state.layers, windows, strict=True):
+            check_complete(layer, window)
+        self.memory = Memory(state, windows)
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

@@ -16,6 +16,11 @@ def refuses(config: Any) -> str | None:
     return "its attention is bidirectional" if config.use_bidirectional_attention else None
 
 
+def window(config: Any, index: int) -> int | None:
+    """How far back layer `index` looks, in tokens including its own, or None."""
+    return config.sliding_window if config.layer_types[index] == "sliding_attention" else None
+
+
 def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> torch.Tensor:
     """Logits `[rows, new, vocab]` of `ids` `[rows, new]` at `positions` `[rows, new]`.
 

@@ -16,6 +16,11 @@ def refuses(config: Any) -> str | None:
     return "it has cross-attention" if config.add_cross_attention else None
 
 
+def window(config: Any, index: int) -> int | None:
+    """How far back layer `index` looks, in tokens including its own, or None."""
+    return None
+
+
 def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> torch.Tensor:
     """Logits `[rows, new, vocab]` of `ids` `[rows, new]` at `positions` `[rows, new]`.
 

@@ -9,12 +9,20 @@ from typing import Any
 
 import torch
 
-from harness.cache.manual.pieces import gated_mlp, merge_heads, rotate, split_heads
+from harness.cache.manual.pieces import gated_mlp, merge_heads, rms_norm, rotate, split_heads
 
 
 def refuses(config: Any) -> str | None:
     """Why this forward cannot serve a model with `config`, or None."""
     return None
+
+
+def window(config: Any, index: int) -> int | None:
+    """How far back layer `index` looks, in tokens including its own, or None."""
+    kinds = getattr(config, "layer_types", None)
+    if config.model_type == "llama" or (kinds and kinds[index] != "sliding_attention"):
+        return None
+    return getattr(config, "sliding_window", None)
 
 
 def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> torch.Tensor:
@@ -27,14 +35,16 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
     cos, sin = body.rotary_emb(hidden, positions)
     for index, layer in enumerate(body.layers):
         attention = layer.self_attn
-        normed = layer.input_layernorm(hidden)
+        normed = rms_norm(layer.input_layernorm, hidden)
         query = split_heads(attention.q_proj(normed), attention.head_dim)
         key = split_heads(attention.k_proj(normed), attention.head_dim)
         value = split_heads(attention.v_proj(normed), attention.head_dim)
         if hasattr(attention, "q_norm"):
             query, key = attention.q_norm(query), attention.k_norm(key)
-        memory.append(index, rotate(key, cos, sin), value)
-        out = memory.attend(index, rotate(query, cos, sin), attention.scaling)
+        turned = rotate(torch.cat((query, key), dim=1), cos, sin)
+        query, key = turned.split((query.shape[1], key.shape[1]), dim=1)
+        memory.append(index, key, value)
+        out = memory.attend(index, query, attention.scaling)
         hidden = hidden + attention.o_proj(merge_heads(out))
-        hidden = hidden + gated_mlp(layer.mlp, layer.post_attention_layernorm(hidden))
-    return model.get_output_embeddings()(body.norm(hidden))
+        hidden = hidden + gated_mlp(layer.mlp, rms_norm(layer.post_attention_layernorm, hidden))
+    return model.get_output_embeddings()(rms_norm(body.norm, hidden))

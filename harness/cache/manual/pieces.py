@@ -26,3 +26,10 @@ def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
 def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
     """`down(act(gate(x)) * up(x))`, with the module's own projections and activation."""
     return mlp.down_proj(mlp.act_fn(mlp.gate_proj(hidden)) * mlp.up_proj(hidden))
+
+
+def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """The Llama norm of module `norm`: fused where it works in its own dtype, else the module."""
+    if hidden.dtype == norm.weight.dtype == torch.float32:
+        return torch.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
+    return norm(hidden)

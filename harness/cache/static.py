@@ -1,0 +1,118 @@
+"""`cache=static`: the library's pre-allocated cache, written in place.
+
+`cache.pad_prime=N` first feeds N pad tokens, as some scripts do to warm a static cache up, and
+leaves them where attention can see them: a variant for experiments, not for use.
+"""
+
+from typing import Any
+
+import torch
+
+from harness.cache.library import LibraryDecoder, cache_tensors, fill
+from harness.errors import UnsupportedModel
+from harness.snapshot.state import LayerState, State
+
+ROOM = 256  # tokens of room beyond the past
+
+
+class Static(LibraryDecoder):
+    """Copies the whole state into buffers with room for more, once; each step then writes in place.
+    Raises UnsupportedModel for pruned states, because places in these buffers are positions, for
+    branches, and when the room is used up."""
+
+    def __init__(self, loaded: Any, state: State, settings: Any):
+        if state.pruned:
+            raise UnsupportedModel(
+                "cache=static cannot hold a pruned state: it takes a place in its buffer for a "
+                "position. Use cache=manual, view or cloned."
+            )
+        if settings.branches > 1:
+            raise UnsupportedModel(
+                "cache=static has no branches: the library cannot repeat its buffers. Use "
+                "cache=manual or view, which share one past."
+            )
+        self._room = ROOM
+        super().__init__(loaded, state, settings)
+
+    def working_copy(self, cache: Any) -> Any:
+        primed = self.settings.pad_prime
+        self._capacity = self.past.tokens + primed + self._room
+        static = self._empty()
+        if primed:
+            self._prime(static, primed)
+        for target, source, layer in zip(
+            static.layers, cache.layers, self.past.layers, strict=True
+        ):
+            self._place(target, source, layer, primed)
+        self.bytes_copied += sum(t.nbytes for _, t in cache_tensors(static))
+        return static
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        fed = sum(f.shape[1] for f in self.fed)
+        if fed + ids.shape[1] > self._room:
+            raise UnsupportedModel(
+                f"cache=static has room for {self._room} new tokens and {fed} are taken. Commit and "
+                "go on from there, or use a cache that grows."
+            )
+        logits = super().forward(ids, positions)
+        for (
+            layer
+        ) in self.cache.layers:  # a full sliding layer is rolled: written whole at each step
+            if getattr(layer, "is_sliding", False) and _length(layer) > layer.max_cache_len:
+                self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
+        return logits
+
+    def mask(self, new: int) -> torch.Tensor | None:
+        mask = super().mask(new)
+        primed = self.settings.pad_prime
+        if mask is None or not primed:
+            return mask
+        return torch.cat([mask.new_ones(len(mask), primed), mask], dim=1)
+
+    def _empty(self) -> Any:
+        from transformers import StaticCache
+
+        try:
+            return StaticCache(config=self.loaded.model.config, max_cache_len=self._capacity)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise UnsupportedModel(
+                f"the library has no static cache for '{self.loaded.text_config.model_type}' "
+                f"({problem}). Use cache=cloned."
+            ) from problem
+
+    def _prime(self, static: Any, pads: int) -> None:
+        pad = self.loaded.text_config.pad_token_id
+        ids = self.past.token_ids.new_full((self.past.batch, pads), 0 if pad is None else int(pad))
+        ids = ids.to(self.loaded.device)
+        positions = torch.arange(pads, device=ids.device).expand_as(ids)
+        self.loaded.forward(ids, positions, None, static, keep=1)
+
+    def _place(self, target: Any, source: Any, layer: LayerState, primed: int) -> None:
+        if layer.recurrent:
+            if layer.segments or not hasattr(target, "conv_states"):
+                raise UnsupportedModel("cache=static cannot hold layers that are both attention and recurrence. Use cache=cloned.")  # fmt: skip
+            fill(target, layer)
+        elif layer.segments:
+            key, value = source.keys, source.values
+            if target.is_sliding and layer.seen >= target.max_cache_len:
+                if not target.is_initialized:
+                    target.lazy_initialization(key, value)
+                kept = min(key.shape[2], target.max_cache_len)
+                target.keys[:, :, -kept:] = key[:, :, -kept:]
+                target.values[:, :, -kept:] = value[:, :, -kept:]
+                target.cumulative_length_int = primed + layer.seen
+            else:
+                target.update(key, value)
+
+    def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        layer = self.cache.layers[index]
+        stop = min(_length(layer), layer.keys.shape[2])
+        start = max(stop - tokens, 0)
+        return layer.keys[:, :, start:stop].clone(), layer.values[:, :, start:stop].clone()
+
+
+def _length(layer: Any) -> int:
+    return int(getattr(layer, "cumulative_length_int", None) or layer.cumulative_length)
+
+
+DECODER = Static
