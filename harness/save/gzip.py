@@ -49,7 +49,7 @@ class _Inflated:
 
     def __init__(self, file: gzip.GzipFile, tensor_bytes: int):
         self.file = file
-        self.left = tensor_bytes + pickle.OVERHEAD * 65536
+        self.left = tensor_bytes + pickle.OVERHEAD
 
     def read(self, count: int) -> bytes:
         if count > self.left:

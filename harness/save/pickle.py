@@ -16,7 +16,7 @@ from harness.snapshot.digest import tensor_bytes
 
 EXTENSION = "pkl"
 MAPPED = False
-OVERHEAD = 4096  # bytes of pickle around one tensor, at most
+OVERHEAD = 16 << 20  # bytes of pickle around all tensors of a file, at most
 
 _VALUES = {"SHORT_BINUNICODE", "BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1",
            "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"}  # fmt: skip

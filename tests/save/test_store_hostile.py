@@ -127,8 +127,8 @@ PAYLOADS = [
     ("torch", "no dict", lambda d: saved(torch.zeros(3))),
     ("torch", "expanded tensors over one number", lambda d: saved({n: torch.zeros(1).expand(1, 2, 12, 4) for n in ("layer.0.key", "layer.0.value")})),
     ("torch", "a sparse tensor", lambda d: saved({"layer.0.key": torch.eye(3).to_sparse()})),
-    ("gzip", "a bomb of zeros", lambda d: gzip.compress(bytes(512 << 20), 9)),
-    ("gzip", "a bomb inside a pickle", lambda d: gzip.compress(b"\x80\x05\x8e" + struct.pack("<Q", 512 << 20) + bytes(512 << 20), 9)),
+    ("gzip", "a bomb of zeros", lambda d: gzip.compress(bytes(192 << 20), 9)),
+    ("gzip", "a bomb inside a pickle", lambda d: gzip.compress(b"\x80\x05\x8e" + struct.pack("<Q", 192 << 20) + bytes(192 << 20), 9)),
     ("gzip", "a gadget", lambda d: gzip.compress(GADGET)),
     ("gzip", "gzip in gzip", lambda d: gzip.compress(d)),
     ("gzip", "an endless chain of empty members", lambda d: gzip.compress(b"") * 20_000),
@@ -166,11 +166,11 @@ def nothing_happens(tmp_path):
     yield
     assert not Path(MARK).exists()
     assert {p.name for p in tmp_path.iterdir()} <= {"s", "outside"}
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 120
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert (
-        grown_kib < 900 << 10
-    )  # making a 512 MiB bomb takes that much; unpacking it would add to it
+        grown_kib < 600 << 10
+    )  # making a 192 MiB bomb takes that much; unpacking it would add to it
 
 
 @pytest.mark.parametrize("form,what,change", PAYLOADS, ids=[f"{f}: {w}" for f, w, _ in PAYLOADS])
