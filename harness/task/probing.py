@@ -64,11 +64,22 @@ def prose_probes(session: Any) -> Iterator[Probe]:
             start = 1 + (len(given) - length) * seed // task.samples
             ids = given[:1] + given[start : start + length - 1]
         else:
-            from harness.model.assets import corpus
-
-            ids = _ids(session, corpus.prose(random.Random(f"held out/{seed}"), length // 4 + 8))
-            ids = ids[:length]
+            ids = _ids(session, _prose(session, random.Random(f"held out/{seed}"), length))[:length]
         yield Probe(ids[: task.context], ids[task.context :], task.follow - 1, {"measure": "text", "seed": seed})  # fmt: skip
+
+
+def _prose(session: Any, rng: random.Random, length: int) -> str:
+    """Prose of at least `length` words. The corpus keeps to words of one token each; a sentence with
+    a word that this tokenizer splits was not of that kind when the model learned, and is left out,
+    unless that leaves too little (any other model's tokenizer)."""
+    from harness.model.assets import corpus
+
+    told = corpus.prose(rng, length).removesuffix(" .").split(" . ")
+    sentences = [sentence + " ." for sentence in told]
+    split = session.loaded.tokenizer
+    known = [s for s in sentences if len(split(" " + s, add_special_tokens=False)["input_ids"]) == len(s.split())]  # fmt: skip
+    enough = sum(len(s.split()) for s in known) >= length
+    return " ".join(known if enough else sentences)
 
 
 def recall_probes(session: Any) -> Iterator[Probe]:
