@@ -63,7 +63,9 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
     try:
         alone = replace(settings, branches=1)
         replayed = build_decoder(loaded, before, alone).step(state.token_ids[:, -1:])[:, -1]
-    except UnsupportedModel:  # the cache cannot serve this model, which says nothing of the snapshot
+    except (
+        UnsupportedModel
+    ):  # the cache cannot serve this model, which says nothing of the snapshot
         raise
     except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]

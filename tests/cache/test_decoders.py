@@ -17,14 +17,14 @@ from harness.task.architectures import examine, rows_of
 
 SMALL = {"vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "initializer_range": 0.1,
-         "max_position_embeddings": 64, "pad_token_id": 0}  # fmt: skip
+         "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 EXACT = {"dynamic", "cloned", "deepcopy"}
 
 
-def built(kind="llama", **values):
+def built(kind="llama", attention="sdpa", **values):
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **{**SMALL, **values})
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     return Loaded(model, None, {"name": kind}, 0.0)
 
 
@@ -107,7 +107,7 @@ def test_view_leaves_the_library_as_it_was(llama):
 
 
 def test_view_refuses_attention_outside_the_interface_and_the_state_stays():
-    gptj = built("gptj", n_embd=64, n_layer=2, n_head=4, rotary_dim=8, n_positions=64)
+    gptj = built("gptj", "eager", n_embd=64, n_layer=2, n_head=4, rotary_dim=8, n_positions=64)
     state = captured(gptj).state
     before = [(t.data_ptr(), t._version) for _, t in state.tensors()]
     with pytest.raises(UnsupportedModel, match="cache=cloned"):
