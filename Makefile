@@ -41,7 +41,14 @@ dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
 	@$(PY) -m harness.track.dashboard $(ARGS)
 
 audit: $(READY) ## run the committed reference records again and compare every figure
-	@$(PY) -m harness -m task=audit run="$$(ls -d runs/reference/*/ | paste -sd,)" $(ARGS)
+	@$(PY) -m harness task=audit run=runs/reference $(ARGS)
+
+reference: $(READY) ## record the reference runs anew (after a change that is meant to change them)
+	@rm -rf runs/reference
+	@$(PY) -m harness -m model=tiny,tiny_gemma3 cache=cloned,view prune=none,keep_last \
+	  prune.ratio=0.5 prompt=text steps=8 name=reference track=none hydra.sweep.dir=runs/reference \
+	  'hydra.sweep.subdir=$${model.name}-$${cache.name}-$${prune.name}'
+	@find runs/reference \( -name hydra.yaml -o -name multirun.yaml -o -name harness.log \) -delete
 
 train: $(READY) ## train the shipped model again from its recipe
 	@$(PY) -m harness.model.assets.train $(ARGS)
@@ -54,4 +61,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow lint format bench dashboard audit train recall clean
+.PHONY: help run test test-slow lint format bench dashboard audit reference train recall clean

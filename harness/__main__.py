@@ -22,7 +22,7 @@ def main() -> int:
     import hydra
 
     try:
-        sys.argv[1:] = given = sweep.resumed(arguments.literal_text(given))
+        sys.argv[1:] = given = sweep.resumed(arguments.literal_text(arguments.ordered(given)))
         job = sweep.Job(config.register())
         sweep.Watch.folder = None
         app = hydra.main(

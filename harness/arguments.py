@@ -4,8 +4,19 @@ import base64
 import re
 
 LITERAL_KEYS = ("text", "prompt.text")
+VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
+          "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
 _MARK = "\0literal:"
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
+
+
+def ordered(arguments: list[str]) -> list[str]:
+    """Flags first, overrides after: `name=x -m cache=a,b` works as well as `-m name=x cache=a,b`."""
+    flags, overrides = [], []
+    for i, argument in enumerate(arguments):
+        value = i and arguments[i - 1] in VALUED and "=" not in argument
+        (flags if argument.startswith("-") or value else overrides).append(argument)
+    return flags + overrides
 
 
 def literal_text(arguments: list[str]) -> list[str]:

@@ -15,7 +15,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
-MODELS = ("model=tiny", "model=tiny_gpt2", "model=tiny_gemma3")
+CASES = (
+    ("model=tiny", "cache=manual"),
+    ("model=tiny_gpt2", "cache=cloned"),
+    ("model=tiny_gemma3", "cache=cloned"),
+)
 
 
 def overlay(version: str, place: Path) -> Path:
@@ -54,10 +58,12 @@ def main(versions: list[str]) -> int:
     place = Path(tempfile.mkdtemp(prefix="across-versions-"))
     folders = {v: overlay(v, place) for v in versions}
     worst = 0
-    for model in MODELS:
+    for model, cache in CASES:
         for old in versions:
             name = f"{model.partition('=')[2]}-{old}"
-            made = harness(folders[old], model, f"name={name}", f"runs_dir={place}", "track=none")
+            made = harness(
+                folders[old], model, cache, f"name={name}", f"runs_dir={place}", "track=none"
+            )
             if made.returncode:
                 print(f"{model} under {old}: cannot be recorded: {made.stderr.strip()[-300:]}")
                 worst = 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.arguments import decode_literal, literal_text
+from harness.arguments import decode_literal, literal_text, ordered
 
 HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",
         "\\", "\\'", "new\nline", "null ", "true", "12", "???", "", "ünïcode 中文 🙂", "$(x)",
@@ -39,3 +39,10 @@ def test_plain_text_stays_readable() -> None:
 def test_literal_resolver_inverts_the_encoding() -> None:
     (argument,) = literal_text(["text=it's ${x}"])
     assert decode_literal(argument.split('"')[1]) == "it's ${x}"
+
+
+def test_flags_may_stand_anywhere() -> None:
+    assert ordered(["name=x", "-m", "cache=a,b"]) == ["-m", "name=x", "cache=a,b"]
+    assert ordered(["a=1", "--cfg", "job", "b=2"]) == ["--cfg", "job", "a=1", "b=2"]
+    assert ordered(["--config-dir", "here", "a=1"]) == ["--config-dir", "here", "a=1"]
+    assert ordered(["text=-m", "~track"]) == ["text=-m", "~track"]

@@ -40,7 +40,6 @@ class TaskConfig:
     follow: int = 64  # quality: tokens of text read after it
     distances: list[int] = field(default_factory=list)  # quality: words from definition to question
     tokens: int = 4096  # format_bench: length of the K/V
-    dtypes: list[str] = field(default_factory=list)  # format_bench
     repeats: int = 5  # format_bench
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
@@ -50,7 +49,7 @@ class TaskConfig:
     verify: bool = True  # chat: resume after every turn
     caches: list[str] = field(default_factory=list)  # bench, architectures
     contexts: list[int] = field(default_factory=list)  # bench: past tokens
-    dtypes: list[str] = field(default_factory=list)  # bench
+    dtypes: list[str] = field(default_factory=list)  # bench, format_bench
     runs: int = 11  # bench: timed steps per cache
     seconds: float = 15  # bench: per combination
     branches: list[int] = field(default_factory=list)  # bench: continuations of one state at once
@@ -70,8 +69,6 @@ class TaskConfig:
                 raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
         at_least("task.tokens", self.tokens, 1)
         at_least("task.repeats", self.repeats, 1)
-        for dtype in self.dtypes:
-            one_of("task.dtypes", dtype, DTYPES)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
         at_least("task.runs", self.runs, 3)
         for dtype in (*self.dtypes, *self.branch_dtypes):

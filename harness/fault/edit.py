@@ -38,7 +38,10 @@ def select(state: State, index: torch.Tensor, positions: Change = same) -> State
     """A State whose K/V holds only the tokens at `index` (1-d), its format document kept in step."""
 
     def one(layer: LayerState) -> LayerState:
-        at = index.to(layer.key.device)
+        if not layer.segments:
+            return layer
+        gone = state.kept_tokens - layer.kept  # a sliding layer holds only the last ones
+        at = (index[index >= gone] - gone).to(layer.key.device)
         segment = Segment(
             layer.key[:, :, at].contiguous(), layer.value[:, :, at].contiguous(),
             positions(layer.positions[:, at]).contiguous(),
@@ -75,11 +78,25 @@ def weight(model: Any, ending: str, change: Change, every: bool = False) -> None
             parameter.copy_(change(parameter.detach().clone()))
 
 
+def frequencies(model: Any, change: Change) -> None:
+    """Replace every inverse frequency of RoPE, or the table of learned positions, by `change` of it."""
+    for name, tensor in [*model.named_buffers(), *model.named_parameters()]:
+        rotary = name.endswith("inv_freq") and "original" not in name
+        if rotary or name.endswith(("wpe.weight", "embed_positions.weight")):
+            tensor.data.copy_(change(tensor.data.clone()))
+
+
 def projections(model: Any, which: str) -> str:
     """The name under which this family keeps its Q, K, V or O projection (GPT-2 joins the first)."""
     names = [n for n, _ in model.named_parameters()]
-    joined = {"q": "attn.c_attn", "k": "attn.c_attn", "v": "attn.c_attn", "o": "attn.c_proj"}
+    joined = {"q": "attn.c_attn.", "k": "attn.c_attn.", "v": "attn.c_attn.", "o": "attn.c_proj."}
     return f".{which}_proj." if any(f".{which}_proj." in n for n in names) else joined[which]
+
+
+def narrowed(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` through a narrower type and back: bfloat16, or 8 bits where it has 16 already."""
+    narrow = torch.bfloat16 if tensor.element_size() > 2 else torch.float8_e4m3fn
+    return tensor.to(narrow).to(tensor.dtype)
 
 
 def noise_like(tensor: torch.Tensor, size: float, seed: int = 0) -> torch.Tensor:

@@ -8,6 +8,9 @@ from harness.snapshot.state import State
 
 class MaskWrongLength(Fault):
     element = 5
+    why = (
+        "a forward that goes by positions does not read it; the library's own does, and goes wrong"
+    )
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, attention_mask=state.attention_mask[:, :-1].contiguous())

@@ -9,7 +9,7 @@ class NormGainScaled(Fault):
 
     def live(self, live: Live) -> None:
         edit.weight(
-            live.model, "norm" if edit.has(live.model, "norm") else "ln_", lambda w: w * 1.1
+            live.model, "norm" if edit.has(live.model, "norm") else "ln_", lambda w: w * 1.1 + 0.1
         )
 
 

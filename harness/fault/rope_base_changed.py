@@ -1,5 +1,6 @@
-"""RoPE with another base frequency (another scale of the table where positions are learned)."""
+"""RoPE with another base frequency (a learned table: another power)."""
 
+from harness.fault import edit
 from harness.fault.base import Fault, Live
 
 
@@ -7,11 +8,7 @@ class RopeBaseChanged(Fault):
     element = 3
 
     def live(self, live: Live) -> None:
-        for name, module in live.model.named_modules():
-            if hasattr(module, "inv_freq"):
-                module.inv_freq.copy_(module.inv_freq**1.2)
-            elif name.endswith(("wpe", "embed_positions")):
-                module.weight.data.mul_(1.2)
+        edit.frequencies(live.model, lambda f: f.sign() * f.abs() ** 1.2)
 
 
 FAULTS = (RopeBaseChanged(),)

@@ -1,5 +1,6 @@
 """RoPE frequencies scaled for a longer context than the one at capture."""
 
+from harness.fault import edit
 from harness.fault.base import Fault, Live
 
 
@@ -7,9 +8,7 @@ class RopeScalingChanged(Fault):
     element = 3
 
     def live(self, live: Live) -> None:
-        for module in live.model.modules():
-            if hasattr(module, "inv_freq"):
-                module.inv_freq.div_(2.0)
+        edit.frequencies(live.model, lambda f: f / 2.0)
 
 
 FAULTS = (RopeScalingChanged(),)

@@ -1,5 +1,6 @@
 """`prune=chain`: policies one after the other, each pruning what the one before it left."""
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from harness.snapshot.state import LayerState, State
 class Chain(Policy):
     """`prune.stages`: mappings of prune keys, each with a `name` and a budget of its own.
 
-    The last stage needs none: it takes the chain's. A ratio is of what the stage is given.
+    The last stage needs none: it takes the chain's, and no stage before it goes below that. A ratio
+    is of what the stage is given.
     """
 
     def __init__(self, settings: Any):
@@ -43,33 +45,31 @@ class Chain(Policy):
         cleared = {"tokens": None, "ratio": None, "stages": [], **given}
         return policy(replace(self.settings, **cleared))
 
-    def _for(self, state: State) -> list[Policy]:
-        """The stages, the last with the chain's budget counted on `state`."""
-        if not self._last_is_ours:
-            return self.stages
-        last = self.stages[-1].settings
-        tokens = budget(self.settings, state.kept_tokens)
-        return [*self.stages[:-1], policy(replace(last, tokens=tokens, ratio=None))]
+    def _run(self, state: State) -> Iterator[tuple[Policy, State]]:
+        """Each stage, its budget counted in tokens, with the State that it is given."""
+        floor = budget(self.settings, state.kept_tokens) if self._last_is_ours else 0
+        for number, stage in enumerate(self.stages):
+            keep = floor
+            if number < len(self.stages) - 1 or not self._last_is_ours:
+                keep = max(budget(stage.settings, state.kept_tokens), floor)
+            counted = policy(replace(stage.settings, tokens=keep, ratio=None))
+            yield counted, state
+            state = counted.prune(state)
 
     def choose(self, state: State) -> list[torch.Tensor | None]:
         held: list[torch.Tensor | None] = [None] * len(state.layers)
-        for stage in self._for(state):
-            kept = stage.choose(state)
+        for stage, given in self._run(state):
             held = [
                 new if old is None or new is None else old.gather(1, new)
-                for old, new in zip(held, kept, strict=True)
+                for old, new in zip(held, stage.choose(given), strict=True)
             ]
-            state = stage.prune(state)
         return held
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         raise NotImplementedError("a chain chooses through its stages")
 
     def record(self, state: State) -> dict[str, Any]:
-        stages = []
-        for stage in self._for(state):
-            stages.append(stage.record(state))
-            state = stage.prune(state)
+        stages = [stage.record(given) for stage, given in self._run(state)]
         return {
             "policy": "chain",
             "from_tokens": stages[0]["from_tokens"],

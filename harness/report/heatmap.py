@@ -21,8 +21,10 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "The matrix",
             text="Each check is measured with the other three switched off. Green: it names the "
             "fault. The plain script really runs on the same material; red is what nobody would "
-            "have seen. The shift is the largest change of any logit, in noise floors measured on "
-            "the same healthy session (full recompute and another split of the prefill).",
+            "have seen. A strict restore refuses whatever validation, digest, identity or the replay "
+            "of the last token names; what is done to the decoder after that is named by its "
+            "verdict. The shift is the largest change of any logit, in noise floors measured on the "
+            "same healthy session (full recompute and another split of the prefill).",
             svg=_matrix(rows),
         ),
         section(
@@ -48,11 +50,14 @@ def _plain(rows: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 def _matrix(rows: list[dict[str, Any]]) -> str:
-    head = "".join(f"<th>{h}</th>" for h in ("#", "fault", *CHECKS, "plain script", "shift"))
+    head = "".join(
+        f"<th>{h}</th>" for h in ("#", "fault", *CHECKS, "strict restore", "plain script", "shift")
+    )
     body = "".join(
         "<tr>"
         f"<td>{r['element'] or ''}</td><td>{escape(r['fault'])}</td>"
         + "".join(_cell("named" if r[c] else "", "--good", 0.55 if r[c] else 0.0) for c in CHECKS)
+        + f"<td>{escape(r['strict'])}</td>"
         + _cell(r["plain"], "--bad", SHADES.get(r["plain"], 0.0))
         + _cell(_shift(r["shift"]), "--bad", _heat(r["shift"]))
         + "</tr>"

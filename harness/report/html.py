@@ -23,7 +23,7 @@ th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px soli
 td.n { text-align: right } code, pre { font: 13px/1.45 ui-monospace, monospace }
 pre { background: var(--panel); padding: .7rem; border-radius: .4rem; overflow-x: auto;
   white-space: pre-wrap } svg { width: 100%; height: auto; display: block }
-a { color: inherit } td.good, td.bad, td.fair { font-weight: 600 } td.fair { color: var(--fair) }
+td:last-child { min-width: 11rem } a { color: inherit } td.good, td.bad, td.fair { font-weight: 600 } td.fair { color: var(--fair) }
 """
 
 PAGE = """<!doctype html>

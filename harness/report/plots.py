@@ -78,7 +78,8 @@ def divergence(curves: dict[str, dict[str, list[float]]]) -> str:
         plain(axis.yaxis)
         title = "KL per step" if key == "kl" else "Largest difference per step"
         label(axis, title, "step", unit)
-    made.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3,
+    made.subplots_adjust(top=0.76)
+    made.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=3,
                 fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
     return svg(made)
 

@@ -30,7 +30,11 @@ class Growing:
             self.waiting.append(self.pool.submit(_sync, path))
 
     def settle(self) -> None:
-        """Wait until everything is on the disk. Raises OSError for what did not get there."""
+        """Sync the folders too (one journal commit serves all), and wait until everything is on the
+        disk. Raises OSError for what did not get there."""
+        self.finished(self.path)
+        for folder in (p for p in self.path.iterdir() if p.is_dir()):
+            self.finished(folder)
         for job in self.waiting:
             job.result()
 
@@ -45,7 +49,7 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
     """
     target = target.absolute()
     temporary, lock = None, None
-    pool = ThreadPoolExecutor(4, "fsync") if sync else None
+    pool = ThreadPoolExecutor(16, "fsync") if sync else None
     try:
         _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -55,10 +59,6 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
         growing = Growing(temporary, pool)
         yield growing
         growing.settle()
-        if sync:
-            for path in (p for p in temporary.rglob("*") if p.is_dir()):
-                _sync(path)
-            _sync(temporary)
         _publish(temporary, target)
         if sync:
             _sync(target.parent)

@@ -24,33 +24,40 @@ from harness.snapshot.digest import tensor_bytes
 EXTENSION = "b2"
 MAPPED = False
 CHUNK = 1 << 20
+_CORES = os.cpu_count() or 1
 _LENGTH = struct.Struct("<I")
 _CODECS = ("lz4", "lz4hc", "zstd", "blosclz", "zlib")
 _SHUFFLES = {"byte": "SHUFFLE", "bit": "BITSHUFFLE", "none": "NOFILTER"}
 
 
 def write(sink: Sink, stream: Stream, settings: Any) -> None:
-    """At most two chunks per core wait to be written."""
+    """A few chunks per core are compressed ahead, across tensors, while earlier ones are written."""
     options = _options(settings)
-    with ThreadPoolExecutor(os.cpu_count() or 1, "blosc2") as pool:
+    waiting: deque[bytes | Future[bytes]] = deque()
+
+    def put(keep: int) -> None:
+        while len(waiting) > keep:
+            packed = waiting.popleft()
+            packed = packed if isinstance(packed, bytes) else packed.result()
+            sink.write(_LENGTH.pack(len(packed)))
+            sink.write(packed)
+
+    with ThreadPoolExecutor(_CORES, "blosc2") as pool:
         for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
             header = {"name": name, "dtype": entry.dtype, "shape": entry.shape}
-            text = json.dumps(header, separators=(",", ":")).encode()
-            sink.write(_LENGTH.pack(len(text)) + text)
-            size = tensor.element_size()
-            waiting: deque[Future[bytes]] = deque()
+            waiting.append(json.dumps(header, separators=(",", ":")).encode())
             for chunk in _chunks(tensor_bytes(tensor)):
-                waiting.append(pool.submit(_compress, chunk, size, options))
-                if len(waiting) > 2 * (os.cpu_count() or 1):
-                    _put(sink, waiting.popleft().result())
-            while waiting:
-                _put(sink, waiting.popleft().result())
+                waiting.append(pool.submit(_compress, chunk, tensor.element_size(), options))
+                put(4 * _CORES)
+            if stream.reuses_buffers:
+                put(0)
+        put(0)
 
 
 def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """`(name, tensor)` for every name in `wanted`; others are skipped without unpacking."""
     left = set(wanted)
-    with ThreadPoolExecutor(os.cpu_count() or 1, "blosc2") as pool:
+    with ThreadPoolExecutor(_CORES, "blosc2") as pool:
         while left and not source.ended():
             header = _header(source)
             name, nbytes = header["name"], _nbytes(header, source)
@@ -63,7 +70,7 @@ def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Te
                     end = min(place + CHUNK, nbytes)
                     room = memoryview(data)[place:end]
                     waiting.append(pool.submit(_expand, packed, room))
-                    if len(waiting) > 2 * (os.cpu_count() or 1):
+                    if len(waiting) > 4 * _CORES:
                         waiting.popleft().result()
             for job in waiting:
                 job.result()
@@ -116,10 +123,6 @@ def _expand(packed: bytes, room: memoryview) -> None:
 def _chunks(data: memoryview) -> Iterator[memoryview]:
     for place in range(0, len(data), CHUNK):
         yield data[place : place + CHUNK]
-
-
-def _put(sink: Sink, packed: bytes) -> None:
-    sink.write(_LENGTH.pack(len(packed)) + packed)
 
 
 def _header(source: Source) -> dict[str, Any]:

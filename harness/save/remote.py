@@ -5,6 +5,7 @@ nobody reads yet, the manifest last: until it is there, the place holds no snaps
 Reading fetches what the manifest declares, no more, into a private directory and verifies it there.
 """
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import Any
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
+
+_OURS = re.compile(r"(kv|state)-[0-9a-f]{16}\.[a-z0-9.]+|tokenizer/.+")
 
 
 def is_url(place: str | Path) -> bool:
@@ -69,24 +72,28 @@ def upload(folder: Path, url: str, manifest: dict[str, Any]) -> None:
             if system.exists(root)
             else set()
         )
-        if old and manifests.NAME not in old:
+        if manifests.NAME not in old and (foreign := {n for n in old if not _OURS.fullmatch(n)}):
             raise InputProblem(
-                f"{url} holds files that are not a snapshot, so it is left alone. Choose a new out=URL."
+                f"{url} holds files that are no snapshot ({sorted(foreign)[0]}), so it is left "
+                "alone. Choose a new out=URL."
             )
         names = [r["file"] for r in manifest["files"]]
         tokenizer = [f"tokenizer/{r['file']}" for r in manifest["tokenizer_files"]]
-        for name in tokenizer:
+        for name in tokenizer if manifests.NAME in old else []:
             if name in old and system.cat_file(f"{root}/{name}") != (folder / name).read_bytes():
                 raise InputProblem(
                     f"{url} holds a snapshot with another tokenizer, which cannot be replaced in "
                     "one step. Choose a new out=URL."
                 )
-        for name in names + tokenizer:
-            if name not in old or name in names:
-                system.put_file(str(folder / name), f"{root}/{name}")
-        system.pipe_file(f"{root}/{manifests.NAME}", (folder / manifests.NAME).read_bytes())
+        for name in [*names, *tokenizer, manifests.NAME]:
+            _send(system, folder / name, f"{root}/{name}")
         for name in sorted(old - {*names, *tokenizer, manifests.NAME}):
             system.rm_file(f"{root}/{name}")
+
+
+def _send(system: Any, source: Path, target: str) -> None:
+    """One object, which appears whole or not at all."""
+    system.put_file(str(source), target)
 
 
 def stored_bytes(url: str) -> int:

@@ -6,6 +6,7 @@ A format is one file beside this one with `EXTENSION`, `MAPPED`, `write` and `re
 
 import tempfile
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -63,14 +64,15 @@ def save(state: State, target: Path | str, settings: Any) -> dict[str, Any]:
         return manifest
     base = None if settings.compact else _base(state, target, settings.name)
     plan = _Plan(state, base)
-    with atomic.directory(target, settings.sync) as growing:
+    with ThreadPoolExecutor(1, "check") as pool, atomic.directory(target, settings.sync) as growing:
+        checked = pool.submit(schema.position_faults, state)  # while the files are written
         for key, entries in plan.own.items():
             plan.wrote(key, *_write(growing, form, key, entries, settings))
         described = _write_tokenizer(growing, state, plan)
         manifest = manifests.build(
             plan.stored, plan.tensors(), plan.files(), described, plan.lineage(), settings.name
         )
-        found = faults_of(manifest) + schema.position_faults(state)
+        found = faults_of(manifest) + checked.result()
         if found:
             raise SnapshotInvalid(f"{target} (about to be written)", found)
         with Sink(growing.path / manifests.NAME) as sink:

@@ -49,6 +49,11 @@ class Stream:
         self.digests: dict[str, str] = {}
         self._staging = _Staging(entries)
 
+    @property
+    def reuses_buffers(self) -> bool:
+        """Whether a tensor is overwritten once the next one is asked for (CUDA)."""
+        return self._staging.reuses_buffers
+
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         with ThreadPoolExecutor(1, "digest") as background:
             waiting: tuple[str, Future[str]] | None = None

@@ -14,7 +14,7 @@ from harness.snapshot.result import SCHEMA, write_json
 
 NAME = "record.json"
 PENDING = "pending.json"  # not yet with the tracking server
-_LIVING = {NAME, PENDING, "result.json", "harness.log"}  # may change after the seal
+_LIVING = {NAME, PENDING, "result.json", "harness.log", "hydra.yaml"}  # may change after the seal
 LARGE = 256 << 20  # bytes; larger payload files are covered by their tensors' digests
 
 

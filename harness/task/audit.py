@@ -26,7 +26,7 @@ TASKS = ("experiment", "save", "resume", "prune")
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
     target, run_id = located(cfg)
-    sweep = (target / "multirun.yaml").is_file()
+    sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
     points = _points(target) if sweep else [target]
     if not points:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
@@ -56,7 +56,8 @@ def located(cfg: Any) -> tuple[Path, str | None]:
     path = Path(cfg.run).expanduser()
     if path.is_dir():
         if not any(
-            (path / n).exists() for n in ("result.json", records.NAME, "multirun.yaml", ".hydra")
+            (path / n).exists()
+            for n in ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
         ):
             raise InputProblem(f"run={cfg.run} holds no record: neither result.json nor a sweep.")
         return path, None

@@ -37,7 +37,7 @@ class Difference:
 
 def changes(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is different about the two environments: `what`, `recorded`, `found`, `decisive`."""
-    flat = [dict(_flat(e)) for e in (recorded, found)]
+    flat = [dict(flat(e)) for e in (recorded, found)]
     rows = []
     for key in dict.fromkeys([*flat[0], *flat[1]]):
         was, now = flat[0].get(key), flat[1].get(key)
@@ -151,9 +151,10 @@ def _elements(
         yield Difference(f"element {entry['label']} {name}", entry["digest"], now, why)
 
 
-def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested mappings."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
     else:
         yield prefix, tree

@@ -106,7 +106,7 @@ def _opened(session: Session) -> tuple[Dialogue, int]:
     if not cfg.snapshot:
         messages = [{"role": "system", "content": cfg.task.system}] if cfg.task.system else []
         return Dialogue(session, Sampler(cfg.sampling, cfg.seed), repair, messages), 0
-    source = Path(cfg.snapshot).expanduser()
+    source = store.place(cfg.snapshot)
     state, _ = store.load(source)
     if not state.documents["prompt_meta"].get("turns"):
         raise InputProblem(f"snapshot={cfg.snapshot} holds no chat. Give the pause after a turn.")

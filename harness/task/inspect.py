@@ -19,7 +19,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
 
     if not cfg.snapshot:
         raise InputProblem("task=inspect needs snapshot=DIR, a directory written by task=save.")
-    source = Path(cfg.snapshot).expanduser()
+    source = store.place(cfg.snapshot)
     say.stage(f"read {source}")
     state, manifest = store.load(source)
     say.done("every byte verified")

@@ -27,13 +27,13 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     a snapshot every `task.every` steps to `out=DIR` (default: the run directory's `snapshot/`)."""
     policy_of(cfg.prune)  # a bad policy is refused before the model is loaded
     if cfg.snapshot:
-        store.read_manifest(Path(cfg.snapshot).expanduser())
+        store.read_manifest(store.place(cfg.snapshot))
     session = Session.open(cfg, folder, say)
     state, sampler = begin(session)
     done = int(state.documents["generation"].get("steps", 0))
     loop = Loop(session, state)
     check_positions(session, loop.state, cfg.steps)
-    target = Path(cfg.out).expanduser() if cfg.out else folder / "snapshot"
+    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     start, manifest = loop.state.tokens, None
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
     with closing(Trace(folder / "trace.json")) as trace:
@@ -90,7 +90,7 @@ def begin(session: Session) -> tuple[State, Sampler]:
             raise InputProblem("task=loop follows one stream of thought. Give prompt.batch=1.")
         sampler = Sampler(cfg.sampling, cfg.seed)
         return session.capture(rows, sampler).state, sampler
-    source = Path(cfg.snapshot).expanduser()
+    source = store.place(cfg.snapshot)
     session.say.stage(f"load {source}")
     state, _ = store.load(source)
     identity_check(session, state, source)

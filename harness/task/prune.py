@@ -30,7 +30,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         raise InputProblem("task=prune needs snapshot=DIR, a directory written by task=save.")
     if cfg.prune.name == "none":
         raise ConfigProblem("task=prune needs a policy: prune=keep_last, sink_window, knorm, ...")
-    source = Path(cfg.snapshot).expanduser()
+    source = store.place(cfg.snapshot)
     store.read_manifest(source)
     session = Session.open(cfg, folder, say)
     say.stage(f"load {source}")
@@ -42,7 +42,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
     small = replace(pruned(session, state), parent=manifest["id"])
 
-    target = Path(cfg.out).expanduser() if cfg.out else folder / "snapshot"
+    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     say.stage(f"save {cfg.save.name}")
     start = time.perf_counter()
     written = store.save(small, target, cfg.save)

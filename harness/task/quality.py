@@ -121,7 +121,7 @@ class Study:
         runner, seconds = build_decoder(self.session.loaded, state, self.session.cfg.cache), []
         for token in probe.follow[:12]:
             start = time.perf_counter()
-            runner.step(torch.tensor([[token]]))
+            runner.step(torch.tensor([[token]])).cpu()  # waits for the device
             seconds.append(time.perf_counter() - start)
         return seconds[2:]
 

@@ -57,6 +57,7 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
     Empty when it holds, or where it cannot be given: a pruned past, a window that has already
     dropped a token, recurrent state, a single token.
     """
+    state = state.to(loaded.device)
     before = one_step_back(state)
     if before is None:
         return []

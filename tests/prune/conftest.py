@@ -1,5 +1,6 @@
 """States made by hand and seeded random models: small, exact, and without a tokenizer."""
 
+from functools import cache
 from types import MappingProxyType
 
 import pytest
@@ -57,6 +58,7 @@ def by_hand(keys, windows=(None,), lengths=None, received=None):
     return state.with_layers(tuple(layers))
 
 
+@cache
 def build(architecture="llama", layers=2, seed=0, dtype=torch.float32, **values):
     """A seeded random model as a Loaded, without a tokenizer. Weights are made larger than the
     library's own initialisation, so that attention is far from uniform."""

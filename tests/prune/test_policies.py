@@ -47,6 +47,8 @@ CASES = [
     ("snapkv", {"window": 1, "pool": 3, "tokens": 3}, ROWS, [1, 2, 7]),
     # first the 6 with least norm (1, 3, 5, 2, 0, 4), then one sink and the window of those
     ("chain", {"stages": [{"name": "knorm", "ratio": 0.75}, {"name": "sink_window", "sinks": 1}]}, None, [0, 3, 4, 5]),
+    # a first stage that would leave 2 of 8 stops at the chain's own 4
+    ("chain", {"stages": [{"name": "knorm", "ratio": 0.25}, {"name": "keep_last"}]}, None, [1, 2, 3, 5]),
     ("chain", {"stages": [{"name": "knorm", "tokens": 4}, {"name": "keep_last", "ratio": 0.5}]}, None, [3, 5]),
 ]  # fmt: skip
 

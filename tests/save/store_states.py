@@ -65,6 +65,7 @@ def documents(layers):
     return {
         "kv_format": {
             "version": 1,
+            "dtype": str(next(t for la in layers for _, t in la.tensors()).dtype)[6:],
             "layout": "[batch, kv_heads, tokens, head_dim]",
             "attention_implementation": "sdpa",
             "libraries": {"torch": "2"},

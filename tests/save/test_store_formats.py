@@ -96,7 +96,8 @@ def test_a_view_is_stored_without_its_hidden_storage(tmp_path, form):
         whole, key=whole.key[:, :, -3:], value=whole.value[:, :, -3:], positions=whole.positions[:, -3:]
     )  # fmt: skip
     state = replace(state, layers=(replace(state.layers[0], segments=(few,)),))
-    state = state.document("kv_format", layers=[{**state.documents["kv_format"]["layers"][0], "segments": [3]}])  # fmt: skip
+    entry = {**state.documents["kv_format"]["layers"][0], "segments": [3]}
+    state = state.document("kv_format", layers=[entry], pruned=True)
     store.save(state, tmp_path / "s", settings(form))
     kv = [p for p in (tmp_path / "s").iterdir() if p.name.startswith("kv-")]
     assert sum(p.stat().st_size for p in kv) < 6000

@@ -28,6 +28,9 @@ def test_every_turn_can_be_resumed_token_for_token(chat):
     assert done.result["verdict"] == "exact"
     assert [r["restored_equal"] for r in rows] == [True] * (len(rows) - 1) + [None]
     assert all(r["naive_equal"] for r in rows)
+    asked = [r["recalled"] for r in rows if r["expect"]]
+    assert len(asked) == 6
+    assert all(asked), [(r["ask"], r["answer"]) for r in rows]
     assert "<svg" in (done.folders[0] / "report.html").read_text()
 
 

@@ -21,7 +21,7 @@ from harness.task import continuing
 from harness.task.session import Session
 from harness.tokenizer.policy import Encoded, continuation, encode
 
-SYSTEM = "answer every question ."
+SYSTEM = "you are a careful assistant ."
 TURNS = (
     "let k be 5 .",
     "ok .",
@@ -89,7 +89,11 @@ def build(name: str, session: Session, steps: int) -> Bed:
         session = replace(session, cfg=replace(session.cfg, sampling=drawn))
     loaded, sampler = session.loaded, Sampler(session.cfg.sampling, session.cfg.seed)
     whole = conversation(loaded.tokenizer)
-    rows = [whole] if name != "padded" else [whole, replace(whole, ids=whole.ids[:-5])]
+    rows = (
+        [whole]
+        if name != "padded"
+        else [whole, replace(whole, ids=whole.ids[: len(whole.ids) // 2])]
+    )
     captured = session.capture(rows, sampler)
     state = captured.state
     given = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)

@@ -1,0 +1,94 @@
+"""Models: shipped, random, from a directory, from the hub's own loader; identity; the oracle."""
+
+import copy
+
+import pytest
+import torch
+
+from harness.errors import InputProblem
+from harness.model import identity
+
+
+def load(compose, *overrides):
+    from harness.model.loaded import load as build
+
+    cfg = compose(*overrides)
+    return build(cfg.model, cfg.dtype, cfg.device)
+
+
+def test_random_models_are_seeded(compose) -> None:
+    first = identity.documents(load(compose, "model=tiny_gpt2").model)
+    other = identity.documents(load(compose, "model=tiny_gpt2", "model.seed=1").model)
+    again = identity.documents(load(compose, "model=tiny_gpt2").model)
+    assert first == again
+    assert first["attention_weights"] != other["attention_weights"]
+
+
+def test_a_hub_id_loads_through_the_same_code(compose, place) -> None:
+    """`model.id` is what `from_pretrained` takes; a directory stands in for the hub here."""
+    loaded = load(compose, "model=tiny")
+    loaded.model.save_pretrained(place / "org" / "name")
+    loaded.tokenizer.save_pretrained(place / "org" / "name")
+    found = load(compose, "model=gpt2", "model.id=org/name", "model.revision=null")
+    assert identity.documents(found.model) == identity.documents(loaded.model)
+
+
+def test_the_hub_out_of_reach_is_one_message(compose) -> None:
+    with pytest.raises(InputProblem, match="save_pretrained"):
+        load(compose, "model=tinyllama")
+
+
+CHANGES = {
+    "token_embeddings": "model.embed_tokens.weight",
+    "layer_norm": "model.layers.1.post_attention_layernorm.weight",
+    "attention_weights": "model.layers.0.self_attn.v_proj.weight",
+    "model_config": "model.layers.1.mlp.down_proj.weight",
+}
+
+
+@pytest.mark.parametrize("element, name", CHANGES.items())
+def test_one_changed_weight_changes_its_element_only(compose, element: str, name: str) -> None:
+    loaded = load(compose, "model=tiny")
+    other = copy.deepcopy(loaded.model)
+    with torch.no_grad():
+        dict(other.named_parameters())[name].view(-1)[0] += 1e-3
+    before, after = identity.documents(loaded.model), identity.documents(other)
+    assert {k for k in before if before[k] != after[k]} == {element}
+
+
+def test_rope_and_epsilon_are_read_from_the_modules(compose) -> None:
+    loaded = load(compose, "model=tiny")
+    before = identity.documents(loaded.model)
+    other = copy.deepcopy(loaded.model)
+    other.model.rotary_emb.inv_freq *= 1.01
+    assert identity.documents(other)["positions"] != before["positions"]
+    other = copy.deepcopy(loaded.model)
+    other.model.norm.variance_epsilon = 1e-3
+    assert identity.documents(other)["layer_norm"] != before["layer_norm"]
+
+
+def test_learned_positions_belong_to_positions(compose) -> None:
+    loaded = load(compose, "model=tiny_gpt2")
+    other = copy.deepcopy(loaded.model)
+    with torch.no_grad():
+        other.transformer.wpe.weight[3, 3] += 1
+    before, after = identity.documents(loaded.model), identity.documents(other)
+    assert {k for k in before if before[k] != after[k]} == {"positions"}
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny_gpt2", "tiny_gemma3"])
+def test_the_oracle_is_float64_all_the_way(compose, model: str) -> None:
+    """Two float64 evaluation orders agree to 1e-12 or so: no hidden float32 step is left."""
+    loaded = load(compose, f"model={model}")
+    ids = torch.arange(40)[None] % loaded.text_config.vocab_size
+    positions = torch.arange(40)[None]
+    exact = loaded.oracle.forward(ids, positions, None, 1)
+    assert exact.dtype == torch.float64
+    padded = torch.cat([ids[:, :7], ids], dim=1)
+    mask = torch.cat(
+        [torch.zeros(1, 7, dtype=torch.int64), torch.ones(1, 40, dtype=torch.int64)], 1
+    )
+    shifted = torch.cat([torch.arange(-7, 0)[None], positions], dim=1)
+    other = loaded.oracle.forward(padded, shifted, mask, 1)
+    plain = loaded.forward(ids, positions, keep=1).double()
+    assert (exact - other).abs().max() < 1e-5 * (exact - plain).abs().max()

@@ -1,0 +1,106 @@
+"""task=verify, task=diff and task=save compact=true, as a user runs them."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from store_states import assert_same, grown, make_state, settings
+
+from harness.save import store
+from harness.task.diff import differences
+
+
+@pytest.fixture
+def saved(place):
+    store.save(make_state(), place / "a", settings())
+    return place / "a"
+
+
+def test_verify_a_sound_snapshot(harness, saved):
+    done = harness("task=verify", f"snapshot={saved}")
+    assert done.code == 0 and done.result["verdict"] == "exact" and not done.result["faults"]
+    assert done.result["snapshot"]["id"] == store.read_manifest(saved)["id"]
+
+
+def test_verify_shows_every_fault_and_exits_3(harness, saved):
+    damaged = sorted(p for p in saved.rglob("*") if p.is_file() and p.name != "manifest.json")
+    for path in damaged:
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    done = harness("task=verify", f"snapshot={saved}")
+    assert done.code == 3 and done.result["verdict"] == "refused"
+    for path in damaged:
+        assert any(path.name in fault for fault in done.result["faults"]), path.name
+    assert "Faults of" in done.out and "Traceback" not in done.out
+
+
+def test_verify_nothing_is_bad_input(harness, place):
+    done = harness("task=verify", f"snapshot={place}/nope")
+    assert done.code == 2 and "no such directory" in done.out
+    assert harness("task=verify").code == 2
+
+
+def test_diff_of_equal_states_in_two_formats(harness, saved, place):
+    store.save(make_state(), place / "b", settings("gzip"))
+    done = harness("task=diff", f"a={saved}", f"b={place}/b")
+    assert done.code == 0 and done.result["verdict"] == "exact"
+
+
+def test_diff_names_the_first_differing_bit(harness, saved, place):
+    state = make_state()
+    layer = state.layers[0]
+    value = layer.segments[0].value.clone()
+    value.view(torch.int32)[0, 1, 3, 2] ^= 1 << 9
+    segment = replace(layer.segments[0], value=value)
+    changed = replace(state, layers=(replace(layer, segments=(segment,)), *state.layers[1:]))
+    store.save(changed, place / "b", settings())
+    done = harness("task=diff", f"a={saved}", f"b={place}/b")
+    assert done.code == 1
+    (found,) = done.result["differences"]
+    assert (found["what"], found["where"]) == ("layer.0.value", "[0, 1, 3, 2]")
+    assert found["bits"] == "bit 9, 1 in all"
+    assert json.loads((done.folders[0] / "result.json").read_text())["logits"]["stored"][
+        "same_token"
+    ]
+
+
+def test_diff_does_not_mind_how_segments_are_cut(place):
+    store.save(make_state(), place / "a", settings())
+    back, _ = store.load(place / "a")
+    whole = make_state()
+    assert not list(differences(whole, back))
+    more = grown(back, 3, 7)
+    store.save(more, place / "b", settings())
+    store.save(more, place / "c", settings(compact=True))
+    assert not list(differences(store.load(place / "b")[0], store.load(place / "c")[0]))
+
+
+def test_diff_refuses_damage(harness, saved, place):
+    shutil.copytree(saved, place / "b")
+    next((place / "b").glob("kv-*")).unlink()
+    assert harness("task=diff", f"a={saved}", f"b={place}/b").code == 3
+    assert harness("task=diff", f"a={saved}").code == 2
+
+
+def test_compact_makes_a_snapshot_self_contained(harness, saved, place):
+    back, _ = store.load(saved)
+    child = grown(back, 3, 7)
+    store.save(child, place / "b", settings())
+    done = harness("task=save", "compact=true", f"snapshot={place}/b", f"out={place}/c")
+    assert done.code == 0, done.out
+    shutil.rmtree(saved)
+    assert harness("task=verify", f"snapshot={place}/b").code == 3
+    assert harness("task=verify", f"snapshot={place}/c").code == 0
+    assert_same(child, store.load(place / "c")[0])
+    assert harness("task=save", "compact=true").code == 2
+
+
+@pytest.mark.parametrize("form", ["safetensors", "blosc2"])
+def test_a_real_model_takes_the_same_next_step(harness, place, form):
+    """The whole line with this format: the next steps of both sides are compared, verdict and all."""
+    done = harness("save=" + form, "prompt=text", "text=let k be 5 .", "steps=4")
+    assert done.code == 0 and done.result["verdict"] in ("exact", "equivalent")
+    assert done.result["snapshot"]["format"] == form

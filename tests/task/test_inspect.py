@@ -1,0 +1,29 @@
+"""`task=inspect`: the text, the elements, the lineage; and it verifies what it shows."""
+
+import json
+
+
+def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
+    assert harness("task=save", "text=let k be 5 . the bird sang .", "out=a").code == 0
+    done = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b")
+    assert done.code == 0, done.out
+    shown = harness("task=inspect", "snapshot=b")
+    assert shown.code == 0, shown.out
+    assert "let k be 5 . the bird sang . what is k ? k is 5 ." in shown.out
+    for word in ("kv_cache", "generation", "llama", "parent", "full_attention"):
+        assert word in shown.out
+    (record,) = place.glob("runs/inspect/*/inspect.json")
+    layers = json.loads(record.read_text())["layers"]
+    assert [row["segments"] for row in layers] == [2] * len(layers)
+    assert (record.parent / "report.html").is_file()
+
+
+def test_damage_and_absence_are_told_apart(harness, place) -> None:
+    harness("task=save", "text=let k be 5 .", "out=a")
+    payload = max((place / "a").glob("*.safetensors"), key=lambda p: p.stat().st_size)
+    data = bytearray(payload.read_bytes())
+    data[-5] ^= 4
+    payload.write_bytes(data)
+    assert harness("task=inspect", "snapshot=a").code == 3
+    assert harness("task=inspect", "snapshot=nowhere").code == 2
+    assert harness("task=inspect").code == 2

@@ -1,0 +1,64 @@
+"""The README stays true: its commands run, its groups exist, its Makefile targets are there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from harness import config, help
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.S)
+LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines()]
+COMMANDS = [line for line in LINES if line.startswith("python -m harness")]
+QUICK = [line for line in COMMANDS if "task=bench" not in line and "experiment=" not in line]
+
+
+def recipes() -> list[list[str]]:
+    """Each block's commands in order, since later lines use what earlier ones wrote."""
+    found = []
+    for block in BLOCKS:
+        lines = [line.split("  #")[0].strip() for line in block.splitlines()]
+        commands = [line for line in lines if line in QUICK]
+        if commands:
+            found.append(commands)
+    return found
+
+
+@pytest.mark.parametrize("commands", recipes(), ids=lambda c: c[0][18:60])
+def test_every_recipe_works_as_written(harness, place, commands) -> None:
+    (place / "harness").symlink_to(ROOT / "harness")
+    for command in commands:
+        done = harness(*shlex.split(command)[3:])
+        assert done.code == 0, f"{command}\n{done.out}"
+
+
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c not in QUICK])
+def test_long_commands_at_least_compose(line, compose) -> None:
+    compose(*[w for w in shlex.split(line)[3:] if w != "-m"])
+
+
+def test_make_targets_exist() -> None:
+    rules = (ROOT / "Makefile").read_text()
+    for target in {
+        word for line in LINES if line.startswith("make ") for word in line.split()[1:2]
+    }:
+        assert re.search(rf"^{target}:", rules, flags=re.M), target
+
+
+def test_the_table_of_groups_is_complete() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (.*) \|$", TEXT, flags=re.M))
+    assert set(rows) == set(help.GROUPS) - {"experiment"}
+    for group, cell in rows.items():
+        if group != "fault":
+            assert set(re.findall(r"`(\w+)`", cell)) == set(
+                help.options(config.conf_dir(), group)
+            ), group
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", TEXT, flags=re.S))
+def test_the_python_example_runs(place, code, capsys) -> None:
+    exec(compile(code, "README.md", "exec"), {})
+    assert "k is 5" in capsys.readouterr().out
