@@ -9,7 +9,7 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element
-from harness.errors import HarnessError, RestoreRefused
+from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -62,7 +62,12 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
     if before is None:
         return []
     try:
-        replayed = build_decoder(loaded, before, settings).step(state.token_ids[:, -1:])[:, -1]
+        alone = replace(settings, branches=1)
+        replayed = build_decoder(loaded, before, alone).step(state.token_ids[:, -1:])[:, -1]
+    except (
+        UnsupportedModel
+    ):  # the cache cannot serve this model, which says nothing of the snapshot
+        raise
     except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]
     if replayed.shape != state.logits.shape:
