@@ -62,21 +62,24 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
     if before is None:
         return []
     try:
-        alone = replace(settings, branches=1)
-        replayed = build_decoder(loaded, before, alone).step(state.token_ids[:, -1:])[:, -1]
-    except (
-        UnsupportedModel
-    ):  # the cache cannot serve this model, which says nothing of the snapshot
+        decoder = build_decoder(loaded, before, replace(settings, branches=1))
+        replayed = decoder.step(state.token_ids[:, -1:])[:, -1]
+    except UnsupportedModel:  # about the cache and the model, not about the snapshot
         raise
     except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]
     if replayed.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(replayed.shape))]
-    gap = float((replayed.double() - state.logits.to(replayed.device).double()).abs().max())
-    allowed = MARGIN * noise(loaded, state)
-    if gap <= allowed:
-        return []
-    return [_failed("replay of the last token", f"within {allowed:.3g}", f"off by {gap:.3g}")]
+    found = []
+    measured = {
+        "replay of the last token": (replayed - state.logits, noise(loaded, state)),
+        "its keys and values": (_last_kv_gap(decoder, state), kv_noise(loaded, state)),
+    }
+    for what, (gap, floor) in measured.items():
+        off, allowed = float(gap.double().abs().max()), MARGIN * floor
+        if not off <= allowed:
+            found.append(_failed(what, f"within {allowed:.3g}", f"off by {off:.3g}"))
+    return found
 
 
 def one_step_back(state: State) -> State | None:
@@ -107,6 +110,31 @@ def noise(loaded: Any, state: State) -> float:
         for chunk in {max(ids.shape[1] // 4, 1), max(ids.shape[1] - 1, 1)}
     ]
     return max(*gaps, float(whole.abs().max()) * torch.finfo(loaded.dtype).eps)
+
+
+def kv_noise(loaded: Any, state: State) -> float:
+    """The same for keys and values: what the split of a prefill does to them."""
+    ids = state.token_ids[:, -PROBE:].to(loaded.device).clamp(max=loaded.text_config.vocab_size - 1)
+    mask = torch.ones_like(ids)
+    held = []
+    for chunk in (None, max(ids.shape[1] // 4, 1), max(ids.shape[1] - 1, 1)):
+        cache = new_cache(loaded)
+        prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
+        held.append([t.double() for la in cache.layers for t in (la.keys, la.values)])
+    largest = max(float(t.abs().max()) for t in held[0])
+    gaps = [float((a - b).abs().max()) for other in held[1:] for a, b in zip(held[0], other)]
+    return max(*gaps, largest * torch.finfo(loaded.dtype).eps)
+
+
+def _last_kv_gap(decoder: Any, state: State) -> torch.Tensor:
+    """`[layers * 2]` largest difference of the last token's stored and replayed keys and values."""
+    gaps = []
+    for layer in state.layers:
+        fresh = decoder.new_kv(layer.index, 1)
+        last = layer.segments[-1]
+        for stored, new in zip((last.key, last.value), fresh):
+            gaps.append((stored[:, :, -1:].double() - new[:, :, -1:].double()).abs().max())
+    return torch.stack(gaps)
 
 
 def _shorter(layer: LayerState) -> LayerState:
