@@ -3,6 +3,7 @@
 import base64
 import re
 
+MULTIRUN = ("-m", "--multirun")
 LITERAL_KEYS = ("text", "prompt.text")
 VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
           "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
@@ -25,7 +26,8 @@ def literal_text(arguments: list[str]) -> list[str]:
     Plain text is quoted, so the record stays readable; anything else travels as base64 through the
     `literal` resolver. Other arguments are left alone.
     """
-    return [_protect(a) for a in arguments]
+    flags = [a for a in arguments if a in MULTIRUN]  # older argparse wants them before the overrides
+    return flags + [_protect(a) for a in arguments if a not in MULTIRUN]
 
 
 def decode_literal(encoded: str) -> str:
