@@ -103,6 +103,8 @@ class Reading:
                 continue
             if problem := _not_itself(owner, row["snapshot"]):
                 self.faults.append(f"the snapshot {label} {problem}")
+            elif not _rows(self.manifest, row["files"]) <= _rows(own_manifest(owner), row["files"]):
+                self.faults.append(f"the snapshot {label} describes its files in another way")
             for file in row["files"]:
                 self._folders[file] = owner, f" ({label})"
 
@@ -247,6 +249,11 @@ def _not_itself(owner: Path, snapshot: str) -> str | None:
     except (SnapshotInvalid, InputProblem):
         return "has a damaged manifest"
     return None if manifests.identity(manifest) == snapshot else "has an edited manifest"
+
+
+def _rows(manifest: dict[str, Any], names: list[str]) -> set[tuple[Any, ...]]:
+    """The rows of the payload files among `names`, comparable."""
+    return {tuple(sorted(r.items())) for r in manifest["files"] if r["file"] in names}
 
 
 def _available() -> int | None:

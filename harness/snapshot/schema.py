@@ -282,6 +282,12 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     kinds = {f"layer.{d['index']}": d["kind"] for d in declared}
     for name, row in rows.items():
         stem = ".".join(name.split(".")[:2])
+        parts = name.split(".")
+        if (str(row["layer"]), row["part"]) != (
+            parts[1] if parts[0] == "layer" else "-1",
+            parts[-1],
+        ):
+            found.append(f"tensor '{name}' has layer {row['layer']} and part {row['part']}")
         if name.startswith("layer.") and row["layer_type"] != kinds.get(stem):
             found.append(f"tensor '{name}' has layer_type {row['layer_type']}")
         if row["element"] == 1:
