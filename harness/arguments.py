@@ -26,7 +26,9 @@ def literal_text(arguments: list[str]) -> list[str]:
     Plain text is quoted, so the record stays readable; anything else travels as base64 through the
     `literal` resolver. Other arguments are left alone.
     """
-    flags = [a for a in arguments if a in MULTIRUN]  # older argparse wants them before the overrides
+    flags = [
+        a for a in arguments if a in MULTIRUN
+    ]  # older argparse wants them before the overrides
     return flags + [_protect(a) for a in arguments if a not in MULTIRUN]
 
 
