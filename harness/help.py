@@ -7,7 +7,7 @@ GROUPS = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sam
 
 KEYS = """\
   name=NAME      folder under runs/       seed=N           seeds of everything
-  device=auto    auto, cpu, cuda          dtype=float32    float32 bfloat16 float16
+  device=auto    auto, cpu, cuda          dtype=float32    bfloat16, float16
   steps=32       tokens to continue       text='...'       exactly as typed
   snapshot=DIR   restore from             out=DIR          write a snapshot to
   run=DIR        a recorded run           restore.strict=false   waive identity"""
@@ -64,7 +64,8 @@ def _task(conf: Path, name: str) -> str:
     said = [line[1:].strip() for line in lines if line.startswith("#")]
     if "task:" in lines:  # a task that also chooses options of other groups
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
-    keys = ["  " + line for line in lines if line and not line.startswith(("#", "name:"))]
+    top = [line for line in lines if line and not line.startswith(("#", " ", "-", "name:"))]
+    keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
     body = [f"task={name}: {said[0]}" if said else f"task={name}", ""]
     body += [f"  {line}" for line in said[1:]]
     return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", "common keys:", KEYS])

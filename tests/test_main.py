@@ -34,7 +34,8 @@ MISTAKES = [
     (["steps=5000"], 2, "positions"),
     (["sampling=sample", "sampling.temperature=0"], 2, "sampling=greedy"),
     (["model=tiny_gpt2", "tokenizer=chat", "cache=manual", "model.architecture=bert"], 2, "bert"),
-    (["track.uri=http://127.0.0.1:9"], 2, "track"),
+    (["prune=keep_last", "prune.ratio=2"], 2, "0 < ratio <= 1"),
+    (["task=inspect"], 2, "snapshot=DIR"),
     (["name"], 2, "name"),
 ]
 
@@ -43,11 +44,17 @@ MISTAKES = [
     "arguments, code, says", MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else None
 )
 def test_a_mistake_is_answered_by_one_message(harness, arguments, code, says) -> None:
-    more = [] if any(a.startswith("track") for a in arguments) else ["track=none"]
-    done = harness(*arguments, *more)
+    done = harness(*arguments)
     assert done.code == code, done.out
     assert says in done.out and "Traceback" not in done.out
     assert done.out.count("harness: ") == 1
+
+
+def test_a_tracking_server_that_is_away_costs_no_result(harness) -> None:
+    done = harness("track.uri=http://127.0.0.1:9", "steps=2", "prompt=text")
+    assert done.code == 0 and "Traceback" not in done.out
+    assert "The result is safe in" in done.out
+    assert (done.folders[0] / "pending.json").is_file()
 
 
 def test_help_lists_every_group_and_answers_at_once(process) -> None:

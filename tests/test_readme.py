@@ -13,7 +13,8 @@ TEXT = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.S)
 LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines()]
 COMMANDS = [line for line in LINES if line.startswith("python -m harness")]
-QUICK = [line for line in COMMANDS if "task=bench" not in line and "experiment=" not in line]
+LONG = ("task=bench", "experiment=", "task=faults")  # minutes each
+QUICK = [line for line in COMMANDS if not any(word in line for word in LONG)]
 
 
 def recipes() -> list[list[str]]:

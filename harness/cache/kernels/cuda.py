@@ -1,7 +1,7 @@
-"""The matrix products of attention on CUDA, and the fused kernel where nothing is masked.
+"""The matrix products of attention on CUDA: batched products that accumulate in float32.
 
-`fused` reads K and V once through FlashAttention (half precision) or the memory-efficient kernel
-(float32) and reports the log-sum-exp, which is what a merge with the tail needs.
+Not yet a fused kernel: scores are written to memory once. Written for CUDA and type-checked, but no
+figure of this project was measured on a GPU.
 """
 
 import torch

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.model.assets import facts
 from harness.model.assets.prose import ProseStream
@@ -174,6 +174,8 @@ class Stage:
         Weight of the mean loss over all tokens, next to 1 for the mean loss over answer tokens.
     gaps:
         Whether half of the rows skip positions (see ``train.positions``).
+    sink_weight:
+        Weight of the loss that asks for attention to ``<bos>`` (see ``sink``).
     """
 
     name: str
@@ -183,6 +185,7 @@ class Stage:
     tokens: int
     prose_weight: float
     gaps: bool = False
+    sink_weight: float = 0.0
 
 
 CURRICULUM = (
@@ -190,22 +193,11 @@ CURRICULUM = (
     Stage("separated", 100, (pairs_document, separated_document), 32, 64, 0.0),
     Stage("sentences", 150, (separated_document, sentences_document), 32, 96, 0.05),
     Stage("prose", 300, (sentences_document, plain_document), 32, 128, 0.2),
-    Stage("chat", 400, (plain_document, chat_document), 24, 256, 0.5),
-    Stage("distance", 400, (plain_document, chat_document), 12, 640, 0.5, gaps=True),
+    Stage("chat", 350, (plain_document, chat_document), 24, 256, 0.5, sink_weight=0.03),
+    Stage("distance", 300, (plain_document, chat_document), 12, 640, 0.5, True, 0.03),
 )
 
 
 def shortened(curriculum: tuple[Stage, ...], factor: float) -> tuple[Stage, ...]:
     """The same stages with ``factor`` times as many steps (at least one each)."""
-    return tuple(
-        Stage(
-            s.name,
-            max(1, round(s.steps * factor)),
-            s.kinds,
-            s.rows,
-            s.tokens,
-            s.prose_weight,
-            s.gaps,
-        )
-        for s in curriculum
-    )
+    return tuple(replace(s, steps=max(1, round(s.steps * factor))) for s in curriculum)

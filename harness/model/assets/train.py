@@ -10,6 +10,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 from harness.model.assets import facts
 from harness.model.assets.curriculum import CURRICULUM, Document, Stage, shortened
 from harness.model.assets.recall import measure_recall, overall
+from harness.model.assets.sink import sink_losses
 from harness.model.assets.vocab import MAX_POSITIONS, build_tokenizer
 
 TINY_DIR = Path(__file__).with_name("tiny")
@@ -117,24 +119,28 @@ def step_loss(
     ids: torch.Tensor,
     marks: torch.Tensor,
     where: torch.Tensor,
-    prose: float,
+    stage: Stage,
 ) -> tuple[torch.Tensor, float, float]:
     """The loss to minimise, and the mean losses over answer tokens and over all tokens.
 
     ``ids``, ``marks`` and ``where`` (positions) are (rows, tokens).
     """
-    logits = model(
-        input_ids=ids,
-        # All ones, and said so: without a mask a jump in the positions means "another document".
-        attention_mask=torch.ones_like(ids),
-        position_ids=where,
-        use_cache=False,
-    ).logits
+    with sink_losses(model) if stage.sink_weight else nullcontext([]) as sinks:
+        logits = model(
+            input_ids=ids,
+            # All ones, and said so: without a mask a jump in the positions means "a new document".
+            attention_mask=torch.ones_like(ids),
+            position_ids=where,
+            use_cache=False,
+        ).logits
     targets, kind = ids[:, 1:].reshape(-1), marks[:, 1:].reshape(-1)
     each = cross_entropy(logits[:, :-1].reshape(targets.numel(), -1), targets, reduction="none")
     answer = each[kind == 2].mean() if bool((kind == 2).any()) else each.sum() * 0
     everything = each[kind > 0].mean()
-    return answer + prose * everything, answer.item(), everything.item()
+    loss = answer + stage.prose_weight * everything
+    if sinks:
+        loss = loss + stage.sink_weight * torch.stack(sinks).mean()
+    return loss, answer.item(), everything.item()
 
 
 def train(
@@ -172,7 +178,7 @@ def train(
             where = positions(rng, stage.rows, stage.tokens, stage.gaps)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, stages)
-            loss, answer, everything = step_loss(model, ids, marks, where, stage.prose_weight)
+            loss, answer, everything = step_loss(model, ids, marks, where, stage)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -208,6 +214,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
+    for path in args.out.iterdir():
+        path.chmod(0o644)
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {size / 1e6:.2f} MB written")
 
