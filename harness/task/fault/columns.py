@@ -13,7 +13,7 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of, prefill
 from harness.config import SaveConfig
-from harness.errors import HarnessError, SnapshotInvalid
+from harness.errors import HarnessError, SnapshotInvalid, UnsupportedModel
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.save import store
@@ -51,7 +51,7 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
     differ = identity(session, material, sampler)
     given = fault.inputs(material)
     verdict, shift = logits_column(bed, session, given, sampler)
-    unproven = proof(session.loaded, material, session.cfg.cache)
+    unproven = _unproven(session, material)
     said += [str(d) for d in differ + unproven]
     return row | {
         "identity": bool(differ),
@@ -63,6 +63,14 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
         "strict": "refused" if said else verdict,
         "said": said[:3],
     }
+
+
+def _unproven(session: Session, state: State) -> list[Any]:
+    """What the replay proof says; a model the state cannot even be handed to proves nothing."""
+    try:
+        return list(proof(session.loaded, state, session.cfg.cache))
+    except UnsupportedModel as refusal:
+        return [refusal]
 
 
 def logits_column(
