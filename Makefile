@@ -48,7 +48,6 @@ reference: $(READY) ## record the reference runs anew (after a change that is me
 	@$(PY) -m harness -m model=tiny,tiny_gemma3 cache=cloned,view prune=none,keep_last \
 	  prune.ratio=0.5 prompt=text steps=8 name=reference track=none hydra.sweep.dir=runs/reference \
 	  'hydra.sweep.subdir=$${model.name}-$${cache.name}-$${prune.name}'
-	@rm -f runs/reference/multirun.yaml runs/reference/*/.hydra/hydra.yaml  # they name this machine
 	@find runs/reference \( -name hydra.yaml -o -name multirun.yaml -o -name harness.log \) -delete
 
 train: $(READY) ## train the shipped model again from its recipe
