@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.cache.attention import Part, Queries, visible
 from harness.cache.library import LibraryDecoder, cache_tensors, fill
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
@@ -17,14 +18,14 @@ ROOM = 256  # tokens of room beyond the past
 
 class Static(LibraryDecoder):
     """Copies the whole state into buffers with room for more, once; each step then writes in place.
-    Raises UnsupportedModel for pruned states, because places in these buffers are positions, for
-    branches, and when the room is used up."""
+    Raises UnsupportedModel for pruned states with sliding layers, whose buffers take a place for a
+    position, for branches, and when the room is used up."""
 
     def __init__(self, loaded: Any, state: State, settings: Any):
-        if state.pruned:
+        if state.pruned and (settings.pad_prime or any(la.window for la in state.layers)):
             raise UnsupportedModel(
-                "cache=static cannot hold a pruned state: it takes a place in its buffer for a "
-                "position. Use cache=manual, view or cloned."
+                "cache=static holds a pruned state only where every layer looks back on everything, "
+                "and without cache.pad_prime. Use cache=manual, view or cloned."
             )
         if settings.branches > 1:
             raise UnsupportedModel(
@@ -68,6 +69,21 @@ class Static(LibraryDecoder):
         if mask is None or not primed:
             return mask
         return torch.cat([mask.new_ones(len(mask), primed), mask], dim=1)
+
+    def _masks(self, positions: torch.Tensor) -> dict[int, torch.Tensor | None]:
+        """Per layer of a pruned state `[batch, 1, new, capacity]` bool, by position; the unused rest
+        of the buffer is never seen. Advances `_held`."""
+        assert self._held is not None
+        queries, masks = Queries.of(positions), {}
+        for index, held in self._held.items():
+            keys = self._held[index] = torch.cat([held, positions], dim=1)
+            empty = keys.new_empty(0)
+            seen = visible(Part.of(empty, empty, keys), queries, None)
+            shape = (*positions.shape, self.cache.layers[index].keys.shape[2])
+            mask = torch.zeros(shape, dtype=torch.bool, device=keys.device)
+            mask[:, :, : keys.shape[1]] = True if seen is None else seen
+            masks[index] = mask[:, None]
+        return masks
 
     def _empty(self) -> Any:
         from transformers import StaticCache
