@@ -99,8 +99,8 @@ def hosts(browser) -> set[str]:
 def test_dashboard_lands_on_filled_charts_and_nothing_leaves(browser, server, swept, tmp_path):
     _, address = server
     browser.get(address)
-    text = shown(browser, "harness", "logits (", "cache=manual", "matching runs")
-    assert f"sweep {swept.name}"[:16] in text
+    sweep = f"sweep {swept.name}"[:16]
+    shown(browser, "harness", "logits (", "cache=manual", "matching runs", sweep)
     give_up = time.time() + 30
     while not (bars := len(browser.find_elements("css selector", ".js-plotly-plot"))):
         assert time.time() < give_up, "no chart was drawn"
