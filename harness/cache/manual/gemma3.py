@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from harness.cache.manual.pieces import gated_mlp, merge_heads, rotate, split_heads
+from harness.cache.manual.pieces import gated_mlp, linear, merge_heads, rotate, split_heads
 
 
 def refuses(config: Any) -> str | None:
@@ -34,12 +34,12 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
         attention = layer.self_attn
         cos, sin = turns[kind]
         normed = layer.input_layernorm(hidden)
-        query = attention.q_norm(split_heads(attention.q_proj(normed), attention.head_dim))
-        key = attention.k_norm(split_heads(attention.k_proj(normed), attention.head_dim))
-        value = split_heads(attention.v_proj(normed), attention.head_dim)
+        query = attention.q_norm(split_heads(linear(attention.q_proj, normed), attention.head_dim))
+        key = attention.k_norm(split_heads(linear(attention.k_proj, normed), attention.head_dim))
+        value = split_heads(linear(attention.v_proj, normed), attention.head_dim)
         memory.append(index, rotate(key, cos, sin), value)
         out = memory.attend(index, rotate(query, cos, sin), attention.scaling)
-        out = attention.o_proj(merge_heads(out))
+        out = linear(attention.o_proj, merge_heads(out))
         hidden = hidden + layer.post_attention_layernorm(out)
         out = gated_mlp(layer.mlp, layer.pre_feedforward_layernorm(hidden))
         hidden = hidden + layer.post_feedforward_layernorm(out)

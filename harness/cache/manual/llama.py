@@ -9,7 +9,14 @@ from typing import Any
 
 import torch
 
-from harness.cache.manual.pieces import gated_mlp, merge_heads, rms_norm, rotate, split_heads
+from harness.cache.manual.pieces import (
+    gated_mlp,
+    linear,
+    merge_heads,
+    rms_norm,
+    rotate,
+    split_heads,
+)
 
 
 def refuses(config: Any) -> str | None:
@@ -36,15 +43,15 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
     for index, layer in enumerate(body.layers):
         attention = layer.self_attn
         normed = rms_norm(layer.input_layernorm, hidden)
-        query = split_heads(attention.q_proj(normed), attention.head_dim)
-        key = split_heads(attention.k_proj(normed), attention.head_dim)
-        value = split_heads(attention.v_proj(normed), attention.head_dim)
+        query = split_heads(linear(attention.q_proj, normed), attention.head_dim)
+        key = split_heads(linear(attention.k_proj, normed), attention.head_dim)
+        value = split_heads(linear(attention.v_proj, normed), attention.head_dim)
         if hasattr(attention, "q_norm"):
             query, key = attention.q_norm(query), attention.k_norm(key)
         turned = rotate(torch.cat((query, key), dim=1), cos, sin)
         query, key = turned.split((query.shape[1], key.shape[1]), dim=1)
         memory.append(index, key, value)
         out = memory.attend(index, query, attention.scaling)
-        hidden = hidden + attention.o_proj(merge_heads(out))
+        hidden = hidden + linear(attention.o_proj, merge_heads(out))
         hidden = hidden + gated_mlp(layer.mlp, rms_norm(layer.post_attention_layernorm, hidden))
-    return model.get_output_embeddings()(rms_norm(body.norm, hidden))
+    return linear(model.get_output_embeddings(), rms_norm(body.norm, hidden))

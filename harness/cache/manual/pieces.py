@@ -5,6 +5,10 @@ from typing import Any
 
 import torch
 
+from harness.cache.kernels import stream
+
+_FEW = 4  # tokens; with more, the library reads a weight once for all of them as well as we do
+
 
 def split_heads(projected: torch.Tensor, head_dim: int) -> torch.Tensor:
     """`[batch, new, heads * head_dim]` to `[batch, heads, new, head_dim]`, a view."""
@@ -25,7 +29,9 @@ def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
 
 def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
     """`down(act(gate(x)) * up(x))`, with the module's own projections and activation."""
-    return mlp.down_proj(mlp.act_fn(mlp.gate_proj(hidden)) * mlp.up_proj(hidden))
+    return linear(
+        mlp.down_proj, mlp.act_fn(linear(mlp.gate_proj, hidden)) * linear(mlp.up_proj, hidden)
+    )
 
 
 def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -33,3 +39,17 @@ def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
     if hidden.dtype == norm.weight.dtype == torch.float32:
         return torch.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
     return norm(hidden)
+
+
+def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    """`module(hidden)` for a linear layer: `[batch, new, in]` to `[batch, new, out]`. Few tokens meet
+    large weights streamed; anything but a plain `nn.Linear` is called as it is."""
+    rows = hidden.flatten(0, -2)
+    if type(module) is not torch.nn.Linear or module._forward_hooks or module._forward_pre_hooks:
+        return module(hidden)
+    few = len(rows) <= _FEW and hidden.dtype == module.weight.dtype
+    if not (few and stream.serves(rows, module.weight)):
+        return module(hidden)
+    out = stream.scores(rows[None], module.weight[None]).view(*hidden.shape[:-1], -1)
+    out = out if module.bias is None else out + module.bias
+    return out.to(hidden.dtype)
