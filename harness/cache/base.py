@@ -153,7 +153,7 @@ class ReadOnlyDecoder(Decoder):
 
     def __init__(self, loaded: Any, state: State, settings: Any):
         super().__init__(loaded, state, settings)
-        self.memory = Memory(state)
+        self.memory = Memory(state, branches=self.branches)
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         logits = super().step(ids)

@@ -6,7 +6,9 @@ import torch
 
 from harness.cache.attention import Part, Queries, split_attention
 from harness.cache.tail import Tail
-from harness.snapshot.state import State
+from harness.snapshot.state import Segment, State
+
+FIRST_ROOM = 64  # tokens that the tails of all branches together have room for at first
 
 
 class Memory:
@@ -17,12 +19,14 @@ class Memory:
     grow. With branches, the tails have `batch * branches` rows and the past still has `batch`.
     """
 
-    def __init__(self, state: State, windows: Sequence[int | None] | None = None):
-        self._past = [
-            [Part.of(s.key, s.value, s.positions) for s in layer.segments] for layer in state.layers
-        ]
+    def __init__(
+        self, state: State, windows: Sequence[int | None] | None = None, branches: int = 1
+    ):
+        bounds: dict[int, tuple[int, int, bool]] = {}  # layers share their positions, as a rule
+        self._past = [[_opened(s, bounds) for s in layer.segments] for layer in state.layers]
         self._windows = windows or [layer.window for layer in state.layers]
-        self.tails = [Tail() for _ in state.layers]
+        room = max(FIRST_ROOM // branches, 8)
+        self.tails = [Tail(room) for _ in state.layers]
         self.queries: Queries | None = None
         self._positions: torch.Tensor | None = None  # [rows, fed], shared by all tails
         self._bounds = (0, 0, False)
@@ -73,3 +77,13 @@ class Memory:
         return split_attention(
             query, self.parts(layer), self.queries, scale, window, softcap, bias, sinks
         )
+
+
+def _opened(segment: Segment, bounds: dict[int, tuple[int, int, bool]]) -> Part:
+    """The segment as a Part; what its positions span is read once for all that have the same."""
+    known = id(segment.positions)
+    if known not in bounds:
+        part = Part.of(segment.key, segment.value, segment.positions)
+        bounds[known] = (part.first, part.last, part.uniform)
+        return part
+    return Part(segment.key, segment.value, segment.positions, *bounds[known])

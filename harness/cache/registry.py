@@ -1,5 +1,6 @@
 """Build the decoder that a `cache` option names."""
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,14 @@ _INFRASTRUCTURE = {
 }
 
 
-def names() -> list[str]:
+@cache
+def names() -> tuple[str, ...]:
     """Every cache implementation: one file or folder each, beside this one."""
     here = Path(__file__).parent
     found = {p.stem for p in here.glob("*.py")} | {
         p.parent.name for p in here.glob("*/__init__.py")
     }
-    return sorted(found - _INFRASTRUCTURE)
+    return tuple(sorted(found - _INFRASTRUCTURE))
 
 
 def decoder(loaded: Any, state: State, settings: Any) -> Decoder:

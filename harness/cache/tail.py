@@ -12,7 +12,7 @@ class Tail:
     doubling makes that at most one copy of the tail per token appended, whatever the past's length.
     """
 
-    def __init__(self, first_capacity: int = 64):
+    def __init__(self, first_capacity: int):
         self._first = first_capacity
         self._key: torch.Tensor | None = None
         self._value: torch.Tensor | None = None

@@ -43,11 +43,10 @@ class View(ReadOnlyDecoder):
 
     def __init__(self, loaded: Any, state: State, settings: Any):
         super().__init__(loaded, state, settings)
-        padding = (self.state.attention_mask == 0).sum(1)
+        padding = (state.attention_mask == 0).sum(1).repeat_interleave(self.branches)
         self._rules = Rules(self.memory, padding.to(loaded.device))
         self._cache = self._library_cache()
-        found = {id(m.config): m.config for m in loaded.model.modules() if hasattr(m, "config")}
-        self._configs = [c for c in found.values() if hasattr(c, "_attn_implementation_internal")]
+        self._configs = loaded.attention_configs
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self.memory.begin(positions)

@@ -61,6 +61,12 @@ class Loaded:
         return identity.documents(self.model)
 
     @cached_property
+    def attention_configs(self) -> list[Any]:
+        """Every config object of the model that says which attention its modules use."""
+        found = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
+        return [c for c in found.values() if hasattr(c, "_attn_implementation_internal")]
+
+    @cached_property
     def oracle(self) -> "Oracle":
         """The same weights in float64, built on first use and kept."""
         return Oracle(self)

@@ -203,8 +203,16 @@ class State:
         if branches == 1:
             return self
         rows = ("token_ids", "attention_mask", "next_position", "logits")
-        repeated = {name: getattr(self, name).repeat_interleave(branches, 0) for name in rows}
-        return replace(self, **repeated)
+
+        def repeated(rows: torch.Tensor) -> torch.Tensor:
+            alone = len(rows) == 1  # then no copy is needed
+            return (
+                rows.expand(branches, *rows.shape[1:])
+                if alone
+                else rows.repeat_interleave(branches, 0)
+            )
+
+        return replace(self, **{name: repeated(getattr(self, name)) for name in rows})
 
     def with_layers(self, layers: tuple[LayerState, ...], **changes: Any) -> "State":
         """A State that holds `layers`, described again in element +3; `changes` are merged there."""

@@ -6,13 +6,14 @@ This side knows torch, compiled.py knows the machine.
 """
 
 from math import inf
-from threading import Lock
+from threading import Lock, local
 
 import torch
 
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
 SMALLEST = {torch.float32: 2**17, torch.bfloat16: 2**16}  # numbers; below, calling costs more
 _LOCK = Lock()  # not every threading layer of Numba may be entered twice at once
+_SET = local()
 
 
 def serves(rows: torch.Tensor, stored: torch.Tensor) -> bool:
@@ -59,8 +60,11 @@ def _run(which: int, rows: torch.Tensor, stored: torch.Tensor, out: torch.Tensor
     bfloat16 = stored.dtype == torch.bfloat16
     kernel = kernels("bfloat16" if bfloat16 else "float32")[which]
     memory = (flat.view(torch.uint16) if bfloat16 else flat).numpy()
+    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
     with _LOCK:
-        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+        if getattr(_SET, "threads", None) != threads:
+            numba.set_num_threads(threads)  # of the calling thread
+            _SET.threads = threads
         kernel(
             rows.detach().numpy(),
             memory,

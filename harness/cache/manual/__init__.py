@@ -51,7 +51,7 @@ class Manual(ReadOnlyDecoder):
         windows = [family.window(loaded.text_config, layer.index) for layer in state.layers]
         for layer, window in zip(state.layers, windows, strict=True):
             check_complete(layer, window)
-        self.memory = Memory(state, windows)
+        self.memory = Memory(state, windows, self.branches)
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

@@ -8,6 +8,7 @@ import torch
 from harness.cache.kernels import stream
 
 _FEW = 4  # tokens; with more, the library reads a weight once for all of them as well as we do
+_LARGE = 2**18  # numbers in a weight; smaller ones stay in the processor's own memory
 
 
 def split_heads(projected: torch.Tensor, head_dim: int) -> torch.Tensor:
@@ -35,10 +36,11 @@ def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """The Llama norm of module `norm`: fused where it works in its own dtype, else the module."""
-    if hidden.dtype == norm.weight.dtype == torch.float32:
-        return torch.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
-    return norm(hidden)
+    """The Llama norm of module `norm`: written out where it works in its own dtype, else the module."""
+    if not (hidden.dtype == norm.weight.dtype == torch.float32):
+        return norm(hidden)
+    mean_square = hidden.square().mean(-1, keepdim=True)
+    return torch.rsqrt(mean_square.add_(norm.variance_epsilon)).mul(hidden).mul_(norm.weight)
 
 
 def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
@@ -47,9 +49,10 @@ def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     rows = hidden.flatten(0, -2)
     if type(module) is not torch.nn.Linear or module._forward_hooks or module._forward_pre_hooks:
         return module(hidden)
-    few = len(rows) <= _FEW and hidden.dtype == module.weight.dtype
-    if not (few and stream.serves(rows, module.weight)):
+    weight = module.weight
+    worth = len(rows) <= _FEW and weight.numel() >= _LARGE and hidden.dtype == weight.dtype
+    if not (worth and stream.serves(rows, weight)):
         return module(hidden)
-    out = stream.scores(rows[None], module.weight[None]).view(*hidden.shape[:-1], -1)
+    out = stream.scores(rows[None], weight[None]).view(*hidden.shape[:-1], -1)
     out = out if module.bias is None else out + module.bias
     return out.to(hidden.dtype)
