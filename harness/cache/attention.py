@@ -116,9 +116,14 @@ def split_attention(
         start = stop
     if not in_sight:
         return query.new_zeros(batch, heads, new, parts[0].value.shape[-1])
+    seen = [part for part, _ in in_sight]
     plain = softcap is None and bias is None and sinks is None
-    if plain and _is_plain(query, in_sight, queries, window):
-        return _attend_plainly(query, [part for part, _ in in_sight], scale)
+    if plain and all(visible(part, queries, window) is None for part in seen):
+        out = _in_one_pass(query, seen, scale)
+        if out is not None:
+            return out
+        if _is_small(query, seen):
+            return _attend_plainly(query, seen, scale)
     blocks = _blocks(in_sight, BLOCK // max(batch * heads * new, 1))
     alone = len(blocks) == 1 and sinks is None
     results = [
@@ -161,21 +166,23 @@ def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | 
     return seen.expand(-1, query.shape[1], -1)
 
 
-def _is_plain(
-    query: torch.Tensor,
-    parts: list[tuple[Part, torch.Tensor | None]],
-    queries: Queries,
-    window: int | None,
-) -> bool:
-    """Whether every query sees every key, in one block, each row its own past (most decode steps)."""
-    rows, batch = query.shape[1] * query.shape[2], len(query)
-    if batch * rows * sum(part.tokens for part, _ in parts) > BLOCK:
+def _in_one_pass(query: torch.Tensor, parts: list[Part], scale: float) -> torch.Tensor | None:
+    """Scores, softmax and values while K and V are read once, where a kernel does that."""
+    if query.is_cuda:
+        return None
+    out = cpu.attend(query, [(part.key, part.value) for part in parts], scale)
+    return None if out is None else out.to(query.dtype)
+
+
+def _is_small(query: torch.Tensor, parts: list[Part]) -> bool:
+    """Whether the scores fit one block and each row has its own past."""
+    batch, rows = len(query), query.shape[1] * query.shape[2]
+    if batch * rows * sum(part.tokens for part in parts) > BLOCK:
         return False
     return all(
         len(part.key) == batch
         and (batch == 1 or part.key.stride(0) == part.key.shape[1] * part.key.stride(1))
-        and visible(part, queries, window) is None
-        for part, _ in parts
+        for part in parts
     )
 
 

@@ -16,11 +16,23 @@ from harness.cache.kernels import stream
 _LONG = 512  # tokens from which upcasting K or V costs more than a second product
 
 
+def attend(
+    query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]], scale: float
+) -> torch.Tensor | None:
+    """Attention of `query` `[batch, heads, new, head_dim]` to all of every `(key, value)` part (see
+    `stream.attend`) in one pass, or None where two separate products are the better way."""
+    batch, heads, new, _ = query.shape
+    base = min(len(key) for key, _ in parts)
+    stored = [tensor for part in parts for tensor in part]
+    rows = batch // base * heads // stored[0].shape[1] * new
+    if not stream.serves(rows, sum(s.numel() for s in stored), *stored):
+        return None
+    return stream.attend(query.float() * scale, parts)
+
+
 def scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """`query` `[n, rows, head_dim]` times `key` `[n, tokens, head_dim]`: `[n, rows, tokens]`, at
     least float32 and accurate to that dtype (16 bits from bfloat16). May be a transposed view."""
-    if stream.serves(query, key):
-        return stream.scores(query, key)
     if key.dtype == torch.bfloat16 and key.shape[1] >= _LONG and _bfloat16_residual():
         turned = key.transpose(1, 2)
         rounded = torch.bmm(query, turned)
@@ -36,9 +48,7 @@ def scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 def values(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """`weights` `[n, rows, tokens]` (at least float32) times `value` `[n, tokens, head_dim]`:
     `[n, rows, head_dim]`, at least float32. bfloat16 values meet weights rounded to bfloat16, as in
-    every fused kernel, unless there are few rows."""
-    if stream.serves(weights, value):
-        return stream.values(weights, value)
+    every fused kernel."""
     if value.dtype == torch.bfloat16 and value.shape[1] >= _LONG and _bfloat16_residual():
         return torch.bmm(weights.to(torch.bfloat16), value).float()
     if value.dtype in (torch.bfloat16, torch.float16):

@@ -5,72 +5,91 @@ there, because they are made for many rows that share what was read.
 This side knows torch, compiled.py knows the machine.
 """
 
+from itertools import product
 from math import inf
-from threading import Lock, local
+from typing import Any
 
+import numpy as np
 import torch
 
+from harness.cache.kernels import team
+
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
-SMALLEST = {torch.float32: 2**17, torch.bfloat16: 2**16}  # numbers; below, calling costs more
-_LOCK = Lock()  # not every threading layer of Numba may be entered twice at once
-_SET = local()
+SMALLEST = {torch.float32: 2**16, torch.bfloat16: 2**16}  # numbers; below, calling costs more
+_KIND = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
-def serves(rows: torch.Tensor, stored: torch.Tensor) -> bool:
-    """Whether `stored` `[n, many, width]` (or `[many, width]`) is worth streaming for `rows`
-    `[..., rows, x]`: float32 or bfloat16, large, each stored row contiguous."""
+def serves(count: int, numbers: int, *stored: torch.Tensor) -> bool:
+    """Whether the `stored` `[..., many, width]`, `numbers` in all, are worth streaming for `count`
+    rows: of one dtype, float32 or bfloat16, each stored row contiguous, on a CPU."""
     return (
-        rows.shape[-2] <= ROWS
-        and stored.numel() >= SMALLEST.get(stored.dtype, inf)
-        and stored.stride(-1) == 1
-        and stored.device.type == "cpu"
+        count <= ROWS
+        and numbers >= SMALLEST.get(stored[0].dtype, inf)
+        and all(s.stride(-1) == 1 and s.dtype == stored[0].dtype for s in stored)
+        and stored[0].device.type == "cpu"
+        and team.available()
     )
 
 
-def scores(rows: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
-    """`rows` `[n, rows, width]` times `stored` `[n, many, width]`, transposed: `[n, rows, many]`
-    float32, products and sums in float32. Mutates nothing."""
-    out = torch.empty(*rows.shape[:2], stored.shape[1], dtype=torch.float32)
-    rows = rows.float().contiguous()
-    _run(0, rows, stored, out)
+def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tensor]:
+    """`rows` `[rows, width]` times each of `weights` `[many, width]`, transposed: `[rows, many]`
+    float32 each, products and sums in float32. Mutates nothing."""
+    from harness.cache.kernels import compiled
+
+    rows = rows.detach().float().contiguous()
+    count, width = rows.shape
+    task = np.zeros((2 + len(weights), compiled.FIELDS), np.int64)
+    out, jobs = [], 0
+    for line, weight in enumerate(weights, 1):
+        made = torch.empty(count, len(weight), dtype=torch.float32)
+        many, step, stored, to = len(weight), weight.stride(0), weight.data_ptr(), made.data_ptr()
+        task[line] = (jobs, many, 0, count, stored, step, to, 0, 0, 0)
+        jobs += -(-many // compiled.AT_ONCE)
+        out.append(made)
+    task[0] = (0, 0, jobs, count, count, width, 0, rows.data_ptr(), 0, 0)
+    task[-1, compiled.FIRST] = jobs
+    numbers = width * sum(map(len, weights))
+    team.run(compiled.project(_KIND[weights[0].dtype]).address, task, jobs, numbers)
     return out
 
 
-def values(weights: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
-    """`weights` `[n, rows, many]` times `stored` `[n, many, width]`: `[n, rows, width]` float32,
-    products and sums in float32. Mutates nothing."""
-    from harness.cache.kernels.compiled import PIECE
+def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Attention of every scaled `query` `[batch, heads, new, head_dim]` over every key of all `parts`.
 
-    pieces = -(-stored.shape[1] // PIECE)
-    out = torch.empty(pieces, *weights.shape[:2], stored.shape[2], dtype=torch.float32)
-    _run(1, weights.float(), stored, out)
-    return out[0] if pieces == 1 else out.sum(0)
+    A part is `(key, value)`, `[batch of the part, kv_heads, tokens, dim]`; branches fold: row `b` of
+    the query reads row `b // branches` of a part, for any number of branches that divides the batch.
+    Returns `[batch, heads, new, value_dim]` float32; products, exponentials and sums are float32.
+    Mutates nothing.
+    """
+    from harness.cache.kernels import compiled
+
+    batch, heads, new, width = query.shape
+    kv_heads, depth = parts[0][0].shape[1], parts[0][1].shape[3]
+    base = min(len(key) for key, _ in parts)
+    folded = query.detach().float().reshape(base, batch // base, kv_heads, -1, width)
+    folded = folded.transpose(1, 2).contiguous()
+    total, most = batch * heads * new, batch // base * heads // kv_heads * new
+    lines: list[tuple[int, ...]] = []
+    jobs = 0
+    for key, value in parts:
+        own, count = len(key) // base, total // (len(key) * kv_heads)
+        _, _, tokens, _ = key.shape
+        for row, (b, head, branch) in enumerate(product(range(base), range(kv_heads), range(own))):
+            places = (_at(t, b * own + branch, head) for t in (key, value))
+            start = (jobs, tokens, row * count, count)
+            lines.append((*start, next(places), key.stride(2), next(places), value.stride(2), 0, 0))
+            jobs += -(-tokens // compiled.PIECE)
+    partial = torch.empty(jobs, most, depth + 2)
+    result = torch.empty(base, kv_heads, batch // base, total // (batch * kv_heads), depth)
+    places = (folded.data_ptr(), partial.data_ptr(), result.data_ptr())
+    head = (0, 0, jobs, total, most, width, depth, *places)
+    end = (jobs, *(0,) * (compiled.FIELDS - 1))
+    numbers = sum(key.numel() + value.numel() for key, value in parts)
+    function = compiled.attend(_KIND[parts[0][0].dtype])
+    team.run(function.address, np.array([head, *lines, end]), jobs, numbers)
+    return result.transpose(1, 2).reshape(batch, heads, new, depth)
 
 
-def _run(which: int, rows: torch.Tensor, stored: torch.Tensor, out: torch.Tensor) -> None:
-    import numba
-
-    from harness.cache.kernels.compiled import kernels
-
-    _, many, width = stored.shape
-    span = (
-        sum((size - 1) * step for size, step in zip(stored.shape, stored.stride(), strict=True)) + 1
-    )
-    flat = stored.detach().as_strided((span,), (1,))
-    bfloat16 = stored.dtype == torch.bfloat16
-    kernel = kernels("bfloat16" if bfloat16 else "float32")[which]
-    memory = (flat.view(torch.uint16) if bfloat16 else flat).numpy()
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
-    with _LOCK:
-        if getattr(_SET, "threads", None) != threads:
-            numba.set_num_threads(threads)  # of the calling thread
-            _SET.threads = threads
-        kernel(
-            rows.detach().numpy(),
-            memory,
-            many,
-            width,
-            stored.stride(0),
-            stored.stride(1),
-            out.numpy(),
-        )
+def _at(stored: torch.Tensor, *place: int) -> int:
+    steps: Any = zip(place, stored.stride(), strict=False)
+    return stored.data_ptr() + sum(i * step for i, step in steps) * stored.element_size()

@@ -8,7 +8,14 @@ from typing import Any
 
 import torch
 
-from harness.cache.manual.pieces import gated_mlp, linear, merge_heads, rotate, split_heads
+from harness.cache.manual.pieces import (
+    gated_mlp,
+    linear,
+    linears,
+    merge_heads,
+    rotate,
+    split_heads,
+)
 
 
 def refuses(config: Any) -> str | None:
@@ -34,15 +41,15 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
         attention = layer.self_attn
         cos, sin = turns[kind]
         normed = layer.input_layernorm(hidden)
-        query = attention.q_norm(split_heads(linear(attention.q_proj, normed), attention.head_dim))
-        key = attention.k_norm(split_heads(linear(attention.k_proj, normed), attention.head_dim))
-        value = split_heads(linear(attention.v_proj, normed), attention.head_dim)
+        made = linears(normed, attention.q_proj, attention.k_proj, attention.v_proj)
+        query, key, value = (split_heads(one, attention.head_dim) for one in made)
+        query, key = attention.q_norm(query), attention.k_norm(key)
         memory.append(index, rotate(key, cos, sin), value)
         out = memory.attend(index, rotate(query, cos, sin), attention.scaling)
         out = linear(attention.o_proj, merge_heads(out))
         hidden = hidden + layer.post_attention_layernorm(out)
         out = gated_mlp(layer.mlp, layer.pre_feedforward_layernorm(hidden))
         hidden = hidden + layer.post_feedforward_layernorm(out)
-    logits = model.get_output_embeddings()(body.norm(hidden))
+    logits = linear(model.get_output_embeddings(), body.norm(hidden))
     cap = config.final_logit_softcapping
     return logits if cap is None else torch.tanh(logits / cap) * cap

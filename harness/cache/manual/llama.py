@@ -12,6 +12,7 @@ import torch
 from harness.cache.manual.pieces import (
     gated_mlp,
     linear,
+    linears,
     merge_heads,
     rms_norm,
     rotate,
@@ -43,9 +44,8 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
     for index, layer in enumerate(body.layers):
         attention = layer.self_attn
         normed = rms_norm(layer.input_layernorm, hidden)
-        query = split_heads(linear(attention.q_proj, normed), attention.head_dim)
-        key = split_heads(linear(attention.k_proj, normed), attention.head_dim)
-        value = split_heads(linear(attention.v_proj, normed), attention.head_dim)
+        made = linears(normed, attention.q_proj, attention.k_proj, attention.v_proj)
+        query, key, value = (split_heads(one, attention.head_dim) for one in made)
         if hasattr(attention, "q_norm"):
             query, key = attention.q_norm(query), attention.k_norm(key)
         turned = rotate(torch.cat((query, key), dim=1), cos, sin)

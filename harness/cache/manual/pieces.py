@@ -8,7 +8,6 @@ import torch
 from harness.cache.kernels import stream
 
 _FEW = 4  # tokens; with more, the library reads a weight once for all of them as well as we do
-_LARGE = 2**18  # numbers in a weight; smaller ones stay in the processor's own memory
 
 
 def split_heads(projected: torch.Tensor, head_dim: int) -> torch.Tensor:
@@ -30,9 +29,8 @@ def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
 
 def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
     """`down(act(gate(x)) * up(x))`, with the module's own projections and activation."""
-    return linear(
-        mlp.down_proj, mlp.act_fn(linear(mlp.gate_proj, hidden)) * linear(mlp.up_proj, hidden)
-    )
+    gate, up = linears(hidden, mlp.gate_proj, mlp.up_proj)
+    return linear(mlp.down_proj, mlp.act_fn(gate) * up)
 
 
 def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -44,15 +42,27 @@ def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    """`module(hidden)` for a linear layer: `[batch, new, in]` to `[batch, new, out]`. Few tokens meet
-    large weights streamed; anything but a plain `nn.Linear` is called as it is."""
+    """`module(hidden)` for a linear layer: `[batch, new, in]` to `[batch, new, out]`."""
+    return linears(hidden, module)[0]
+
+
+def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tensor]:
+    """Each linear layer's output for the same `hidden` `[batch, new, in]`. Few tokens meet large
+    weights streamed, all in one go; anything but a plain `nn.Linear` is called as it is."""
     rows = hidden.flatten(0, -2)
-    if type(module) is not torch.nn.Linear or module._forward_hooks or module._forward_pre_hooks:
-        return module(hidden)
-    weight = module.weight
-    worth = len(rows) <= _FEW and weight.numel() >= _LARGE and hidden.dtype == weight.dtype
-    if not (worth and stream.serves(rows, weight)):
-        return module(hidden)
-    out = stream.scores(rows[None], weight[None]).view(*hidden.shape[:-1], -1)
-    out = out if module.bias is None else out + module.bias
-    return out.to(hidden.dtype)
+    if len(rows) > _FEW or not all(map(_is_linear, modules)):
+        return [module(hidden) for module in modules]
+    weights: list[Any] = [module.weight for module in modules]
+    numbers = sum(weight.numel() for weight in weights)
+    if hidden.dtype != weights[0].dtype or not stream.serves(len(rows), numbers, *weights):
+        return [module(hidden) for module in modules]
+    made = []
+    for module, out in zip(modules, stream.project(rows, weights), strict=True):
+        out = out.view(*hidden.shape[:-1], -1)
+        made.append((out if module.bias is None else out + module.bias).to(hidden.dtype))
+    return made
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    return type(module) is torch.nn.Linear and not hooked
