@@ -36,21 +36,20 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
     float32 each, products and sums in float32. Mutates nothing."""
     from harness.cache.kernels import compiled
 
-    rows = rows.detach().float().contiguous()
+    rows = rows.float().contiguous()
     count, width = rows.shape
-    task = np.zeros((2 + len(weights), compiled.FIELDS), np.int64)
-    out, jobs = [], 0
-    for line, weight in enumerate(weights, 1):
-        made = torch.empty(count, len(weight), dtype=torch.float32)
-        many, step, stored, to = len(weight), weight.stride(0), weight.data_ptr(), made.data_ptr()
-        task[line] = (jobs, many, 0, count, stored, step, to, 0, 0, 0)
+    sizes = [weight.shape[0] for weight in weights]
+    out = torch.empty(count * sum(sizes), dtype=torch.float32)
+    lines, jobs, to = [], 0, out.data_ptr()
+    for weight, many in zip(weights, sizes, strict=True):
+        lines.append((jobs, many, 0, count, weight.data_ptr(), weight.stride(0), to, 0, 0, 0))
         jobs += -(-many // compiled.AT_ONCE)
-        out.append(made)
-    task[0] = (0, 0, jobs, count, count, width, 0, rows.data_ptr(), 0, 0)
-    task[-1, compiled.FIRST] = jobs
-    numbers = width * sum(map(len, weights))
-    team.run(compiled.project(_KIND[weights[0].dtype]).address, task, jobs, numbers)
-    return out
+        to += 4 * count * many
+    head = (0, 0, jobs, count, count, width, 0, rows.data_ptr(), 0, 0)
+    function = compiled.project(_KIND[weights[0].dtype])
+    task = np.array([head, *lines, _end(jobs)])
+    team.run(function.address, task, jobs, width * sum(sizes))
+    return [made.view(count, -1) for made in out.split([count * many for many in sizes])]
 
 
 def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
@@ -66,7 +65,7 @@ def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) 
     batch, heads, new, width = query.shape
     kv_heads, depth = parts[0][0].shape[1], parts[0][1].shape[3]
     base = min(len(key) for key, _ in parts)
-    folded = query.detach().float().reshape(base, batch // base, kv_heads, -1, width)
+    folded = query.float().reshape(base, batch // base, kv_heads, -1, width)
     folded = folded.transpose(1, 2).contiguous()
     total, most = batch * heads * new, batch // base * heads // kv_heads * new
     lines: list[tuple[int, ...]] = []
@@ -83,11 +82,15 @@ def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) 
     result = torch.empty(base, kv_heads, batch // base, total // (batch * kv_heads), depth)
     places = (folded.data_ptr(), partial.data_ptr(), result.data_ptr())
     head = (0, 0, jobs, total, most, width, depth, *places)
-    end = (jobs, *(0,) * (compiled.FIELDS - 1))
     numbers = sum(key.numel() + value.numel() for key, value in parts)
     function = compiled.attend(_KIND[parts[0][0].dtype])
-    team.run(function.address, np.array([head, *lines, end]), jobs, numbers)
+    team.run(function.address, np.array([head, *lines, _end(jobs)]), jobs, numbers)
     return result.transpose(1, 2).reshape(batch, heads, new, depth)
+
+
+def _end(jobs: int) -> tuple[int, ...]:
+    """The line after the last entry: no job is at or beyond it."""
+    return (jobs, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def _at(stored: torch.Tensor, *place: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import float32, int64, types
+from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj

@@ -15,6 +15,7 @@ from harness.cache.manual.pieces import (
     merge_heads,
     rotate,
     split_heads,
+    turning,
 )
 
 
@@ -36,16 +37,15 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
     body = model.get_decoder()
     config = body.config
     hidden = body.embed_tokens(ids)
-    turns = {kind: body.rotary_emb(hidden, positions, kind) for kind in set(config.layer_types)}
+    turns = {k: turning(*body.rotary_emb(hidden, positions, k)) for k in set(config.layer_types)}
     for index, (layer, kind) in enumerate(zip(body.layers, config.layer_types, strict=True)):
         attention = layer.self_attn
-        cos, sin = turns[kind]
         normed = layer.input_layernorm(hidden)
         made = linears(normed, attention.q_proj, attention.k_proj, attention.v_proj)
         query, key, value = (split_heads(one, attention.head_dim) for one in made)
         query, key = attention.q_norm(query), attention.k_norm(key)
-        memory.append(index, rotate(key, cos, sin), value)
-        out = memory.attend(index, rotate(query, cos, sin), attention.scaling)
+        memory.append(index, rotate(key, turns[kind]), value)
+        out = memory.attend(index, rotate(query, turns[kind]), attention.scaling)
         out = linear(attention.o_proj, merge_heads(out))
         hidden = hidden + layer.post_attention_layernorm(out)
         out = gated_mlp(layer.mlp, layer.pre_feedforward_layernorm(hidden))

@@ -17,6 +17,7 @@ from harness.cache.manual.pieces import (
     rms_norm,
     rotate,
     split_heads,
+    turning,
 )
 
 
@@ -40,15 +41,15 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any)
     """
     body = model.get_decoder()
     hidden = body.embed_tokens(ids)
-    cos, sin = body.rotary_emb(hidden, positions)
+    turn = turning(*body.rotary_emb(hidden, positions))
     for index, layer in enumerate(body.layers):
         attention = layer.self_attn
         normed = rms_norm(layer.input_layernorm, hidden)
         made = linears(normed, attention.q_proj, attention.k_proj, attention.v_proj)
         query, key, value = (split_heads(one, attention.head_dim) for one in made)
         if hasattr(attention, "q_norm"):
-            query, key = attention.q_norm(query), attention.k_norm(key)
-        turned = rotate(torch.cat((query, key), dim=1), cos, sin)
+            query, key = rms_norm(attention.q_norm, query), rms_norm(attention.k_norm, key)
+        turned = rotate(torch.cat((query, key), dim=1), turn)
         query, key = turned.split((query.shape[1], key.shape[1]), dim=1)
         memory.append(index, key, value)
         out = memory.attend(index, query, attention.scaling)

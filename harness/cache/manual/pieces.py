@@ -20,11 +20,16 @@ def merge_heads(heads: torch.Tensor) -> torch.Tensor:
     return heads.transpose(1, 2).flatten(2)
 
 
-def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """RoPE, half-split layout: cos and sin are `[batch, new, head_dim]`."""
-    half = heads.shape[-1] // 2
-    turned = torch.cat((-heads[..., half:], heads[..., :half]), dim=-1)
-    return heads * cos[:, None] + turned * sin[:, None]
+def turning(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `rotate` needs, made once for all layers, from cos and sin `[batch, new, head_dim]`."""
+    low, high = sin.chunk(2, dim=-1)
+    return cos[:, None], torch.cat((-low, high), dim=-1)[:, None]
+
+
+def rotate(heads: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """RoPE, half-split layout."""
+    cos, sin = turn
+    return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
 
 
 def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -34,11 +39,10 @@ def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """The Llama norm of module `norm`: written out where it works in its own dtype, else the module."""
-    if not (hidden.dtype == norm.weight.dtype == torch.float32):
-        return norm(hidden)
-    mean_square = hidden.square().mean(-1, keepdim=True)
-    return torch.rsqrt(mean_square.add_(norm.variance_epsilon)).mul(hidden).mul_(norm.weight)
+    """The Llama norm of module `norm`: in float32, then rounded, then scaled."""
+    size = hidden.shape[-1:]
+    normed = torch.nn.functional.rms_norm(hidden.float(), size, None, norm.variance_epsilon)
+    return norm.weight * normed.to(hidden.dtype)
 
 
 def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
@@ -50,16 +54,16 @@ def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tenso
     """Each linear layer's output for the same `hidden` `[batch, new, in]`. Few tokens meet large
     weights streamed, all in one go; anything but a plain `nn.Linear` is called as it is."""
     rows = hidden.flatten(0, -2)
-    if len(rows) > _FEW or not all(map(_is_linear, modules)):
+    if rows.shape[0] > _FEW or not all(map(_is_linear, modules)):
         return [module(hidden) for module in modules]
     weights: list[Any] = [module.weight for module in modules]
     numbers = sum(weight.numel() for weight in weights)
-    if hidden.dtype != weights[0].dtype or not stream.serves(len(rows), numbers, *weights):
+    if hidden.dtype != weights[0].dtype or not stream.serves(rows.shape[0], numbers, *weights):
         return [module(hidden) for module in modules]
     made = []
     for module, out in zip(modules, stream.project(rows, weights), strict=True):
-        out = out.view(*hidden.shape[:-1], -1)
-        made.append((out if module.bias is None else out + module.bias).to(hidden.dtype))
+        out = out if module.bias is None else out + module.bias
+        made.append(out.view(*hidden.shape[:-1], -1).to(hidden.dtype))
     return made
 
 
