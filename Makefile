@@ -4,6 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARGS ?=
+WORKERS ?= auto
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -22,8 +23,8 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY) ## the main job: pause, save, restore, judge (ARGS='group=option ...')
 	@$(PY) -m harness $(ARGS)
 
-test: $(READY) ## the whole test suite but the slow runs
-	@$(PY) -m pytest $(ARGS)
+test: $(READY) ## the whole test suite but the slow runs, a worker per core (WORKERS=0: none)
+	@$(PY) -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile $(ARGS)
 
 test-slow: $(READY) ## the long fuzz, soak and training runs
 	@$(PY) -m pytest -m slow $(ARGS)
