@@ -51,6 +51,9 @@ reference: $(READY) ## record the reference runs anew (after a change that is me
 	  'hydra.sweep.subdir=$${model.name}-$${cache.name}-$${prune.name}'
 	@find runs/reference \( -name hydra.yaml -o -name multirun.yaml -o -name harness.log \) -delete
 
+across: $(READY) ## record under the oldest and newest Transformers, audit and resume under the other
+	@PYTHONPATH=. $(PY) tests/across_versions.py $(ARGS)
+
 train: $(READY) ## train the shipped model again from its recipe
 	@$(PY) -m harness.model.assets.train $(ARGS)
 
@@ -62,4 +65,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow lint format bench dashboard audit reference train recall clean
+.PHONY: help run test test-slow lint format bench dashboard audit reference across train recall clean

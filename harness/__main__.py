@@ -3,7 +3,7 @@
 import os
 import sys
 
-from harness import arguments, config, help, sweep
+from harness import arguments, config, help, resuming, sweep
 from harness.errors import HarnessError
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -22,7 +22,10 @@ def main() -> int:
     import hydra
 
     try:
-        sys.argv[1:] = given = sweep.resumed(arguments.literal_text(arguments.ordered(given)))
+        if (said := resuming.delivered(given)) is not None:
+            print(said)
+            return 0
+        sys.argv[1:] = given = resuming.resumed(arguments.literal_text(arguments.ordered(given)))
         job = sweep.Job(config.register())
         sweep.Watch.folder = None
         app = hydra.main(
@@ -39,10 +42,12 @@ def main() -> int:
     except Exception as problem:
         if (message := config.explain(problem, given)) is not None:
             return _fail(message, 2)
-        if not isinstance(problem, OSError):
-            raise
-        where = problem.filename or "the run directory"
-        return _fail(f"cannot write {where}: {problem.strerror}. Choose runs_dir=DIR.", 2)
+        if isinstance(problem, OSError):
+            where = problem.filename or "the run directory"
+            return _fail(f"cannot write {where}: {problem.strerror}. Choose runs_dir=DIR.", 2)
+        if (message := sweep.lost(problem)) is not None:
+            return _fail(message, 1)
+        raise
     return max([summary, *(o.exit_code for o in job.outcomes)])
 
 

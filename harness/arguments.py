@@ -20,6 +20,12 @@ def ordered(arguments: list[str]) -> list[str]:
     return flags + overrides
 
 
+def spelled(override: str) -> str:
+    """An override without quotes, escapes and spaces: Hydra writes a point's overrides anew, so
+    that only this much of them is what was typed."""
+    return "".join(c for c in override if c not in "\\'\" ")
+
+
 def literal_text(arguments: list[str]) -> list[str]:
     """Protect the value of `text=...` from the override grammar (spaces, commas, quotes, braces).
 

@@ -1,4 +1,4 @@
-"""A sweep around Hydra's multirun: how far it is, what is still missing, and its summary.
+"""A sweep around Hydra's multirun: how far it is, which points are done, and its summary.
 
 Everything is read from the job folders, so it holds for any launcher, in this process or not.
 """
@@ -6,12 +6,15 @@ Everything is read from the job folders, so it holds for any launcher, in this p
 import json
 import sys
 import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness import config
-from harness.errors import HarnessError, InputProblem
+from harness.arguments import spelled
+from harness.errors import HarnessError
+from harness.snapshot.record import PENDING
 
 RECORD = "sweep.json"
 
@@ -30,7 +33,7 @@ class Watch:
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
         Watch.total = _total(config)
-        Watch.shared = frozenset(config.hydra.overrides.task)
+        Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
@@ -76,34 +79,6 @@ def _revive(token: str, state: dict[str, Any]) -> Job:
     return Job(token)
 
 
-def resumed(arguments: list[str]) -> list[str]:
-    """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
-
-    Only the task's overrides are taken from the record; launcher and flags come from the command
-    line. Raises InputProblem when DIR is no sweep.
-    """
-    given = [a for a in arguments if a.startswith("resume=")]
-    if not given:
-        return arguments
-    folder = Path(given[-1].removeprefix("resume=")).expanduser()
-    others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
-    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "-"))]:
-        raise InputProblem(
-            f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
-        )
-    try:
-        import yaml
-
-        tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
-        recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        raise InputProblem(
-            f"resume={folder} is not a sweep: it holds no readable multirun.yaml. "
-            "Give the directory that `python -m harness -m ...` wrote."
-        ) from None
-    return ["-m", *recorded, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
-
-
 def finished(folder: Path) -> list[Path]:
     """The point folders with a complete record, in order."""
     found = [p.parent for p in Path(folder).glob("*/result.json")]
@@ -121,15 +96,45 @@ def conclude() -> int:
     points = finished(folder)
     if not points:
         return 0
-    for left in (p for p in points if (p / "pending.json").exists()):
-        upload(left)  # a tracking server that was away may be back
+    upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
     tracked = summarise(folder, points, rows)
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
+    if waiting := pages.pending(folder, rows):
+        record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
-    print("\n".join(pages.closing(folder, rows, Watch.total)))
+    print("\n".join(pages.closing(folder, rows, Watch.total, aged(points))))
     return max(int(row["exit_code"]) for row in rows)
+
+
+def lost(problem: Exception) -> str | None:
+    """One plain message for what a launcher raised in a sweep; None outside of one.
+
+    Jobs report their own failures, so this is the launcher's: a worker that was killed, a cluster
+    that is not there. Its traceback goes to `launcher.log` in the sweep's directory.
+    """
+    folder = Watch.folder
+    if folder is None or not (folder / "multirun.yaml").is_file():
+        return None
+    from harness.report.sweep import again
+
+    log = folder / "launcher.log"
+    log.write_text("".join(traceback.format_exception(problem)), "utf-8")
+    first = (str(problem).strip() or "no reason given").splitlines()[0]
+    return (
+        f"the launcher failed with {type(problem).__name__}: {first}\n"
+        f"What was finished is kept, details are in {log}. Workers that still run finish their "
+        f"points; then run what is missing with `{again(folder)}`."
+    )
+
+
+def aged(points: list[Path]) -> list[str]:
+    """The points that other code than this has run: kept by a resume, but not its own figures."""
+    from harness.task.environment import code
+
+    made = {p.name: json.loads((p / "result.json").read_text("utf-8")).get("environment") for p in points}  # fmt: skip
+    return [name for name, where in made.items() if where and where.get("code") != code()]
 
 
 def _kept(cfg: Any, folder: Path) -> Any:
@@ -169,7 +174,7 @@ def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
         count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
         pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
         left = f", {_span(pace * (Watch.total - done))} left"
-    varied = " ".join(o for o in overrides if o not in Watch.shared)
+    varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
     sys.stdout.write(
         f"[{count}] {outcome.verdict or 'done':<10} {seconds:4.1f} s{left:<14} {varied}\n"
     )

@@ -12,6 +12,7 @@ LEVEL = {
     "__main__": 6,
     "api": 5,
     "replay": 5,
+    "resuming": 5,
     "sweep": 5,
     "calling": 0,
     "task": 4,

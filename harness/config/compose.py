@@ -14,6 +14,8 @@ from harness.arguments import decode_literal, plain
 from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
+EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+
 
 def conf_dir() -> Path:
     """Where the YAML lives: inside the package in a wheel, beside it in a checkout."""
@@ -98,6 +100,10 @@ def explain(problem: Exception, given: list[str]) -> str | None:
         return None
     cause = problem.__cause__ or problem
     text = str(problem).strip()
+    if missing := re.search(r"Could not find 'hydra/launcher/(\w+)'", text):
+        extra = EXTRAS.get(missing[1])
+        hint = f"Install it: pip install 'harness[{extra}]'." if extra else suggestion(missing[1], list(EXTRAS))  # fmt: skip
+        return f"hydra/launcher={missing[1]} is not installed. {hint.strip()}"
     for argument in given:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.report import plots
 from harness.report.html import cell, page, section
+from harness.snapshot.record import PENDING
 from harness.snapshot.result import METRICS, TIMES, worse
 
 SECONDS = tuple(f"{k}_s" for k in TIMES)
@@ -77,12 +78,10 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         writer.writeheader()
         writer.writerows(found)
     axes = varied(found)
-    pending = [r["point"] for r in found if (folder / r["point"] / "pending.json").exists()]
     sections = [*_grid(found, axes), *_pictures(found, axes), _table(found, axes)]
-    if pending:
-        sections.append(
-            section("Not yet on the tracking server", text="Points " + ", ".join(pending))
-        )
+    if waiting := pending(folder, found):
+        told = f"Points {', '.join(waiting)}. Upload them: {again(folder)}"
+        sections.append(section("Not yet on the tracking server", text=told))
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     said = f"{len(found)} of {total} points" if total else f"{len(found)} points"
     verdict = f"{len(found) - bad} of {total or len(found)} good"
@@ -91,18 +90,35 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
 
 
-def closing(folder: Path, found: list[dict[str, Any]], total: int | None) -> list[str]:
-    """What the console says at the end."""
+def pending(folder: Path, found: list[dict[str, Any]]) -> list[str]:
+    """The points that the tracking server does not have yet."""
+    return [r["point"] for r in found if (folder / r["point"] / PENDING).exists()]
+
+
+def again(folder: Path) -> str:
+    """The command that runs what is missing in a sweep and uploads what is pending."""
+    return f"python -m harness -m resume={_here(folder)}"
+
+
+def _here(path: Path) -> Path:
+    """Relative to the working directory where it lies below it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def closing(
+    folder: Path, found: list[dict[str, Any]], total: int | None, aged: list[str]
+) -> list[str]:
+    """What the console says at the end. aged: points that other code than today's has run."""
     lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in _counts(found).items())}"]
     failed = [r for r in found if r["verdict"] in ("failed", "refused")]
     lines += [f"  point {r['point']} {r['verdict']}: {str(r['reason']).splitlines()[0][:150]}" for r in failed[:20]]  # fmt: skip
-    here = Path.cwd()
-    place = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    place = _here(folder)
     if total and len(found) < total:
-        lines.append(f"missing:      {total - len(found)} of {total}; run them with `python -m harness -m resume={place}`")  # fmt: skip
-    waiting = [r["point"] for r in found if (folder / r["point"] / "pending.json").exists()]
-    if waiting:
-        lines.append(f"not uploaded: points {', '.join(waiting)}; `python -m harness -m resume={place}` tries again")  # fmt: skip
+        lines.append(f"missing:      {total - len(found)} of {total}; run them with `{again(folder)}`")  # fmt: skip
+    if waiting := pending(folder, found):
+        lines.append(f"not uploaded: points {', '.join(waiting)}; `{again(folder)}` tries again")  # fmt: skip
+    if aged:
+        lines.append(f"other code:   points {', '.join(aged)} were run before the code changed; delete their folders and resume to run them again")  # fmt: skip
     return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
 
 

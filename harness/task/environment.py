@@ -50,7 +50,7 @@ def environment(cfg: Any, device: str, attention: str) -> dict[str, Any]:
         "seed": cfg.seed,
         "sampling_seed": cfg.sampling.seed if cfg.sampling.seed is not None else cfg.seed,
         "model_seed": cfg.model.seed if cfg.model.architecture else None,
-        "code": _code(),
+        "code": code(),
         "git": _git(),
         "command": _command(),
     }
@@ -99,7 +99,7 @@ def _driver() -> str | None:
 
 
 @cache
-def _code() -> str:
+def code() -> str:
     """Digest of the harness's own source: also known in a wheel, where there is no git."""
     files = sorted(PACKAGE.rglob("*.py"))
     return digest_document([[str(f.relative_to(PACKAGE)), f.read_text("utf-8")] for f in files])

@@ -1,5 +1,6 @@
 """Where results go besides the run directory. An option is one file with `TRACKER`."""
 
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,8 @@ def tracker(settings: Any, runs_dir: str) -> Any:
 
 def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str) -> tuple[Any, str]:  # fmt: skip
     """`(the result's mlflow block, problem)`. A server that is away costs no result: the folder
-    keeps it, marked by `pending.json`, until `upload` finds the server there."""
+    keeps it, marked by `pending.json`, until `upload` finds the server there. The problem is told
+    once: while the server is known to be away, folders are marked without asking it."""
     try:
         return tracker(settings, runs_dir).log(folder, result, name), ""
     except Exception as problem:
@@ -32,7 +34,7 @@ def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name
             raise
         held = read(folder / PENDING) if (folder / PENDING).exists() else {}
         write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
-        return None, str(problem)
+        return None, str(problem) if problem.tried else ""  # type: ignore[attr-defined]
 
 
 def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]]) -> str:
@@ -48,11 +50,17 @@ def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]
     return ""
 
 
-def upload(folder: Path) -> str:
-    """Log a run that is still pending; return what is wrong, or nothing."""
-    config = _config(folder)
-    result = {**read(folder / "result.json"), "mlflow": None}
-    return log(config.track, config.runs_dir, folder, result, config.name)[1]
+def upload(folders: Iterable[Path]) -> str:
+    """Log runs that are still pending, until the server fails; return what is wrong, or nothing."""
+    problem = ""
+    for folder in folders:
+        config = _config(folder)
+        result = {**read(folder / "result.json"), "mlflow": None}
+        tracker(config.track, config.runs_dir).retry()
+        problem = log(config.track, config.runs_dir, folder, result, config.name)[1]
+        if problem:
+            break
+    return problem
 
 
 def summarise(

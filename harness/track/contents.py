@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.arguments import spelled
+
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
 MUTATION = ("mutated", "length_before", "length_after", "bytes_copied_per_token")
@@ -74,8 +76,8 @@ def varied(folder: Path) -> list[str]:
 
     own = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
     sweep = yaml.safe_load((folder.parent / "multirun.yaml").read_text("utf-8"))
-    shared = {str(a) for a in sweep["hydra"]["overrides"]["task"]}
-    return [str(a) for a in own if str(a) not in shared]
+    shared = {spelled(str(a)) for a in sweep["hydra"]["overrides"]["task"]}
+    return [str(a) for a in own if spelled(str(a)) not in shared]
 
 
 def in_sweep(folder: Path) -> bool:

@@ -7,6 +7,8 @@ fixed timestamps, so a server that was away gets it later, and a second upload a
 
 import fcntl
 import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +19,26 @@ from harness.snapshot.result import write_json
 from harness.track import contents
 
 BATCH = 1000  # metrics per request, the server's limit
+PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
 _KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
+_AWAY: dict[str, tuple[float, str]] = {}  # uri -> (not tried again before, what was wrong)
+_CAUSES = {
+    "NewConnectionError": "no server answers there",
+    "NameResolutionError": "there is no such host",
+    "ReadTimeoutError": "it takes the request and does not answer",
+    "ConnectTimeoutError": "it does not answer",
+}
 
 
 class Unreachable(Exception):
-    """The tracking server cannot be used now; the result is safe in its folder."""
+    """The tracking server cannot be used now; the result is safe in its folder.
+
+    tried: whether it was asked at all, or known to be away.
+    """
+
+    def __init__(self, message: str, tried: bool = True):
+        super().__init__(message)
+        self.tried = tried
 
 
 class Mlflow:
@@ -30,8 +47,9 @@ class Mlflow:
     def __init__(self, settings: Any, runs_dir: Path):
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
         os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # its log lines go to harness.log
+        os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         self.settings, self.runs_dir = settings, runs_dir.absolute()
         self.local = settings.uri is None
@@ -71,6 +89,10 @@ class Mlflow:
             self.client.set_terminated(run_id)
         return run_id
 
+    def retry(self) -> None:
+        """Ask the server again at the next call, however lately it was away."""
+        _AWAY.pop(self.uri, None)
+
     def children(self, parent: str, rows: list[dict[str, Any]]) -> None:
         """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`).
         Raises Unreachable."""
@@ -105,6 +127,9 @@ class Mlflow:
         from mlflow.tracking import MlflowClient
         from sqlalchemy.exc import SQLAlchemyError
 
+        until, reason = _AWAY.get(self.uri, (0.0, ""))
+        if (began := time.monotonic()) < until:
+            raise Unreachable(reason, tried=False)
         try:
             with _lock(self.runs_dir, self.local):
                 self.client = MlflowClient(tracking_uri=self.uri)
@@ -112,8 +137,11 @@ class Mlflow:
             yield
         except (MlflowException, SQLAlchemyError, OSError) as problem:
             _KNOWN.clear()
-            first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-            raise Unreachable(f"cannot track to {self.shown}: {first[:300]}") from problem
+            reason = f"cannot track to {self.shown}: {_plain(problem)}."
+            if not self.local:
+                cost = time.monotonic() - began
+                _AWAY[self.uri] = (time.monotonic() + max(PAUSE, SHARE * cost), reason)
+            raise Unreachable(reason) from problem
 
     def _experiment(self) -> str:
         key = (self.uri, self.settings.experiment)
@@ -174,6 +202,13 @@ class Mlflow:
             self.client.log_artifact(run_id, str(snapshot / "manifest.json"), "snapshot")
             kept = {"path": str(snapshot), "bytes": stored, "id": result["snapshot"]["id"]}
             self.client.log_dict(run_id, kept, "snapshot/kept_on_disk.json")
+
+
+def _plain(problem: Exception) -> str:
+    """Why, in a few words."""
+    text = str(problem).strip() or type(problem).__name__
+    cause = re.search(r"Caused by (\w+)", text)
+    return _CAUSES.get(cause[1] if cause else "", text.splitlines()[0][:300].rstrip("."))
 
 
 def _pending(folder: Path) -> dict[str, Any]:

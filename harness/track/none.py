@@ -13,6 +13,9 @@ class Untracked:
     def log(self, folder: Path, result: dict[str, Any], name: str) -> None:
         return None
 
+    def retry(self) -> None:
+        return None
+
     def children(self, *parts: Any) -> None:
         return None
 

@@ -1,8 +1,7 @@
-"""Many workers, one store: sqlite under joblib, a real MLflow server over PostgreSQL, and a server
+"""Many workers, one store: a fresh sqlite file, a real MLflow server over PostgreSQL, and a server
 that is killed in mid-sweep. No run and no metric may be lost."""
 
 import importlib.util
-import json
 import os
 import shutil
 import socket
@@ -10,20 +9,16 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tracking import ENV, ROOT, expected, free_port, start, stop, whole
 
 from harness import track
 from harness.snapshot import record
 
-ROOT = Path(__file__).resolve().parents[2]
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
-JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
-SUBMITIT = importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
-ENV = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 # A worker writes its share of runs the way a finished job does, from sealed folders.
 WORKER = """
@@ -45,12 +40,6 @@ for number in range(int(count)):
 """
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def four_workers(source: Path, place: Path, uri: str = "", count: int = 25) -> None:
     script = place / "worker.py"
     script.write_text(WORKER)
@@ -63,37 +52,6 @@ def four_workers(source: Path, place: Path, uri: str = "", count: int = 25) -> N
     assert [w.returncode for w in workers] == [0] * 4, said
 
 
-def expected(source: Path) -> int:
-    from harness.track.contents import metrics
-
-    return len(list(metrics(record.read(source / "result.json"))))
-
-
-def start(store: str, port: int, place: Path) -> subprocess.Popen:
-    """A real tracking server; waits until it answers."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-         "--workers", "1", "--backend-store-uri", store, "--artifacts-destination", str(place / "kept")],
-        env=ENV, stdout=(place / "server.log").open("a"), stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    give_up = time.time() + 120
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
-            return process
-        except OSError:
-            assert time.time() < give_up and process.poll() is None, (
-                place / "server.log"
-            ).read_text()
-            time.sleep(0.3)
-
-
-def stop(process: subprocess.Popen) -> None:
-    """Kill the server with its worker: the whole session it was started in."""
-    os.killpg(process.pid, 9)
-    process.wait(20)
-
-
 def test_four_workers_race_for_one_fresh_sqlite_store(recorded, tmp_path):
     """4 x 25 runs; the store does not exist when they begin."""
     four_workers(recorded, tmp_path)
@@ -102,27 +60,6 @@ def test_four_workers_race_for_one_fresh_sqlite_store(recorded, tmp_path):
     counts = {n for (n,) in base.execute("select count(*) from metrics group by run_uuid")}
     assert counts == {expected(recorded)}
     assert not list(tmp_path.glob("runs/*/pending.json"))
-
-
-@pytest.mark.skipif(not JOBLIB, reason="pip install 'harness[joblib]'")
-def test_joblib_launcher(runs, shell):
-    """Workers of their own, one directory, one summary."""
-    done = shell("-m", "steps=4", "seed=1,2,3,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
-                 f"runs_dir={runs}", "name=joblib")  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (runs / "joblib").iterdir()
-    assert len((folder / "sweep.csv").read_text().splitlines()) == 5
-    assert len(list(folder.glob("*/result.json"))) == 4
-    assert json.loads((folder / "sweep.json").read_text())["mlflow"]["run_id"]
-
-
-@pytest.mark.skipif(not SUBMITIT, reason="pip install 'harness[submitit]'")
-def test_submitit_local_launcher(runs, shell):
-    done = shell("-m", "steps=4", "seed=1,2", "hydra/launcher=submitit_local",
-                 f"runs_dir={runs}", "name=submitit")  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (runs / "submitit").iterdir()
-    assert len((folder / "sweep.csv").read_text().splitlines()) == 3
 
 
 @pytest.fixture(scope="module")
@@ -188,17 +125,17 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
     server = start(store, port, tmp_path)
     assert finish(folders[0])[0]["run_id"]
     stop(server)
-    for folder in folders[1:3]:
+    for folder, said in zip(folders[1:3], ("no server answers there", "")):  # told once
         block, problem = finish(folder)
-        assert block is None and "cannot track to" in problem
+        assert block is None and said in problem and bool(said) == bool(problem)
         assert (folder / "result.json").is_file() and (folder / "pending.json").is_file()
     server = start(store, port, tmp_path)
     try:
-        assert [track.upload(f) for f in folders[1:3]] == ["", ""]
+        assert track.upload(folders[1:3]) == ""
         # and one whose upload had begun: its run exists, half of it is there already
         block, _ = finish(folders[3])
         record.write_json(folders[3] / "pending.json", block)
-        assert track.upload(folders[3]) == ""
+        assert track.upload(folders[3:]) == ""
     finally:
         stop(server)
     assert not list(tmp_path.glob("runs/*/pending.json"))
@@ -207,3 +144,75 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
     assert {n for (n,) in base.execute("select count(*) from metrics group by run_uuid")} == {expected(recorded)}  # fmt: skip
     for folder in folders:
         assert record.read(folder / "result.json")["mlflow"]["uri"] == uri
+
+
+def points(folder: Path, name: str) -> list[Path]:
+    return list(folder.glob(f"runs/live/*/*/{name}"))
+
+
+def test_a_server_killed_and_restarted_during_a_live_sweep(shell, tmp_path):
+    """Killed after two points, back after four: every point is there or named with its command."""
+    port, store = free_port(), f"sqlite:///{tmp_path / 'server.db'}"
+    server = start(store, port, tmp_path)
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "harness", "-m", "steps=300", "seed=1,2,3,4,5,6", "name=live",
+         f"runs_dir={tmp_path / 'runs'}", f"track.uri=http://127.0.0.1:{port}"],
+        cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    give_up = time.time() + 300
+    while len(points(tmp_path, "record.json")) - len(points(tmp_path, "pending.json")) < 2:
+        assert time.time() < give_up and sweep.poll() is None
+        time.sleep(0.05)
+    stop(server)
+    while len(points(tmp_path, "record.json")) < 4:
+        assert time.time() < give_up and sweep.poll() is None
+        time.sleep(0.05)
+    server = start(store, port, tmp_path)
+    try:
+        said = sweep.communicate(timeout=300)[0]
+        (folder,) = (tmp_path / "runs" / "live").iterdir()
+        assert sweep.returncode == 0 and "Traceback" not in said, said
+        assert len(points(tmp_path, "result.json")) == 6
+        assert said.count("cannot track to") <= 2, "told once per try, not once per point"
+        waiting = sorted(p.parent.name for p in points(tmp_path, "pending.json"))
+        if waiting:
+            summary = record.read(folder / "sweep.json")
+            assert summary["not_uploaded"] == waiting and summary["upload"] in said
+            assert summary["upload"] in (folder / "sweep.html").read_text()
+        done = shell("-m", f"resume={folder}")
+        assert done.returncode == 0 and not [x for x in done.stdout.splitlines() if x.startswith("[")]  # fmt: skip
+    finally:
+        stop(server)
+    whole(tmp_path / "server.db", folder, 6)
+
+
+def test_a_server_that_was_never_there(process, place):
+    """Nobody answers: the result is kept at once, and one command uploads it later."""
+    port = free_port()
+    began = time.monotonic()
+    done = process("-m", "steps=4", "seed=1,2", f"track.uri=http://127.0.0.1:{port}")
+    assert done.code == 0 and done.out.count("no server answers there") == 1, done.out
+    assert time.monotonic() - began < 90
+    again = process(f"resume={done.folders[0]}")
+    assert again.code == 2 and "no server answers there" in again.out
+    server = start(f"sqlite:///{place / 'server.db'}", port, place)
+    try:
+        again = process(f"resume={done.folders[0]}")
+        assert again.code == 0 and "was uploaded" in again.out
+        assert "nothing to upload" in process(f"resume={done.folders[0]}").out
+    finally:
+        stop(server)
+    base = sqlite3.connect(place / "server.db")
+    assert base.execute("select count(*) from runs where status='FINISHED'").fetchone()[0] == 1
+
+
+def test_a_server_that_never_answers(process):
+    """It takes the connection and says nothing: minutes must not pass."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        began = time.monotonic()
+        done = process("steps=4", f"track.uri=http://127.0.0.1:{mute.getsockname()[1]}",
+                       env={"MLFLOW_HTTP_REQUEST_TIMEOUT": "2"})  # fmt: skip
+    assert done.code == 0 and "does not answer" in done.out, done.out
+    assert time.monotonic() - began < 60

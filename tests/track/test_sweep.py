@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import config, sweep
+from harness import config, resuming, sweep
 from harness.errors import InputProblem
 from harness.report import sweep as pages
 from harness.snapshot import record
@@ -121,9 +121,9 @@ def test_a_changed_point_is_not_taken_for_finished(swept, compose):
 
 def test_resume_of_what_is_no_sweep(tmp_path):
     with pytest.raises(InputProblem, match="not a sweep"):
-        sweep.resumed([f"resume={tmp_path}"])
+        resuming.resumed([f"resume={tmp_path}"])
     with pytest.raises(InputProblem, match="leave out steps=3"):
-        sweep.resumed([f"resume={tmp_path}", "steps=3"])
+        resuming.resumed([f"resume={tmp_path}", "steps=3"])
 
 
 def test_points_are_counted_as_hydra_sweeps_them():

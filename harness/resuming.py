@@ -1,0 +1,55 @@
+"""`resume=DIR` on the command line: the rest of a sweep, or the upload of a run that is pending."""
+
+import json
+from pathlib import Path
+
+from harness.errors import InputProblem
+from harness.snapshot.record import NAME, PENDING
+
+SUBDIR = "hydra.sweep.subdir="
+
+
+def resumed(arguments: list[str]) -> list[str]:
+    """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
+
+    The task's overrides and the names of the points' folders are taken from the record; launcher
+    and flags come from the command line. Raises InputProblem when DIR is no sweep.
+    """
+    given = [a for a in arguments if a.startswith("resume=")]
+    if not given:
+        return arguments
+    folder = Path(given[-1].removeprefix("resume=")).expanduser()
+    others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
+    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "-"))]:
+        raise InputProblem(
+            f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
+        )
+    try:
+        import yaml
+
+        tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
+        recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
+        places = [a for a in map(str, tree["hydra"]["overrides"]["hydra"]) if a.startswith(SUBDIR)]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        raise InputProblem(
+            f"resume={folder} is not a sweep: it holds no readable multirun.yaml. "
+            "Give the directory that `python -m harness -m ...` wrote."
+        ) from None
+    return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+
+
+def delivered(arguments: list[str]) -> str | None:
+    """`resume=RUN` of a single run uploads it to its tracking server; what to say then.
+
+    None when nothing asks for that. Raises InputProblem when the server is still away.
+    """
+    given = [Path(a.removeprefix("resume=")).expanduser() for a in arguments if a.startswith("resume=")]  # fmt: skip
+    if not given or (given[-1] / "multirun.yaml").exists() or not (given[-1] / NAME).is_file():
+        return None
+    if not (given[-1] / PENDING).exists():
+        return f"{given[-1]} is complete; there is nothing to upload."
+    from harness.track import upload
+
+    if problem := upload(given[-1:]):
+        raise InputProblem(problem)
+    return f"{given[-1]} was uploaded."

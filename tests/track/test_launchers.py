@@ -1,0 +1,143 @@
+"""Hydra's launchers, really run: joblib's workers, submitit on this machine, and what submitit would
+hand to Slurm. A worker that dies costs its own points only, and says so plainly."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tracking import ENV, ROOT, free_port, start, stop, whole
+
+JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
+SUBMITIT = importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
+needs_joblib = pytest.mark.skipif(not JOBLIB, reason="pip install 'harness[joblib]'")
+needs_submitit = pytest.mark.skipif(not SUBMITIT, reason="pip install 'harness[submitit]'")
+FOUR = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=4")
+
+
+def only(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+@needs_joblib
+@pytest.mark.parametrize("points", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_four_joblib_workers_on_a_fresh_store(shell, tmp_path, points):
+    done = shell(
+        "-m", "steps=4", f"seed=range({points})", *FOUR, f"runs_dir={tmp_path}", "name=many"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole(tmp_path / "mlflow.db", only(tmp_path / "many"), points)
+
+
+@needs_joblib
+@pytest.mark.slow
+def test_four_joblib_workers_on_a_server(shell, tmp_path):
+    """The same through a real server's URI, artifacts too."""
+    port = free_port()
+    server = start(f"sqlite:///{tmp_path / 'server.db'}", port, tmp_path)
+    try:
+        done = shell("-m", "steps=4", "seed=range(100)", *FOUR, f"runs_dir={tmp_path / 'runs'}",
+                     "name=many", f"track.uri=http://127.0.0.1:{port}")  # fmt: skip
+    finally:
+        stop(server)
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole(tmp_path / "server.db", only(tmp_path / "runs" / "many"), 100)
+    assert len(list((tmp_path / "kept").rglob("report.html"))) == 100
+
+
+@needs_submitit
+def test_submitit_on_this_machine(shell, tmp_path):
+    """Each point is a job of its own; the jobs create the store at the same time."""
+    done = shell("-m", "steps=4", "seed=1,2,3", "hydra/launcher=submitit_local",
+                 f"runs_dir={tmp_path}", "name=submitit")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole(tmp_path / "mlflow.db", only(tmp_path / "submitit"), 3)
+
+
+# What `sbatch` and `srun` would be on a cluster: the job script is kept and every task of its array is
+# run here, in its order, with the variables that Slurm sets.
+SBATCH = """#!/bin/sh
+for script; do :; done
+cp "$script" {place}/submitted.sh
+tasks=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$script")
+(for task in $(seq 0 "$tasks"); do
+  SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$task SLURM_NTASKS=1 SLURM_NNODES=1 \\
+  SLURM_NODELIST=here SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_JOB_NODELIST=here \\
+  sh "$script"
+done; touch {place}/done) >{place}/jobs.log 2>&1 </dev/null &
+echo "Submitted batch job 7"
+"""
+SACCT = """#!/bin/sh
+state=RUNNING; [ -e {place}/done ] && state=COMPLETED
+printf 'JobID|State\\n7_0|%s\\n7_1|%s\\n' $state $state
+"""
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do
+  case "$1" in --output|--error) shift 2 ;; *) shift ;; esac
+done
+exec "$@"
+"""
+
+
+@needs_submitit
+def test_what_slurm_would_be_given(shell, tmp_path):
+    """The job script asks for what the launcher's keys say, and running it gives the whole sweep."""
+    bins = tmp_path / "bin"
+    bins.mkdir()
+    for name, text in {"sbatch": SBATCH, "srun": SRUN, "sacct": SACCT}.items():
+        (bins / name).write_text(text.replace("{place}", str(tmp_path)))
+        (bins / name).chmod(0o755)
+    done = shell("-m", "steps=4", "seed=1,2", "hydra/launcher=submitit_slurm",
+                 "hydra.launcher.partition=gpu", "hydra.launcher.cpus_per_task=3",
+                 "hydra.launcher.timeout_min=25", "hydra.launcher.mem_gb=6",
+                 f"runs_dir={tmp_path / 'runs'}", "name=slurm",
+                 PATH=f"{bins}{os.pathsep}{os.environ['PATH']}")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    script = (tmp_path / "submitted.sh").read_text()
+    for line in ("partition=gpu", "cpus-per-task=3", "time=25", "mem=6GB", "array=0-1%"):
+        assert f"#SBATCH --{line}" in script, script
+    whole(tmp_path / "runs" / "mlflow.db", only(tmp_path / "runs" / "slurm"), 2)
+
+
+def workers(pid: int) -> list[int]:
+    """The processes below `pid` that run a launcher's jobs."""
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            line = Path(f"/proc/{child}/cmdline").read_bytes()
+            found += [child] * (b"popen_loky" in line) + workers(child)
+    return found
+
+
+@needs_joblib
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc to find workers in")
+def test_a_killed_worker_is_said_plainly_and_its_points_run_again(shell, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "-m", "steps=4", "seed=1,2,3,4,5,6", "hydra/launcher=joblib",
+         "hydra.launcher.n_jobs=2", f"runs_dir={tmp_path}", "name=lost"],
+        cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    give_up = time.time() + 240
+    while not list(tmp_path.glob("lost/*/*/record.json")):
+        assert process.poll() is None and time.time() < give_up
+        time.sleep(0.05)
+    os.kill(workers(process.pid)[0], signal.SIGKILL)
+    said = process.communicate(timeout=240)[0]
+    assert process.returncode == 1 and "Traceback" not in said, said
+    assert "the launcher failed with TerminatedWorkerError" in said and "-m resume=" in said
+    folder = only(tmp_path / "lost")
+    assert "TerminatedWorkerError" in (folder / "launcher.log").read_text()
+    assert len(list(folder.glob("*/record.json"))) < 6
+    done = shell("-m", f"resume={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole(tmp_path / "mlflow.db", folder, 6)
+
+
+def test_a_launcher_that_is_not_installed(harness):
+    done = harness("-m", "hydra/launcher=ray", "seed=1,2")
+    assert done.code == 2 and "hydra/launcher=ray is not installed" in done.out

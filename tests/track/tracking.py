@@ -1,0 +1,75 @@
+"""A real MLflow server on this machine, started, killed and asked; and what a store must hold."""
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from harness.snapshot import record
+from harness.track.contents import metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+ENV = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def start(store: str, port: int, place: Path) -> subprocess.Popen:
+    """A real tracking server; waits until it answers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
+         "--workers", "1", "--backend-store-uri", store, "--artifacts-destination", str(place / "kept")],
+        env=ENV, stdout=(place / "server.log").open("a"), stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    give_up = time.time() + 120
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
+            return process
+        except OSError:
+            assert time.time() < give_up and process.poll() is None, (
+                place / "server.log"
+            ).read_text()
+            time.sleep(0.3)
+
+
+def stop(process: subprocess.Popen) -> None:
+    """Kill the server with its worker: the whole session it was started in."""
+    os.killpg(process.pid, 9)
+    process.wait(20)
+
+
+def expected(folder: Path) -> int:
+    """How many metric values the run in `folder` gives."""
+    return len(list(metrics(record.read(folder / "result.json"))))
+
+
+def whole(database: Path, sweep: Path, points: int) -> None:
+    """Assert that an sqlite store holds each of the sweep's points once, with every metric, and the
+    parent with the right totals."""
+    base = sqlite3.connect(database)
+    tagged = base.execute(
+        "select r.run_uuid, r.status from runs r join tags t using (run_uuid)"
+        " where t.key = 'sweep' and t.value = ?", (sweep.name,),
+    ).fetchall()  # fmt: skip
+    assert len(tagged) == points + 1 and {status for _, status in tagged} == {"FINISHED"}, tagged
+    folders = sorted(p.parent for p in sweep.glob("*/result.json"))
+    assert len(folders) == points == len((sweep / "sweep.csv").read_text().splitlines()) - 1
+    for folder in folders:
+        run_id = record.read(folder / "result.json")["mlflow"]["run_id"]
+        (held,) = base.execute("select count(*) from metrics where run_uuid = ?", (run_id,)).fetchone()  # fmt: skip
+        assert held == expected(folder), folder
+        assert not (folder / "pending.json").exists()
+    summary = record.read(sweep / "sweep.json")
+    assert summary["points"] == summary["finished"] == points and "not_uploaded" not in summary
+    totals = dict(base.execute("select key, value from latest_metrics where run_uuid = ?", (summary["mlflow"]["run_id"],)))  # fmt: skip
+    assert totals["sweep/points"] == points
+    assert totals["sweep/exact"] + totals["sweep/equivalent"] == points
