@@ -7,25 +7,21 @@ from typing import Any
 from harness.report.console import table
 from harness.report.html import page, section
 
+WIDTH = {"explanation": 2000}
+
 
 def write(path: Path, document: dict[str, Any]) -> None:
     """Every difference with its explanation, then what changed in the environment."""
     rows = document["differences"]
+    columns = ["what", "recorded", "found", "explanation"]
+    if any("point" in d for d in rows):
+        columns.insert(0, "point")
     sections = [
         section(
             "Differences",
             text="" if rows else "None: every claim of the record was found again.",
-            columns=["point", "what", "recorded", "found", "explanation"],
-            rows=[
-                [
-                    d.get("point", ""),
-                    d["what"],
-                    short(d["recorded"]),
-                    short(d["found"]),
-                    d["explanation"],
-                ]
-                for d in rows
-            ],
+            columns=columns,
+            rows=[[short(d.get(c, ""), WIDTH.get(c, 160)) for c in columns] for d in rows],
         )
     ]
     for point, changed in document["environment"].items():
@@ -60,7 +56,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     say.line(f"audit:        {folder}/audit.json")
 
 
-def short(value: Any, width: int = 80) -> str:
+def short(value: Any, width: int = 160) -> str:
     """One line of a value."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= width else text[: width - 3] + "..."

@@ -16,11 +16,11 @@ from harness import config as configs
 from harness.errors import InputProblem
 from harness.snapshot import record as records
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.auditing import Difference, changes, compare
+from harness.task.auditing import Difference, changes, compare, turns
 from harness.task.evidence import read, summary, tags, verified
 from harness.task.outcome import Outcome, options, sealed, shown
 
-TASKS = ("experiment", "save", "resume", "prune")
+TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
@@ -31,6 +31,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if not points:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
+    auditable(points)
     say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
     found: list[Difference] = []
     for point in points:
@@ -74,16 +75,22 @@ def located(cfg: Any) -> tuple[Path, str | None]:
     return path, None if known.get("kind") else cfg.run
 
 
+def auditable(points: list[Path]) -> None:
+    """Raise InputProblem when a point's task writes tables of measurements, not one thought."""
+    for point in points:
+        task = read(point / "result.json").get("task") or "experiment"
+        if task not in TASKS:
+            raise InputProblem(
+                f"{shown(point)} records task={task}, whose figures are measured anew each time; "
+                f"an audit takes a run of {', '.join(TASKS)}."
+            )
+
+
 def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
     """Run the recorded configurations again in one fresh process: record -> new run folder."""
     jobs, targets = [], {}
     for point in points:
         result = read(point / "result.json")
-        if result.get("task", "experiment") not in TASKS:
-            raise InputProblem(
-                f"{point} records task={result.get('task')}, which has nothing to run again; "
-                f"an audit takes a run of {', '.join(TASKS)}."
-            )
         threads = (result.get("environment") or {}).get("threads")
         usable = isinstance(threads, int) and 1 <= threads <= 4 * (os.cpu_count() or 1)
         targets[point] = folder / "again" / (point.name if len(points) > 1 else "run")
@@ -113,7 +120,8 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[st
         return [], changed  # the missing result is already named
     if not found.get("environment"):
         changed = []  # the second run failed before it could say where it ran
-    return list(compare(recorded, found, changed)), changed
+    said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
+    return [*compare(recorded, found, changed), *said], changed
 
 
 def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],
@@ -163,5 +171,5 @@ def _points(sweep: Path) -> list[Path]:
 
 def _path() -> str:
     """So that the fresh process runs this very package."""
-    here = str(Path(configs.__file__).resolve().parent.parent)
+    here = str(Path(configs.__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

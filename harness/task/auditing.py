@@ -17,6 +17,7 @@ EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", 
          "length_after", "bytes_copied_per_token"), "text": ("token_ids", "restored_ids", "prompt"),
          "model": ("name", "revision", "commit")}  # fmt: skip
 BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None}  # whole blocks
+MEASURED = ("_s", "_s_per_token", "stored_bytes")
 ROUNDED = ("kv_cache", "positions", "logits")
 FACTOR = 2.0
 
@@ -111,6 +112,19 @@ def _metrics(recorded: Any, found: Any, same: bool, why: str) -> Iterator[Differ
         if a == b or (not same and explained(key, a, b, floors)):
             continue
         yield Difference(f"metrics.{key}", a, b, why)
+
+
+def turns(recorded: list[Any], found: list[Any]) -> Iterator[Difference]:
+    """A chat's turns, but for their times: the words, the ids and what was checked of them."""
+    if len(recorded) != len(found):
+        yield Difference(
+            "chat.json: turns", len(recorded), len(found), "turns are missing or added"
+        )
+    for was, now in zip(recorded, found):
+        for key in [k for k in dict.fromkeys([*was, *now]) if not k.endswith(MEASURED)]:
+            if was.get(key) != now.get(key):
+                yield Difference(f"chat.json: turn {was.get('turn')} {key}", was.get(key), now.get(key),
+                                 "the chat run again does not say this")  # fmt: skip
 
 
 def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:

@@ -58,11 +58,12 @@ def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
     claimed = result.get("snapshot")
-    if not isinstance(claimed, dict):
-        return
-    place = point / "snapshot"
-    if not place.exists():
-        place = Path(str(claimed.get("path")))
+    if not isinstance(claimed, dict) or claimed.get("format") == "memory":
+        return  # nothing was kept; the second run says whether it is the same snapshot
+    said = Path(str(claimed.get("path")))
+    held = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
+    place = next((p for p in held if (p / "manifest.json").is_file()), None)
+    place = place or (held[0] if held[0].exists() else said)
     try:
         _, manifest = store.load(place)
     except SnapshotInvalid as problem:
@@ -139,8 +140,10 @@ def tags(cfg: Any, run_id: str) -> dict[str, str]:
         return {}
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path, kind: type = dict) -> Any:
+    """The JSON in `path`; an empty `kind` where there is none."""
     try:
-        return records.read(path)
+        found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        return {}
+        return kind()
+    return found if isinstance(found, kind) else kind()

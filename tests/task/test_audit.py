@@ -1,6 +1,7 @@
 """Every way to falsify a record, alone and with a seal renewed to match, is caught and named."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,6 +108,11 @@ def audited(recorded, swept, tmp_path_factory):
     return found
 
 
+def test_the_second_run_is_made_by_this_very_package():
+    """Whatever else of that name may be installed, and wherever it is called from."""
+    assert audit._path().split(os.pathsep)[0] == str(Path(audit.__file__).parents[2])
+
+
 def test_an_untouched_record_is_the_same(audited):
     assert audited["untouched"] == []
 
@@ -162,6 +168,36 @@ def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     named = [d.what for d in evidence.summary(swept, audit._points(swept))]
     table.write_text(before)
     assert named == ["sweep.csv: verdict"]
+
+
+def test_a_chat_is_said_again_turn_by_turn(harness, place):
+    """Its record is the same; with one answer edited and the seal renewed, that turn is named."""
+    asked = "task.turns=[{ask: 'let k be 5 .'}, {ask: 'what is k ?', expect: '5'}]"
+    chat = harness("task=chat", asked, "steps=6", "name=chat").folders[0]
+    assert harness("task=audit", f"run={chat}", "name=whole").code == 0
+    (again,) = place.glob("runs/whole/*/again/run")
+    said = json.loads((chat / "chat.json").read_text())
+    said[1]["answer"] += " ."
+    write_json(chat / "chat.json", said)
+    held = record.read(chat / record.NAME)
+    record.seal(chat, record.read(chat / "result.json"), held["config"], held["packages"])
+    found, _ = audit.reproduced(chat, again)
+    assert [d.what for d in found] == ["chat.json: turn 2 answer"]
+
+
+def test_what_kept_nothing_on_disk_is_audited_by_running_it_again(harness, place):
+    run = harness("steps=4", "save=memory", "name=kept").folders[0]
+    assert harness("task=audit", f"run={run}", "name=audited").code == 0
+    (again,) = place.glob("runs/audited/*/again/run")
+    edit(run, "snapshot", "id", to="0" * 64)
+    found, _ = audit.reproduced(run, again)
+    assert [d.what for d in found] == ["snapshot.id"]
+
+
+def test_measurements_are_refused_by_name(harness):
+    run = harness("task=claims", "task.only=[cursor]", "name=claims").folders[0]
+    done = harness("task=audit", f"run={run}")
+    assert done.code == 2 and "records task=claims" in done.out and "chat, loop" in done.out
 
 
 def test_a_record_cannot_reach_out(recorded, tmp_path):
