@@ -99,11 +99,14 @@ def conclude() -> int:
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
-    tracked = summarise(folder, points, rows)
+    tracked = summarise(folder, points, rows, pages.markdown(rows))
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):
         record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
+    if before:
+        print(f"\n{before} points were there, {len(points) - before} were run now.")
     print("\n".join(pages.closing(folder, rows, Watch.total, aged(points))))
     return max(int(row["exit_code"]) for row in rows)
 

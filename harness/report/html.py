@@ -22,7 +22,7 @@ th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px soli
   vertical-align: top } th { color: var(--soft); font-weight: 500 }
 td.n { text-align: right } td.long { min-width: 22rem } code, pre { font: 13px/1.45 ui-monospace, monospace }
 pre { background: var(--panel); padding: .7rem; border-radius: .4rem; overflow-x: auto;
-  white-space: pre-wrap } svg { width: 100%; height: auto; display: block }
+  white-space: pre-wrap } svg { width: 100%; min-width: 40rem; height: auto; display: block }
 td:last-child { min-width: 11rem } a { color: inherit } td.good, td.bad, td.fair { font-weight: 600 } td.fair { color: var(--fair) }
 """
 
@@ -34,7 +34,7 @@ PAGE = """<!doctype html>
 <span class="soft">{{ reason }}</span></p>{% endif %}
 {% for section in sections %}<h2>{{ section.title }}</h2>
 {% if section.text %}<p class="soft">{{ section.text }}</p>{% endif %}
-{% if section.svg %}{{ section.svg | safe }}{% endif %}
+{% if section.svg %}<div class="wide">{{ section.svg | safe }}</div>{% endif %}
 {% if section.rows %}<div class="wide"><table><thead><tr>{% for c in section.columns %}<th>{{ c }}</th>
 {% endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{% for cell in row %}
 {% if cell is mapping %}<td class="{{ cell.kind }}">{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>

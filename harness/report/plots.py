@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
+DECADES = 20  # a logarithmic axis where the largest value is more than so many times the smallest
 COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98")
 
 
@@ -105,7 +106,7 @@ def scatter(
 
     panels: `(x, y, title, x label, y label)`; rows without a value are left out of a panel.
     """
-    made, axes = figure(10.5, 3, len(panels))
+    made, axes = figure(10.5, 3.2, len(panels))
     groups = list(dict.fromkeys(str(r[by]) for r in rows))
     for axis, (x, y, title, under, beside) in zip(axes, panels, strict=True):
         for number, group in enumerate(groups):
@@ -114,12 +115,21 @@ def scatter(
             ]
             axis.scatter([r[x] for r in mine], [r[y] for r in mine], s=22, alpha=0.75,
                          color=COLOURS[number % 6], label=group)  # fmt: skip
-        positive = [r[y] for r in rows if isinstance(r[y], int | float) and r[y] > 0]
-        if positive:
-            axis.set_yscale("symlog", linthresh=min(positive))
-        plain(axis.yaxis)
+        found = [r[y] for r in rows if isinstance(r[y], int | float)]
+        positive = [v for v in found if v > 0]
+        if positive and max(positive) > DECADES * min(positive):
+            axis.set_yscale("log") if len(positive) == len(found) else axis.set_yscale(
+                "symlog", linthresh=min(positive), linscale=0.5
+            )
+            plain(axis.yaxis)
+        else:
+            axis.ticklabel_format(
+                axis="y", style="plain" if max(found, default=0) > 1e-3 else "sci"
+            )
         axis.locator_params(axis="x", nbins=4)
         axis.margins(x=0.12)
         label(axis, title, under, beside)
-    legend(axes[0])
+    made.subplots_adjust(top=0.78)
+    made.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=6,
+                fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
     return svg(made)

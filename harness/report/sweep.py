@@ -84,10 +84,22 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         sections.append(section("Not yet on the tracking server", text=told))
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     said = f"{len(found)} of {total} points" if total else f"{len(found)} points"
-    verdict = f"{len(found) - bad} of {total or len(found)} good"
+    verdict = f"{len(found) - bad} of {total or len(found)} as required"
     reason = f"{said}: " + ", ".join(f"{n} {v}" for v, n in _counts(found).items())
     good = not bad and len(found) >= (total or 0)
     (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
+
+
+def markdown(found: list[dict[str, Any]]) -> str:
+    """What was varied and what came out, point by point: the parent run's description."""
+    axes = varied(found)
+    head = ["point", *axes, "verdict", "reason"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for r in found[:200]:
+        told = str(r["reason"]).splitlines()[0][:120] if r["reason"] else ""
+        cells = [r["point"], *(r[a] for a in axes), r["verdict"], told]
+        lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
+    return "\n".join(lines)
 
 
 def pending(folder: Path, found: list[dict[str, Any]]) -> list[str]:
@@ -138,7 +150,9 @@ def _grid(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
         lines.setdefault(tuple(str(row[a]) for a in down), {})[str(row[across])] = cell(
             row["verdict"], f"{row['point']}/{_target(row)}", KIND.get(row["verdict"], "")
         )
-    table = [[*key, *(line.get(c, "") for c in columns)] for key, line in lines.items()]
+    seen = [list(dict.fromkeys(str(r[a]) for r in found)) for a in down]
+    order = sorted(lines, key=lambda key: [known.index(k) for known, k in zip(seen, key)])
+    table = [[*key, *(lines[key].get(c, "") for c in columns)] for key in order]
     return [section("Verdicts", text=f"{across} across; every verdict links to its run.",
                     columns=[*down, *columns], rows=table)]  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Where results go besides the run directory. An option is one file with `TRACKER`."""
 
+from collections import Counter
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -64,9 +65,10 @@ def upload(folders: Iterable[Path]) -> str:
 
 
 def summarise(
-    folder: Path, points: list[Path], rows: list[dict[str, Any]]
+    folder: Path, points: list[Path], rows: list[dict[str, Any]], text: str
 ) -> dict[str, Any] | None:
-    """The sweep's parent run, with summary metrics and pages; None when nothing is tracked."""
+    """The sweep's parent run, with summary metrics and pages, described by `text`; None when nothing
+    is tracked."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
@@ -76,8 +78,8 @@ def summarise(
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
     try:
         run_id = store.summary(
-            f"sweep {folder.name}", _sweep_tags(folder), list(_totals(rows)), files,
-            _sweep_note(rows), (before or {}).get("run_id"),
+            f"sweep {folder.name}", _sweep_tags(folder, rows), list(_totals(rows)), files,
+            text, (before or {}).get("run_id"),
             int((folder / "multirun.yaml").stat().st_mtime * 1000),
         )  # fmt: skip
     except Exception as problem:
@@ -94,8 +96,15 @@ def _config(folder: Path) -> Any:
     return SimpleNamespace(track=track, runs_dir=held["runs_dir"], name=held["name"])
 
 
-def _sweep_tags(folder: Path) -> dict[str, str]:
-    return {"sweep": folder.name, "kind": "sweep summary", "folder": str(folder)}
+def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
+    counted = Counter(str(r["verdict"]) for r in rows)
+    verdicts = ", ".join(f"{n} {v}" for v, n in counted.items())
+    return {
+        "sweep": folder.name,
+        "kind": "sweep summary",
+        "folder": str(folder),
+        "verdict": verdicts,
+    }
 
 
 def _totals(rows: list[dict[str, Any]]) -> Any:
@@ -109,9 +118,3 @@ def _totals(rows: list[dict[str, Any]]) -> Any:
             yield f"sweep/largest_{key}", max(v for _, v in known), 0
             yield f"sweep/smallest_{key}", min(v for _, v in known), 0
             yield from ((f"points/{key}", value, step) for step, value in known)
-
-
-def _sweep_note(rows: list[dict[str, Any]]) -> str:
-    lines = ["| point | verdict | reason |", "|---|---|---|"]
-    lines += [f"| {r['point']} | {r['verdict']} | {r['reason'][:120]} |" for r in rows[:200]]
-    return "\n".join(lines)

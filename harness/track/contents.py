@@ -51,6 +51,9 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "record": _record_id(folder),
         "snapshot_id": (result.get("snapshot") or {}).get("id"),
         "git_commit": git.get("commit"),
+        "mlflow.source.name": "python -m harness",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": git.get("commit"),
         "git_dirty": str(git.get("dirty")).lower() if git else None,
         "git_diff_digest": git.get("diff_digest"),
         "sweep": folder.parent.name if in_sweep(folder) else None,
@@ -61,6 +64,12 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         found[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
     found |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
     return {k: str(v) for k, v in found.items() if v is not None}
+
+
+def began(folder: Path) -> int:
+    """When the run began, in milliseconds: Hydra writes its configuration first."""
+    place = folder / ".hydra" / "config.yaml"
+    return int((place if place.is_file() else folder / "record.json").stat().st_mtime * 1000)
 
 
 def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
@@ -92,7 +101,8 @@ def note(result: dict[str, Any], run_id: str) -> str:
     noise = result.get("noise_floor") or {}
     rows = [f"| {k} | {_short(v)} | {_short(noise.get(k))} |" for k, v in (result.get("metrics") or {}).items()]  # fmt: skip
     table = ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
-    return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`"])
+    again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
+    return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
 
 
 def _short(value: Any) -> str:

@@ -29,7 +29,8 @@ def prepare(runs_dir: Path, experiment: str = "harness") -> tuple[str, str]:
 
 def address(host: str, port: int, experiment_id: str) -> str:
     """Where the browser should go: our experiment's runs, as charts."""
-    return f"http://{host}:{port}/#/experiments/{experiment_id}/runs?compareRunsMode=CHART"
+    shown = f"{experiment_id}/runs?compareRunsMode=CHART&workflowType=machine_learning"
+    return f"http://{host}:{port}/#/experiments/{shown}"
 
 
 def command(uri: str, runs_dir: Path, host: str, port: int) -> list[str]:

@@ -64,7 +64,9 @@ class Mlflow:
         """
         with self._reachable():
             run_id = _pending(folder).get("run_id") or self._create(
-                contents.run_name(result, folder, name), contents.tags(result, folder)
+                contents.run_name(result, folder, name),
+                contents.tags(result, folder),
+                contents.began(folder),
             )
             block = {
                 "run_id": run_id,
@@ -82,6 +84,7 @@ class Mlflow:
         """A sweep's parent run, created or (given its `run_id`) completed. Raises Unreachable."""
         with self._reachable():
             run_id = run_id or self._create(name, tags)
+            self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
             self._metrics(run_id, values, when)
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
@@ -162,8 +165,9 @@ class Mlflow:
                 raise
             return found.experiment_id
 
-    def _create(self, name: str, tags: dict[str, str]) -> str:
-        return self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+    def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
+        made = self.client.create_run(self.experiment, began, tags, run_name=name)
+        return made.info.run_id
 
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
         from mlflow.entities import Param
@@ -174,7 +178,7 @@ class Mlflow:
         self._artifacts(run_id, folder, result)
         self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id))
         failed = result.get("verdict") == "failed"
-        self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
+        self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED", when)
 
     def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
         from mlflow.entities import Metric

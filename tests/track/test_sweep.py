@@ -17,6 +17,7 @@ from harness import config, resuming, sweep
 from harness.errors import InputProblem
 from harness.report import sweep as pages
 from harness.snapshot import record
+from harness.track import contents
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,6 +157,46 @@ def test_killed_sweep_is_finished_by_resume(runs, shell):
         "select count(distinct run_uuid) from tags where key='sweep' and value=?", (folder.name,)
     )
     assert logged.fetchone()[0] >= 9
+
+
+def test_resume_with_nothing_left_says_so_and_names_points_of_other_code(swept, shell, tmp_path):
+    folder = tmp_path / "done" / swept.name
+    shutil.copytree(
+        swept, folder, ignore=lambda _, names: [n for n in names if n in ("1", "3", "5")]
+    )
+    tree = folder / "multirun.yaml"
+    tree.write_text(tree.read_text().replace("prompt.batch=1,99", "prompt.batch=1"))
+    for i, old in enumerate(("0", "2", "4")):
+        (folder / old).rename(folder / f"moved{i}")
+    for i in range(3):
+        (folder / f"moved{i}").rename(folder / str(i))
+    result = record.read(folder / "1" / "result.json")
+    result["environment"]["code"] = "0" * 64
+    record.write_json(folder / "1" / "result.json", result)
+    os.utime(folder / "1" / "result.json")
+    done = shell(f"resume={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 points were there, 0 were run now" in done.stdout
+    assert "other code:   points 1 were run before the code changed" in done.stdout
+
+
+def test_the_parent_run_describes_what_was_varied(swept):
+    text = pages.markdown(pages.rows(sweep.finished(swept)))
+    head, _, first, second = text.splitlines()[:4]
+    assert head == "| point | cache | prompt.batch | verdict | reason |"
+    assert first.startswith("| 0 | dynamic | 1 | exact |") and "| 99 | failed |" in second
+
+
+def test_a_point_is_named_by_what_was_varied(tmp_path):
+    """Hydra spells a point's overrides its own way; what is shared by all is left out."""
+    (tmp_path / "multirun.yaml").write_text(
+        "hydra: {overrides: {task: ['seed=1,2', 'track.uri=http://127.0.0.1:9', \"text='a b'\"]}}"
+    )
+    (tmp_path / "0" / ".hydra").mkdir(parents=True)
+    (tmp_path / "0" / ".hydra" / "overrides.yaml").write_text(
+        r"['seed=1', 'track.uri=http\://127.0.0.1\:9', 'text=a\ b']"
+    )
+    assert contents.varied(tmp_path / "0") == ["seed=1"]
 
 
 def test_pages_of_a_single_point(tmp_path, swept):
