@@ -52,7 +52,7 @@ reference: $(READY) ## record the reference runs anew (after a change that is me
 	@find runs/reference \( -name hydra.yaml -o -name multirun.yaml -o -name harness.log \) -delete
 
 across: $(READY) ## record under the oldest and newest Transformers, audit and resume under the other
-	@PYTHONPATH=. $(PY) tests/across_versions.py $(ARGS)
+	@PYTHONPATH=. $(PY) tests/task/across_versions.py $(ARGS)
 
 train: $(READY) ## train the shipped model again from its recipe
 	@$(PY) -m harness.model.assets.train $(ARGS)

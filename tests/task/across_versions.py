@@ -1,7 +1,7 @@
 """Record under one Transformers, audit and resume under another, both ways: the figures behind the
 claim that a record outlives its libraries. `make across` runs it; it fetches packages:
 
-    python tests/across_versions.py 5.17.0 5.23.0
+    python tests/task/across_versions.py 5.17.0 5.23.0
 """
 
 import json
@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from harness.save import store
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("5.17.0", "5.23.0")  # the oldest and the newest that pyproject.toml declares
 MODELS = ("tiny", "tiny_gpt2", "tiny_gemma3")
 RECORDED = (f"model={','.join(MODELS)}", "cache=manual,cloned")
