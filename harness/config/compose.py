@@ -14,7 +14,7 @@ from harness.arguments import decode_literal, plain
 from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
-EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit", "ray": "ray"}  # fmt: skip
 
 
 def conf_dir() -> Path:

@@ -24,12 +24,13 @@ def tracker(settings: Any, runs_dir: str) -> Any:
     return import_module(f"harness.track.{settings.name}").TRACKER(settings, Path(runs_dir))
 
 
-def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str) -> tuple[Any, str]:  # fmt: skip
+def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str, again: bool = False) -> tuple[Any, str]:  # fmt: skip
     """`(the result's mlflow block, problem)`. A server that is away costs no result: the folder
     keeps it, marked by `pending.json`, until `upload` finds the server there. The problem is told
-    once: while the server is known to be away, folders are marked without asking it."""
+    once: while the server is known to be away, folders are marked without asking it. again: an
+    earlier try may have got as far as the server."""
     try:
-        return tracker(settings, runs_dir).log(folder, result, name), ""
+        return tracker(settings, runs_dir).log(folder, result, name, again), ""
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
             raise
@@ -58,7 +59,7 @@ def upload(folders: Iterable[Path]) -> str:
         config = _config(folder)
         result = {**read(folder / "result.json"), "mlflow": None}
         tracker(config.track, config.runs_dir).retry()
-        problem = log(config.track, config.runs_dir, folder, result, config.name)[1]
+        problem = log(config.track, config.runs_dir, folder, result, config.name, again=True)[1]  # fmt: skip
         if problem:
             break
     return problem

@@ -48,7 +48,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "verdict": str(result.get("verdict")),
         "task": str(result.get("task")),
         "folder": str(result.get("folder", folder)),
-        "record": _record_id(folder),
+        "record": record_id(folder),
         "snapshot_id": (result.get("snapshot") or {}).get("id"),
         "git_commit": git.get("commit"),
         "mlflow.source.name": "python -m harness",
@@ -109,7 +109,7 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _record_id(folder: Path) -> str | None:
+def record_id(folder: Path) -> str | None:
     try:
         return json.loads((folder / "record.json").read_text("utf-8"))["id"]
     except (OSError, ValueError, KeyError):

@@ -56,14 +56,16 @@ class Mlflow:
         self.uri = settings.uri or f"sqlite:///{self.runs_dir / 'mlflow.db'}"
         self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
 
-    def log(self, folder: Path, result: dict[str, Any], name: str) -> dict[str, Any]:
+    def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False) -> dict[str, Any]:  # fmt: skip
         """Log the run in `folder`; return the `mlflow` block of its `result.json`.
 
         Until that is complete `pending.json` lies in the folder, with the run id once there is
-        one: who comes again continues that run. Raises Unreachable.
+        one: who comes again continues that run. again: look for a run that was created by a
+        try that could not write its id down. Raises Unreachable.
         """
         with self._reachable():
-            run_id = _pending(folder).get("run_id") or self._create(
+            begun = _pending(folder).get("run_id") or (self._begun(folder) if again else None)
+            run_id = begun or self._create(
                 contents.run_name(result, folder, name),
                 contents.tags(result, folder),
                 contents.began(folder),
@@ -168,6 +170,11 @@ class Mlflow:
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         made = self.client.create_run(self.experiment, began, tags, run_name=name)
         return made.info.run_id
+
+    def _begun(self, folder: Path) -> str | None:
+        wanted = f"tags.record = '{contents.record_id(folder)}'"
+        found = self.client.search_runs([self.experiment], wanted, max_results=1)
+        return found[0].info.run_id if found else None
 
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
         from mlflow.entities import Param

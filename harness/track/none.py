@@ -10,7 +10,7 @@ class Untracked:
     def __init__(self, settings: Any, runs_dir: Path):
         pass
 
-    def log(self, folder: Path, result: dict[str, Any], name: str) -> None:
+    def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False) -> None:
         return None
 
     def retry(self) -> None:

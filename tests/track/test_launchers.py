@@ -14,6 +14,7 @@ from tracking import ENV, ROOT, free_port, start, stop, whole
 
 JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
 SUBMITIT = importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
+RAY = importlib.util.find_spec("hydra_plugins.hydra_ray_launcher") is not None
 needs_joblib = pytest.mark.skipif(not JOBLIB, reason="pip install 'harness[joblib]'")
 needs_submitit = pytest.mark.skipif(not SUBMITIT, reason="pip install 'harness[submitit]'")
 FOUR = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=4")
@@ -138,6 +139,30 @@ def test_a_killed_worker_is_said_plainly_and_its_points_run_again(shell, tmp_pat
     whole(tmp_path / "mlflow.db", folder, 6)
 
 
+@pytest.mark.skipif(not RAY, reason="pip install 'harness[ray]'")
+@pytest.mark.parametrize("cluster", [False, True], ids=["started here", "already there"])
+def test_ray(shell, tmp_path, cluster):
+    """Its workers create the store at the same time; a cluster that runs is reached by address."""
+    port = free_port()
+    ray, quiet = Path(sys.executable).with_name("ray"), {**ENV, "RAY_AUTH_MODE": "disabled"}
+    address, memory = (
+        "hydra.launcher.ray.init.address",
+        "+hydra.launcher.ray.init.object_store_memory",
+    )
+    there = (f"{address}=127.0.0.1:{port}", f"{memory}=null") if cluster else ()
+    if cluster:
+        subprocess.run([ray, "start", "--head", "--num-cpus=2", "--port", str(port),
+                        "--include-dashboard=false"], env=quiet, check=True, capture_output=True)  # fmt: skip
+    try:
+        done = shell("-m", "steps=4", "seed=range(6)", "hydra/launcher=ray", *there,
+                     f"runs_dir={tmp_path}", "name=ray", RAY_AUTH_MODE="disabled")  # fmt: skip
+    finally:
+        if cluster:
+            subprocess.run([ray, "stop", "--force"], env=quiet, check=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole(tmp_path / "mlflow.db", only(tmp_path / "ray"), 6)
+
+
 def test_a_launcher_that_is_not_installed(harness):
-    done = harness("-m", "hydra/launcher=ray", "seed=1,2")
-    assert done.code == 2 and "hydra/launcher=ray is not installed" in done.out
+    done = harness("-m", "hydra/launcher=rq", "seed=1,2")
+    assert done.code == 2 and "hydra/launcher=rq is not installed" in done.out

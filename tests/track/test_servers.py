@@ -136,6 +136,9 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
         block, _ = finish(folders[3])
         record.write_json(folders[3] / "pending.json", block)
         assert track.upload(folders[3:]) == ""
+        # and one that was killed before it could write its run's id down
+        record.write_json(folders[3] / "pending.json", {"reason": "upload not begun"})
+        assert track.upload(folders[3:]) == ""
     finally:
         stop(server)
     assert not list(tmp_path.glob("runs/*/pending.json"))
