@@ -69,10 +69,11 @@ class Job:
 
     def __reduce__(self) -> Any:
         state = ("folder", "total", "began", "ready", "shared")
-        return _revive, (self.token, {key: getattr(Watch, key) for key in state})
+        return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
-def _revive(token: str, state: dict[str, Any]) -> Job:
+def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
+    sys.argv = typed  # the record names the command that was typed, not the worker's own
     for key, value in state.items():
         setattr(Watch, key, value)
     config.register(token)

@@ -118,8 +118,11 @@ def _git() -> dict[str, Any]:
 
     commit = git("rev-parse", "HEAD")
     diff = git("diff", "HEAD")
+    changed = git(
+        "status", "--porcelain"
+    )  # new files too, which no diff shows; `code` digests them
     return {
         "commit": commit.decode().strip() if commit else None,
-        "dirty": bool(diff),
+        "dirty": bool(changed),
         "diff_digest": hashlib.sha256(diff).hexdigest() if diff else None,
     }

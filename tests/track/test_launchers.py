@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tracking import ENV, ROOT, free_port, start, stop, whole
 
+from harness.snapshot import record
+
 JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
 SUBMITIT = importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
 RAY = importlib.util.find_spec("hydra_plugins.hydra_ray_launcher") is not None
@@ -58,6 +60,8 @@ def test_submitit_on_this_machine(shell, tmp_path):
                  f"runs_dir={tmp_path}", "name=submitit")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     whole(tmp_path / "mlflow.db", only(tmp_path / "submitit"), 3)
+    for path in only(tmp_path / "submitit").glob("*/result.json"):
+        assert "seed=1,2,3" in record.read(path)["environment"]["command"], "as it was typed"
 
 
 # What `sbatch` and `srun` would be on a cluster: the job script is kept and every task of its array is
@@ -161,6 +165,8 @@ def test_ray(shell, tmp_path, cluster):
             subprocess.run([ray, "stop", "--force"], env=quiet, check=True, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
     whole(tmp_path / "mlflow.db", only(tmp_path / "ray"), 6)
+    result = record.read(only(tmp_path / "ray") / "5" / "result.json")
+    assert "seed=range(6)" in result["environment"]["command"], "as it was typed"
 
 
 def test_a_launcher_that_is_not_installed(harness):
