@@ -172,7 +172,7 @@ class Mlflow:
         return made.info.run_id
 
     def _begun(self, folder: Path) -> str | None:
-        wanted = f"tags.record = '{contents.record_id(folder)}'"
+        wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"
         found = self.client.search_runs([self.experiment], wanted, max_results=1)
         return found[0].info.run_id if found else None
 

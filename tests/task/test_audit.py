@@ -187,7 +187,9 @@ def test_a_chat_is_said_again_turn_by_turn(harness, place):
 
 def test_what_kept_nothing_on_disk_is_judged_by_its_second_run(harness):
     run, again = (harness("steps=4", "save=memory", "name=kept").folders[0] for _ in range(2))
-    assert not list(audit.verified(run, SimpleNamespace())) and audit.reproduced(run, again)[0] == []
+    assert (
+        not list(audit.verified(run, SimpleNamespace())) and audit.reproduced(run, again)[0] == []
+    )
     edit(run, "snapshot", "id", to="0" * 64)
     found, _ = audit.reproduced(run, again)
     assert [d.what for d in found] == ["snapshot.id"]

@@ -39,18 +39,18 @@ def test_four_joblib_workers_on_a_fresh_store(shell, tmp_path, points):
 
 @needs_joblib
 @pytest.mark.slow
-def test_four_joblib_workers_on_a_server(shell, tmp_path):
-    """The same through a real server's URI, artifacts too."""
+def test_four_joblib_workers_on_a_server(shell, tmp_path, postgres):
+    """The same through a real server over PostgreSQL, artifacts too."""
     port = free_port()
-    server = start(f"sqlite:///{tmp_path / 'server.db'}", port, tmp_path)
+    server = start(postgres, port, tmp_path)
     try:
         done = shell("-m", "steps=4", "seed=range(100)", *FOUR, f"runs_dir={tmp_path / 'runs'}",
                      "name=many", f"track.uri=http://127.0.0.1:{port}")  # fmt: skip
     finally:
         stop(server)
     assert done.returncode == 0, done.stdout + done.stderr
-    whole(tmp_path / "server.db", only(tmp_path / "runs" / "many"), 100)
-    assert len(list((tmp_path / "kept").rglob("report.html"))) == 100
+    whole(postgres, only(tmp_path / "runs" / "many"), 100)
+    assert len(list((tmp_path / "kept").rglob("result.json"))) == 100
 
 
 @needs_submitit

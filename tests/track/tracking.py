@@ -52,24 +52,35 @@ def expected(folder: Path) -> int:
     return len(list(metrics(record.read(folder / "result.json"))))
 
 
-def whole(database: Path, sweep: Path, points: int) -> None:
-    """Assert that an sqlite store holds each of the sweep's points once, with every metric, and the
-    parent with the right totals."""
-    base = sqlite3.connect(database)
-    tagged = base.execute(
+def ask(store: Path | str, query: str, *values: str) -> list[tuple]:
+    """The rows from an sqlite file, or from a PostgreSQL by its URI."""
+    if isinstance(store, Path):
+        return sqlite3.connect(store).execute(query, values).fetchall()
+    import psycopg
+
+    with psycopg.connect(store) as connection:
+        return connection.execute(query.replace("?", "%s"), values).fetchall()
+
+
+def whole(store: Path | str, sweep: Path, points: int) -> None:
+    """Assert that a store holds each of the sweep's points once, with every metric, and the parent
+    with the right totals."""
+    tagged = ask(
+        store,
         "select r.run_uuid, r.status from runs r join tags t using (run_uuid)"
-        " where t.key = 'sweep' and t.value = ?", (sweep.name,),
-    ).fetchall()  # fmt: skip
+        " where t.key = 'sweep' and t.value = ?", sweep.name,
+    )  # fmt: skip
     assert len(tagged) == points + 1 and {status for _, status in tagged} == {"FINISHED"}, tagged
     folders = sorted(p.parent for p in sweep.glob("*/result.json"))
     assert len(folders) == points == len((sweep / "sweep.csv").read_text().splitlines()) - 1
     for folder in folders:
         run_id = record.read(folder / "result.json")["mlflow"]["run_id"]
-        (held,) = base.execute("select count(*) from metrics where run_uuid = ?", (run_id,)).fetchone()  # fmt: skip
+        ((held,),) = ask(store, "select count(*) from metrics where run_uuid = ?", run_id)
         assert held == expected(folder), folder
         assert not (folder / "pending.json").exists()
     summary = record.read(sweep / "sweep.json")
     assert summary["points"] == summary["finished"] == points and "not_uploaded" not in summary
-    totals = dict(base.execute("select key, value from latest_metrics where run_uuid = ?", (summary["mlflow"]["run_id"],)))  # fmt: skip
+    parent = summary["mlflow"]["run_id"]
+    totals = dict(ask(store, "select key, value from latest_metrics where run_uuid = ?", parent))
     assert totals["sweep/points"] == points
     assert totals["sweep/exact"] + totals["sweep/equivalent"] == points

@@ -1,0 +1,37 @@
+"""A PostgreSQL that the tests of servers share."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tracking import free_port
+
+POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    """A PostgreSQL of our own on localhost, gone afterwards."""
+    if POSTGRES is None:
+        pytest.skip("no PostgreSQL server: apt-get install postgresql")
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("no PostgreSQL driver: pip install 'harness[postgres]'")
+    place, port = tmp_path_factory.mktemp("postgres"), free_port()
+    user = []
+    if os.geteuid() == 0:  # it refuses to run as root
+        user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        for path in (place, *place.parents[:2]):
+            path.chmod(0o755)
+        shutil.chown(place, "postgres", "postgres")
+    bins, data = POSTGRES.parent, place / "data"
+    subprocess.run([*user, bins / "initdb", "-D", data, "-U", "harness", "-A", "trust"], check=True, capture_output=True)  # fmt: skip
+    control = [*user, bins / "pg_ctl", "-D", data]
+    options = (
+        f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={place} -c fsync=off"
+    )
+    subprocess.run([*control, "-w", "-l", place / "log", "-o", options, "start"], check=True, capture_output=True)  # fmt: skip
+    yield f"postgresql://harness@127.0.0.1:{port}/postgres"
+    subprocess.run([*control, "-m", "immediate", "stop"], capture_output=True)
