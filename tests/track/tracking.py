@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 from harness.snapshot import record
@@ -83,4 +84,5 @@ def whole(store: Path | str, sweep: Path, points: int) -> None:
     parent = summary["mlflow"]["run_id"]
     totals = dict(ask(store, "select key, value from latest_metrics where run_uuid = ?", parent))
     assert totals["sweep/points"] == points
-    assert totals["sweep/exact"] + totals["sweep/equivalent"] == points
+    said = Counter(record.read(f / "result.json")["verdict"] for f in folders)
+    assert {verdict: totals[f"sweep/{verdict}"] for verdict in said} == said
