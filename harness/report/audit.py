@@ -1,6 +1,7 @@
 """An audit's page and its last lines on the console."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ def write(path: Path, document: dict[str, Any]) -> None:
             rows=[[short(d.get(c, ""), WIDTH.get(c, 160)) for c in columns] for d in rows],
         )
     ]
+    alike: dict[str, list[str]] = {}  # points that share what changed
     for point, changed in document["environment"].items():
+        alike.setdefault(json.dumps(changed), []).append(point)
+    for shared, points in alike.items():
+        changed = sorted(json.loads(shared), key=lambda c: not c["decisive"])
         sections.append(
             section(
-                f"What changed since {point}",
-                text="" if changed else "Nothing.",
+                "What changed since" if changed else "Nothing changed since",
+                text=", ".join(points),
                 columns=["what", "recorded", "now", "may change the last bits"],
                 rows=[
                     [c["what"], short(c["recorded"]), short(c["found"]), c["decisive"]]
@@ -45,7 +50,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     """The same, in the terminal."""
     rows = document["differences"]
     if rows:
-        found = [[f"{d.get('point', '')} {d['what']}".strip(), short(d["recorded"], 24), short(d["found"], 24), d["explanation"]] for d in rows[:40]]  # fmt: skip
+        found = [[f"{d.get('point', '')} {d['what']}".strip(), short(d["recorded"], 24), short(d["found"], 24), short(d["explanation"], 2000)] for d in rows[:40]]  # fmt: skip
         say.out.print(table("Differences", ["what", "recorded", "found", "explanation"], found))
         say.line()
     decisive = {c["what"] for changed in document["environment"].values() for c in changed if c["decisive"]}  # fmt: skip
@@ -57,6 +62,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
 
 
 def short(value: Any, width: int = 160) -> str:
-    """One line of a value."""
+    """One line of a value; digests by their first digits, `audit.json` has them whole."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b", r"\1...", text)
     return text if len(text) <= width else text[: width - 3] + "..."

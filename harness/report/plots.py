@@ -108,28 +108,26 @@ def scatter(
     """
     made, axes = figure(10.5, 3.2, len(panels))
     groups = list(dict.fromkeys(str(r[by]) for r in rows))
+    many = len(groups) > len(COLOURS)  # too many to tell apart: one colour, no legend
     for axis, (x, y, title, under, beside) in zip(axes, panels, strict=True):
         for number, group in enumerate(groups):
             mine = [
                 r for r in rows if str(r[by]) == group and r[x] is not None and r[y] is not None
             ]
             axis.scatter([r[x] for r in mine], [r[y] for r in mine], s=22, alpha=0.75,
-                         color=COLOURS[number % 6], label=group)  # fmt: skip
+                         color=COLOURS[0 if many else number], label=group)  # fmt: skip
         found = [r[y] for r in rows if isinstance(r[y], int | float)]
         positive = [v for v in found if v > 0]
         if positive and max(positive) > DECADES * min(positive):
             axis.set_yscale("log") if len(positive) == len(found) else axis.set_yscale(
                 "symlog", linthresh=min(positive), linscale=0.5
             )
-            plain(axis.yaxis)
-        else:
-            axis.ticklabel_format(
-                axis="y", style="plain" if max(found, default=0) > 1e-3 else "sci"
-            )
+        plain(axis.yaxis)
         axis.locator_params(axis="x", nbins=4)
         axis.margins(x=0.12)
         label(axis, title, under, beside)
     made.subplots_adjust(top=0.78)
-    made.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=6,
+    if not many:
+        made.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=6,
                 fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
     return svg(made)

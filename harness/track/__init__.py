@@ -105,6 +105,8 @@ def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
         "kind": "sweep summary",
         "folder": str(folder),
         "verdict": verdicts,
+        "mlflow.source.name": "python -m harness -m",
+        "mlflow.source.type": "LOCAL",
     }
 
 
