@@ -23,7 +23,7 @@ th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px soli
 td.n { text-align: right; white-space: nowrap } td a { white-space: nowrap } td.long { min-width: 22rem } code, pre { font: 13px/1.45 ui-monospace, monospace }
 pre { background: var(--panel); padding: .7rem; border-radius: .4rem; overflow-x: auto;
   white-space: pre-wrap } svg { width: 100%; min-width: 40rem; height: auto; display: block }
-td:last-child { min-width: 11rem } a { color: inherit }
+td:last-child:not(.long) { min-width: 11rem } a { color: inherit }
 @media (min-width: 66rem) { .rows { width: max-content; min-width: 100%; max-width: calc(50vw + 28rem) } }
 td.good, td.bad, td.fair { font-weight: 600 } td.fair { color: var(--fair) }
 """
@@ -40,7 +40,7 @@ PAGE = """<!doctype html>
 {% if section.rows %}<div class="wide rows"><table><thead><tr>{% for c in section.columns %}<th>{{ c }}</th>
 {% endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{% for cell in row %}
 {% if cell is mapping %}<td class="{{ cell.kind }}">{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
-{% else %}<td{% if cell is number and cell is not boolean %} class="n"{% elif cell is string and cell | length > 60 %} class="long"{% endif %}>{{ cell | show }}</td>{% endif %}
+{% else %}<td{% if cell is number and cell is not boolean %} class="n"{% elif cell is string and cell | length > 40 %} class="long"{% endif %}>{{ cell | show }}</td>{% endif %}
 {% endfor %}</tr>{% endfor %}</tbody></table></div>{% endif %}
 {% if section.pre %}<pre>{{ section.pre }}</pre>{% endif %}
 {% endfor %}</body></html>

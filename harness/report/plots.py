@@ -1,11 +1,12 @@
 """Pictures as inline SVG. Text and axes take the page's own colour, so they read in light and dark."""
 
 import io
+import math
 import re
 from typing import Any
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
-DECADES = 20  # a logarithmic axis where the largest value is more than so many times the smallest
+RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
 COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98")
 
 
@@ -118,10 +119,13 @@ def scatter(
                          color=COLOURS[0 if many else number], label=group)  # fmt: skip
         found = [r[y] for r in rows if isinstance(r[y], int | float)]
         positive = [v for v in found if v > 0]
-        if positive and max(positive) > DECADES * min(positive):
-            axis.set_yscale("log") if len(positive) == len(found) else axis.set_yscale(
-                "symlog", linthresh=min(positive), linscale=0.5
-            )
+        if positive and max(positive) > RANGE * min(positive):
+            if len(positive) == len(found):
+                axis.set_yscale("log")
+            else:  # with room for the zeros below the smallest
+                low, decades = min(positive), math.log10(max(positive) / min(positive))
+                axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
+                axis.set_ylim(bottom=-low / 2)
         plain(axis.yaxis)
         axis.locator_params(axis="x", nbins=4)
         axis.margins(x=0.12)
