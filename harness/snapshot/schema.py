@@ -288,7 +288,7 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
             parts[-1],
         ):
             found.append(f"tensor '{name}' has layer {row['layer']} and part {row['part']}")
-        if name.startswith("layer.") and row["layer_type"] != kinds.get(stem):
+        if row["layer_type"] != kinds.get(stem, "none"):
             found.append(f"tensor '{name}' has layer_type {row['layer_type']}")
         if row["element"] == 1:
             kv_bytes += row["nbytes"]
