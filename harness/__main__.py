@@ -3,8 +3,7 @@
 import os
 import sys
 
-from harness import arguments, config, help, resuming, sweep
-from harness.errors import HarnessError
+from harness import interrupt
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -13,8 +12,26 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main() -> int:
-    """Run one job or a sweep; return the exit code."""
-    given = sys.argv[1:]
+    """Run one job or a sweep; return the exit code. Ctrl-C and `kill` end it cleanly: 130 and 143."""
+    with interrupt.listening():
+        try:
+            return _run(sys.argv[1:])
+        except KeyboardInterrupt as stop:
+            return _fail(f"{interrupt.word()}{_kept(stop)}", interrupt.code())
+
+
+def command() -> None:
+    """The installed command: `main`, then the end of the process, which nothing disturbs any more."""
+    code = main()
+    interrupt.deaf()
+    sys.exit(code)
+
+
+def _run(given: list[str]) -> int:
+    from harness import arguments, config, help, resuming, sweep
+    from harness.errors import HarnessError
+
+    sweep.Watch.forget()
     if {"-h", "--help"} & set(given):
         print(help.show(config.conf_dir(), given))
         return 0
@@ -27,19 +44,19 @@ def main() -> int:
             return 0
         sys.argv[1:] = given = resuming.resumed(arguments.literal_text(arguments.ordered(given)))
         job = sweep.Job(config.register())
-        sweep.Watch.folder = None
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
         try:
             app(job)()
         finally:
-            summary = sweep.conclude()
+            with interrupt.held():
+                summary = sweep.conclude()
     except HarnessError as problem:
         return _fail(str(problem), problem.exit_code)
-    except KeyboardInterrupt:
-        return _fail("interrupted.", 130)
     except Exception as problem:
+        if interrupt.stopped():  # a library made another error of it
+            raise KeyboardInterrupt from None
         if (message := config.explain(problem, given)) is not None:
             return _fail(message, 2)
         if isinstance(problem, OSError):
@@ -51,10 +68,18 @@ def main() -> int:
     return max([summary, *(o.exit_code for o in job.outcomes)])
 
 
+def _kept(stop: KeyboardInterrupt) -> str:
+    """What a job that was told to end leaves behind, as the rest of a sentence."""
+    with interrupt.held():
+        from harness import sweep
+
+        return str(stop) or sweep.left()
+
+
 def _fail(message: str, code: int) -> int:
     print(f"harness: {message}", file=sys.stderr)
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -4,6 +4,8 @@ Everything is read from the job folders, so it holds for any launcher, in this p
 """
 
 import json
+import shlex
+import shutil
 import sys
 import time
 import traceback
@@ -11,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import config
+from harness import config, interrupt
 from harness.arguments import spelled
 from harness.errors import HarnessError
 from harness.snapshot.record import PENDING
@@ -28,6 +30,12 @@ class Watch:
     ready: int = 0  # points that were finished before
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
+    fresh: bool = False  # the single run's directory is new, so it may be removed again
+
+    @classmethod
+    def forget(cls) -> None:
+        """Before a command: nothing has begun yet."""
+        cls.folder, cls.total, cls.ready, cls.fresh = None, None, 0, False
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
@@ -40,7 +48,10 @@ class Watch:
         folder, sweep = Path(hydra.runtime.output_dir), hydra.mode.name == "MULTIRUN"
         Watch.job = (folder, sweep, list(hydra.overrides.task))
 
-    def on_run_start(self, **_: Any) -> None: ...
+    def on_run_start(self, config: Any, **_: Any) -> None:
+        folder = Path(str(config.hydra.run.dir)).absolute()
+        Watch.job, Watch.fresh = (folder, False, []), not folder.exists()
+
     def on_run_end(self, **_: Any) -> None: ...
     def on_multirun_end(self, **_: Any) -> None: ...
     def on_job_end(self, **_: Any) -> None: ...
@@ -57,11 +68,12 @@ class Job:
         """Expected failures become an Outcome; in a sweep the others go on."""
         from harness.task import dispatch
 
+        interrupt.check()
         folder, sweep, overrides = Watch.job
         if sweep and (kept := _kept(cfg, folder)):
             return kept
         start = time.perf_counter()
-        outcome = dispatch(lambda: config.typed(cfg), folder, sweep)
+        outcome = dispatch(lambda: config.typed(cfg), folder, sweep, Watch.fresh)
         self.outcomes.append(outcome)
         if sweep:
             _tell(outcome, overrides, time.perf_counter() - start)
@@ -139,6 +151,26 @@ def aged(points: list[Path]) -> list[str]:
 
     made = {p.name: json.loads((p / "result.json").read_text("utf-8")).get("environment") for p in points}  # fmt: skip
     return [name for name, where in made.items() if where and where.get("code") != code()]
+
+
+def left() -> str:
+    """What there is when a job was told to end outside its task, as the rest of a sentence.
+
+    A single run that had not begun leaves nothing; a sweep keeps its finished points.
+    """
+    folder, (run, _, _) = Watch.folder, Watch.job
+    if folder is None:
+        if (run / "result.json").exists():
+            return f" when all was done; the result is in {run}."
+        if Watch.fresh:
+            shutil.rmtree(run, ignore_errors=True)
+        return " before anything was done; nothing was written."
+    if not (folder / "multirun.yaml").is_file():
+        return " before the sweep began; nothing was written."
+    place = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    done, total = len(finished(folder)), f" of {Watch.total}" if Watch.total else ""
+    held = f"{done}{total} points are finished" + (f" ({place}/sweep.csv)" if done else "")
+    return f"; {held}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
 
 
 def _kept(cfg: Any, folder: Path) -> Any:

@@ -21,6 +21,7 @@ LEVEL = {
     "arguments": 0,
     "help": 1,
     "errors": 0,
+    "interrupt": 0,
 }
 ROOM = 3
 ALLOWED = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.report.console import table
 from harness.report.html import page, section
+from harness.snapshot.result import write_text
 
 WIDTH = {"explanation": 2000}
 
@@ -43,7 +44,7 @@ def write(path: Path, document: dict[str, Any]) -> None:
         )
     same = document["verdict"] == "same"
     reason = f"{document['run']}, compared {document['compared']}"
-    path.write_text(page(f"Audit of {document['run']}", sections, document["verdict"], reason, same), "utf-8")  # fmt: skip
+    write_text(path, page(f"Audit of {document['run']}", sections, document["verdict"], reason, same))  # fmt: skip
 
 
 def show(say: Any, document: dict[str, Any], folder: str) -> None:

@@ -8,6 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from harness import interrupt
+
 
 class Say:
     """Progress on stderr, results on stdout. A sweep's jobs may share one."""
@@ -15,11 +17,14 @@ class Say:
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
         self.out = Console(highlight=False, soft_wrap=False)
+        self.what = ""  # the work that goes on
         self._start = 0.0
-        self._open = False
+        self._open = self._midline = False
 
     def stage(self, what: str) -> None:
         """Announce work that is about to begin."""
+        interrupt.check()
+        self.what = what
         self._start = time.perf_counter()
         if not self.quiet:
             sys.stderr.write(f"  {what} ... ")
@@ -32,17 +37,24 @@ class Say:
             seconds = time.perf_counter() - self._start
             sys.stderr.write(f"{result} ({seconds:.2f} s)\n")
             sys.stderr.flush()
-        self._open = False
+        self._open, self.what = False, ""
 
     def line(self, text: str = "", end: str = "\n") -> None:
         """One plain line of result."""
         self.out.print(text, markup=False, soft_wrap=True, end=end)
+        self._midline = not end.endswith("\n")
 
-    def problem(self, text: str) -> None:
-        """A message on stderr, after any unfinished progress line."""
+    def broken(self) -> None:
+        """End lines that were begun: what comes next is something else."""
+        if self._midline:
+            self.line()
         if self._open:
             sys.stderr.write("\n")
-            self._open = False
+        self._open = False
+
+    def problem(self, text: str) -> None:
+        """A message on stderr, after any unfinished line."""
+        self.broken()
         sys.stderr.write(text.rstrip() + "\n")
         sys.stderr.flush()
 

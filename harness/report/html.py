@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.report import plots
 from harness.report.console import number
+from harness.snapshot.result import write_text
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --soft: #5b6470; --line: #d8dde3; --page: #fff;
@@ -74,7 +75,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     sections = _comparison(result) if result.get("curves") else []
     if sections:  # a picture of its own for a run's description in MLflow
         drawn = sections[0]["svg"].replace("currentColor", "#7a828c")
-        (path.parent / "divergence.svg").write_text(drawn, "utf-8")
+        write_text(path.parent / "divergence.svg", drawn)
     sections += [
         section(
             "The 13 elements",
@@ -109,7 +110,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     good = result["verdict"] in ("exact", "equivalent")
     chosen = result["options"]
     title = f"{chosen['model']} / {chosen['cache']} / {chosen['save']}"
-    path.write_text(page(title, sections, result["verdict"], result["reason"], good), "utf-8")
+    write_text(path, page(title, sections, result["verdict"], result["reason"], good))
     return path
 
 

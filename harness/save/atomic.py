@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import interrupt
 from harness.errors import InputProblem
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -55,11 +56,13 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
         target.parent.mkdir(parents=True, exist_ok=True)
         recover(target)
         _remove_stale(target)
-        temporary, lock = _locked(target)
+        with interrupt.held():
+            temporary, lock = _locked(target)
         growing = Growing(temporary, pool)
         yield growing
         growing.settle()
-        _publish(temporary, target)
+        with interrupt.held():
+            _publish(temporary, target)
         if sync:
             _sync(target.parent)
     except OSError as problem:
@@ -68,12 +71,13 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
             "Nothing was changed there; free some space or choose another out=DIR."
         ) from problem
     finally:
-        if pool:
-            pool.shutdown()
-        if temporary:
-            shutil.rmtree(temporary, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        with interrupt.held():
+            if pool:
+                pool.shutdown()
+            if temporary:
+                shutil.rmtree(temporary, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
 
 
 def recover(target: Path) -> None:

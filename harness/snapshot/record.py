@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness import interrupt
 from harness.snapshot.digest import digest_bytes, digest_document
 from harness.snapshot.result import SCHEMA, write_json
 
@@ -37,6 +38,11 @@ def seal(folder: Path, result: Mapping[str, Any], config: Mapping[str, Any], pac
 
     config: the resolved configuration as plain values. packages: installed versions.
     """
+    with interrupt.held():
+        return _sealed(folder, result, config, packages)
+
+
+def _sealed(folder: Path, result: Any, config: Any, packages: Any) -> str:
     write_json(folder / "result.json", result)
     body = {
         "schema": SCHEMA,

@@ -43,8 +43,16 @@ def finite(value: Any) -> Any:
 
 def write_json(path: Path, document: Any) -> None:
     """Write through a temporary name: readers see the old file or the new one."""
+    text = json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for any text, in UTF-8."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(
-        json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8"
-    )
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, "utf-8")
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -9,9 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness import interrupt
 from harness.config import conf_dir
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 from harness.help import options
+from harness.task import leaving
 
 
 def names() -> list[str]:
@@ -19,18 +21,20 @@ def names() -> list[str]:
     return options(conf_dir(), "task")
 
 
-def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
+def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: bool = False) -> Any:
     """Run the task of the configuration that `configure` returns; return its Outcome.
 
     An expected failure is one message and an exit code: no traceback, nothing half-written. A
-    failed point of a sweep leaves a `result.json` with its reason.
+    failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this job's own
+    and may be removed. Raises Stopped, saying what is left, when the job is told to end.
     """
     from harness.report.console import Say
     from harness.task.outcome import Outcome
 
-    say, cfg = Say(quiet=sweep), None
+    say, cfg, before = Say(quiet=sweep), None, None
     try:
         cfg = configure()
+        before = leaving.stamp(cfg)
         if cfg.task.name not in names():
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
@@ -39,14 +43,15 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool) -> Any:
     except HarnessError as problem:
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
-        _record_failure(cfg, folder, verdict, problem, keep=sweep or problem.exit_code == 3)
+        keep = sweep or problem.exit_code == 3 or not fresh
+        _record_failure(cfg, folder, verdict, problem, keep)
         return Outcome(problem.exit_code, verdict, str(folder), str(problem))
-    except KeyboardInterrupt:
-        say.problem(f"harness: interrupted. What was finished is in {folder}.")
-        if sweep:
-            raise
-        return Outcome(130, "failed", str(folder), "interrupted")
-    except Exception as problem:
+    except (Exception, KeyboardInterrupt) as problem:
+        if isinstance(problem, KeyboardInterrupt) or interrupt.stopped():
+            with interrupt.held():
+                say.broken()
+                said = "" if sweep else leaving.left_behind(cfg, folder, say.what, before, fresh)
+            raise interrupt.Stopped(said) from None
         (folder / "harness.log").open("a").write(traceback.format_exc())
         say.problem(
             f"harness: unexpected {type(problem).__name__}: {problem}\n"

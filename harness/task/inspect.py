@@ -15,7 +15,7 @@ SHOWN = 2000  # characters of text at most
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """Needs `snapshot=DIR`. Leaves `inspect.json` and `report.html` in the run directory."""
     from harness.report import console, html
-    from harness.snapshot.result import write_json
+    from harness.snapshot.result import write_json, write_text
 
     if not cfg.snapshot:
         raise InputProblem("task=inspect needs snapshot=DIR, a directory written by task=save.")
@@ -39,7 +39,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             html.section("Layers", columns=columns, rows=[list(r.values()) for r in layers]),
         ],
     )  # fmt: skip
-    (folder / "report.html").write_text(page, "utf-8")
+    write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
     say.line()
     say.out.print(console.table("What it is", ["what", "value"], [list(f) for f in facts]))

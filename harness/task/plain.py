@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report import html
-from harness.snapshot.result import SCHEMA, write_json
+from harness.snapshot.result import SCHEMA, write_json, write_text
 from harness.task.environment import environment
 from harness.task.outcome import Outcome, options, shown
 
@@ -25,7 +25,7 @@ def finish(
     }
     title = f"{cfg.task.name} {cfg.snapshot or ''}".strip()
     page = html.page(title, sections, record["verdict"] or "", record["reason"], code == 0)
-    (folder / "report.html").write_text(page, "utf-8")
+    write_text(folder / "report.html", page)
     write_json(folder / "result.json", result)
     return Outcome(code, record["verdict"] or "", str(folder), record["reason"])
 

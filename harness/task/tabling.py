@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.snapshot.result import worse, write_json
+from harness.snapshot.result import worse, write_json, write_text
 from harness.task.outcome import Outcome, completed, kept, sealed
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
@@ -37,7 +37,7 @@ def conclude_table(
     write_json(folder / f"{name}.json", rows)
     good = verdict is None or not worse(verdict, result["required"])
     page = html.page(cfg.name, sections, verdict or "", reason, good)
-    (folder / "report.html").write_text(page, "utf-8")
+    write_text(folder / "report.html", page)
     result["mlflow"], problem = sealed(cfg, folder, result)
     problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
     if problem:

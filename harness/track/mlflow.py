@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness import interrupt
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
 from harness.track import contents
@@ -63,22 +64,24 @@ class Mlflow:
         one: who comes again continues that run. again: look for a run that was created by a
         try that could not write its id down. Raises Unreachable.
         """
-        with self._reachable():
-            begun = _pending(folder).get("run_id") or (self._begun(folder) if again else None)
-            run_id = begun or self._create(
-                contents.run_name(result, folder, name),
-                contents.tags(result, folder),
-                contents.began(folder),
-            )
-            block = {
-                "run_id": run_id,
-                "experiment": self.settings.experiment,
-                "uri": self.shown,
-            }
-            write_json(folder / PENDING, {**block, "reason": "upload not complete"})
-            write_json(folder / "result.json", {**result, "mlflow": block})
+        with self._reachable(), self._ending() as begun:
+            with interrupt.held():
+                found = _pending(folder).get("run_id") or (self._begun(folder) if again else None)
+                run_id = found or self._create(
+                    contents.run_name(result, folder, name),
+                    contents.tags(result, folder),
+                    contents.began(folder),
+                )
+                begun.append(run_id)
+                block = {
+                    "run_id": run_id,
+                    "experiment": self.settings.experiment,
+                    "uri": self.shown,
+                }
+                write_json(folder / PENDING, {**block, "reason": "upload not complete"})
+                write_json(folder / "result.json", {**result, "mlflow": block})
             self._fill(run_id, folder, result)
-        (folder / PENDING).unlink()
+            (folder / PENDING).unlink()
         return block
 
     def summary(self, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
@@ -103,9 +106,12 @@ class Mlflow:
         Raises Unreachable."""
         with self._reachable():
             for row in rows:
-                run_id = self._create(row["name"], {**row["tags"], "mlflow.parentRunId": parent})
-                self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
-                self.client.set_terminated(run_id)
+                with self._ending() as begun:
+                    tags = {**row["tags"], "mlflow.parentRunId": parent}
+                    begun.append(run_id := self._create(row["name"], tags))
+                    values = [(k, float(v), 0) for k, v in row["metrics"].items()]
+                    self._metrics(run_id, values, 0)
+                    self.client.set_terminated(run_id)
 
     def find(self, run_id: str) -> dict[str, str]:
         """The tags of a run, empty when there is none. Raises Unreachable."""
@@ -125,6 +131,21 @@ class Mlflow:
         with self._reachable():
             self.client.set_experiment_tag(self.experiment, "mlflow.experimentKind", kind)
             return self.experiment
+
+    @contextmanager
+    def _ending(self) -> Iterator[list[str]]:
+        """Runs put into the yielded list do not stay `RUNNING` when their upload is told to end.
+
+        Who comes again completes them.
+        """
+        begun: list[str] = []
+        try:
+            yield begun
+        except KeyboardInterrupt:
+            with interrupt.held():
+                for run_id in begun:
+                    self.client.set_terminated(run_id, "KILLED")
+            raise
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

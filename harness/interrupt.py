@@ -1,0 +1,111 @@
+"""Ctrl-C and `kill`: raised once, as one exception; what must not be cut in two puts them off.
+
+Python raises a signal's exception in the main thread, wherever it happens to be. So a job listens
+for as long as it runs (`listening`), and the few steps that have to be done whole say so (`held`).
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME = 2.0  # seconds in which a further signal is an impatient repetition: cleaning up has begun
+_last: list[tuple[float, int]] = []  # (when, exit code) of the signals that were raised
+
+
+class Stopped(KeyboardInterrupt):
+    """The job was told to end. Its text, once it is known: what was kept and how to go on."""
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Raise `Stopped` for SIGINT and SIGTERM inside the block; outside the main thread do nothing.
+
+    A signal that the caller ignores (as under nohup) stays ignored.
+    """
+    _last.clear()
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda report: _again(report, before)
+    try:
+        with _handled(_stop):
+            yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Put SIGINT and SIGTERM off until the block ends; they then do what they would have done.
+
+    Works under any handler, so also for a program that uses the Python API.
+    """
+    arrived: list[int] = []
+    try:
+        with _handled(lambda number, frame: arrived.append(number)):
+            yield
+    finally:
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+
+def deaf() -> None:
+    """Ignore both from now on: the work is done, the process is about to end."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def stopped() -> bool:
+    """Whether this job was told to end, even if a library made another exception of it."""
+    return bool(_last)
+
+
+def check() -> None:
+    """Raise `Stopped` again if a library swallowed it. Called where work begins."""
+    if _last and time.monotonic() - _last[-1][0] > SAME:
+        raise Stopped
+
+
+def code() -> int:
+    """The exit code: 128 and the signal's number, so 130 for Ctrl-C and 143 for `kill`."""
+    return _last[0][1] if _last else 128 + signal.SIGINT
+
+
+def word() -> str:
+    return "terminated" if code() == 128 + signal.SIGTERM else "interrupted"
+
+
+def _stop(number: int, frame: Any) -> None:
+    now = time.monotonic()
+    if not _last or now - _last[-1][0] > SAME:
+        _last.append((now, 128 + number))
+        raise Stopped
+
+
+def _again(report: Any, otherwise: Any) -> None:
+    """Python drops what is raised in a finalizer or a weak reference's callback: send it once more."""
+    if not isinstance(report.exc_value, Stopped):
+        otherwise(report)
+        return
+    _, code = _last.pop()
+    threading.Timer(0.02, os.kill, (os.getpid(), code - 128)).start()
+
+
+@contextmanager
+def _handled(handler: Any) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {n: signal.getsignal(n) for n in SIGNALS}
+    ours = [n for n, old in before.items() if old not in (signal.SIG_IGN, None)]
+    try:
+        for number in ours:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])

@@ -1,0 +1,194 @@
+"""Ctrl-C and `kill` at any moment: one plain line, nothing half-written, what is finished is kept."""
+
+import gc
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import interrupt
+from harness.save import atomic, store
+
+ROOT = Path(__file__).resolve().parent.parent
+LONG = " ".join(["let k be 5 . the bird sang ."] * 50)
+
+
+class Running:
+    """The command line as a process of its own that is told to end once something is to be seen."""
+
+    def __init__(self, place: Path, *arguments: str):
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        self.place = place
+        with (place / "out").open("w") as out, (place / "err").open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "harness", *arguments], cwd=place, env=env,
+                stdout=out, stderr=err,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )  # fmt: skip
+
+    def stop(self, when: Callable[["Running"], bool], number: int = signal.SIGINT) -> str:
+        """Wait for `when`, send the signal; check the end and return the one line that it said."""
+        give_up = time.monotonic() + 120
+        while not when(self):
+            assert self.process.poll() is None, "it ended before: " + self.err
+            assert time.monotonic() < give_up, self.err
+            time.sleep(0.002)
+        self.process.send_signal(number)
+        assert self.process.wait(60) == 128 + number, self.err
+        assert "Traceback" not in self.err + self.out and "ignored" not in self.err
+        said = [line for line in self.err.splitlines() if line.startswith("harness: ")]
+        assert len(said) == 1, self.err
+        assert said[0].split()[1].rstrip(";") in ("interrupted", "terminated")
+        left = [p for p in self.place.rglob(".*") if p.suffix == ".tmp" or p.suffix[1:].isdigit()]
+        assert not left
+        return said[0]
+
+    @property
+    def out(self) -> str:
+        return (self.place / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self.place / "err").read_text()
+
+
+def says(text: str) -> Callable[[Running], bool]:
+    return lambda running: text in running.out + running.err
+
+
+def folders(place: Path) -> list[Path]:
+    """The run directories that are left."""
+    return [p for p in place.glob("runs/*/*") if p.is_dir() and p.parent.name != "artifacts"]
+
+
+def sleeps(seconds: float) -> Callable[[Running], bool]:
+    def wait(running: Running) -> bool:
+        time.sleep(seconds)
+        return True
+
+    return wait
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0.25, 0.6, 1.2])
+def test_while_it_starts(place, seconds, number) -> None:
+    said = Running(place, "track=none").stop(sleeps(seconds), number)
+    assert "nothing was written" in said and not folders(place)
+
+
+def test_in_the_middle_of_a_capture(place) -> None:
+    text = " ".join(["the bird sang ."] * 110)
+    running = Running(place, f"text={text}", "steps=2", "track=none", "prompt.chunk=1")
+    said = running.stop(says("capture ..."))
+    assert "at 'capture'; nothing was written." in said and not folders(place)
+
+
+def test_in_the_middle_of_a_save_over_an_old_snapshot(place, captured) -> None:
+    session, made = captured("text='let k be 5 .'")
+    store.save(made.state, place / "mine", session.cfg.save)
+    before = (place / "mine" / "manifest.json").read_bytes()
+    shape = ["model=shape", "model.config.hidden_size=512", "model.config.num_hidden_layers=8",
+             "model.config.num_attention_heads=8", "model.config.num_key_value_heads=8"]  # fmt: skip
+    running = Running(place, "task=save", f"text={LONG}", "out=mine", "save=gzip", *shape)
+    said = running.stop(lambda r: bool(list(place.glob(".mine.*.tmp/kv-*"))))
+    assert "at 'save gzip'; kept: the old snapshot mine." in said
+    assert (place / "mine" / "manifest.json").read_bytes() == before
+    assert store.faults(place / "mine") == [] and not folders(place)
+
+
+def test_while_resumed_text_streams(place, captured) -> None:
+    session, made = captured("text='let k be 5 .'")
+    manifest = store.save(made.state, place / "mine", session.cfg.save)
+    running = Running(place, "task=resume", "snapshot=mine", "text= the bird", "steps=400",
+                      "out=next", "track=none", "sampling=sample")  # fmt: skip
+    said = running.stop(lambda r: len(r.out) > 60, signal.SIGTERM)
+    assert "terminated in task=resume; out=next was not written." in said
+    assert running.out.endswith("\n") and not folders(place) and not (place / "next").exists()
+    assert store.load(place / "mine")[1] == manifest
+
+
+def test_in_a_chat_the_finished_turns_are_kept(place) -> None:
+    running = Running(place, "task=chat", "steps=12", "track=none")
+    said = running.stop(lambda r: r.out.count("user:") > 3)
+    (folder,) = folders(place)
+    turns = sorted((folder / "snapshot").iterdir())
+    assert len(turns) >= 3 and all(store.faults(t) == [] for t in turns)
+    assert f"kept: {len(turns)} finished snapshots, the last of them" in said
+    assert said.endswith(f"{turns[-1].relative_to(place)}.")
+    assert not list(folder.glob("*.html")) and not (folder / "result.json").exists()
+
+
+def uploading(running: Running) -> bool:
+    return any("run_id" in p.read_text() for p in running.place.glob("runs/*/*/pending.json"))
+
+
+def test_while_it_is_tracked(place) -> None:
+    said = Running(place, "steps=2", "prompt=text").stop(uploading)
+    (folder,) = folders(place)
+    assert f"the result is complete in {folder.relative_to(place)}, its upload" in said
+    assert (folder / "result.json").exists() and (folder / "report.html").exists()
+    store = sqlite3.connect(place / "runs" / "mlflow.db")
+    assert store.execute("select status from runs").fetchall() == [("KILLED",)]
+
+
+def test_in_the_middle_of_a_sweep(place, process) -> None:
+    running = Running(place, "-m", "steps=2", "prompt=text", "seed=1,2,3", "name=x")
+    said = running.stop(says("[1/3]"), signal.SIGTERM)
+    (folder,) = folders(place)
+    count = int(re.search(r"(\d) of 3 points", said)[1])
+    assert 1 <= count < 3 and said.endswith(f"-m resume={folder.relative_to(place)}")
+    assert len((folder / "sweep.csv").read_text().splitlines()) == count + 1
+    store = sqlite3.connect(place / "runs" / "mlflow.db")
+    assert not store.execute("select 1 from runs where status = 'RUNNING'").fetchall()
+    done = process(*said.split("python -m harness ")[1].split())
+    assert done.code == 0 and len(list(folder.glob("*/record.json"))) == 3
+
+
+def test_what_is_held_is_done_whole(tmp_path) -> None:
+    done = []
+    with interrupt.listening(), pytest.raises(interrupt.Stopped), interrupt.held():
+        signal.raise_signal(signal.SIGTERM)
+        done.append("the end of the block")
+    assert done and interrupt.code() == 143
+    with pytest.raises(KeyboardInterrupt), interrupt.held():  # under anybody's handler
+        signal.raise_signal(signal.SIGINT)
+        done.append("again")
+    assert len(done) == 2
+
+
+def test_a_save_told_to_end_leaves_no_trace(tmp_path) -> None:
+    with pytest.raises(KeyboardInterrupt), atomic.directory(tmp_path / "s") as growing:
+        (growing.path / "half").touch()
+        signal.raise_signal(signal.SIGINT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_a_library_swallows_comes_again() -> None:
+    class Thing: ...
+
+    def callback(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with interrupt.listening(), pytest.raises(interrupt.Stopped):
+        thing = Thing()
+        held = weakref.ref(thing, callback)
+        del thing
+        gc.collect()
+        for _ in range(200):
+            time.sleep(0.01)
+    assert held() is None and interrupt.code() == 130
+
+
+def test_handlers_are_given_back() -> None:
+    before = [signal.getsignal(n) for n in interrupt.SIGNALS]
+    with interrupt.listening(), interrupt.held():
+        assert signal.getsignal(signal.SIGINT) is not before[0]
+    assert [signal.getsignal(n) for n in interrupt.SIGNALS] == before
