@@ -22,6 +22,7 @@ LEVEL = {
     "help": 1,
     "errors": 0,
     "interrupt": 0,
+    "machine": 0,
 }
 ROOM = 3
 ALLOWED = {

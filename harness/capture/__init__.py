@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.calling import Room
 from harness.errors import InputProblem, UnsupportedModel
 from harness.snapshot.coherence import KV_FORMAT, LAYOUT
@@ -54,6 +55,23 @@ def check_length(loaded: Any, tokens: int, steps: int) -> None:
         )
 
 
+def check_memory(loaded: Any, batch: int, tokens: int) -> None:
+    """Raise InputProblem when the keys and values of `[batch, tokens]` cannot fit in memory."""
+    free = machine.free_memory() if loaded.device.type == "cpu" else None
+    config = loaded.text_config
+    every = getattr(config, "num_attention_heads", None)
+    if free is None or not every:
+        return
+    heads = getattr(config, "num_key_value_heads", None) or every
+    size = getattr(config, "head_dim", None) or config.hidden_size // every
+    needed = 2 * batch * tokens * config.num_hidden_layers * heads * size * loaded.dtype.itemsize
+    if needed > free:
+        raise InputProblem(
+            f"the keys and values of {batch} x {tokens} tokens need {machine.human(needed)} of "
+            f"memory, {machine.human(free)} are free. Shorten the prompt, or use dtype=bfloat16."
+        )
+
+
 def capture(
     loaded: Any,
     ids: torch.Tensor,
@@ -70,6 +88,7 @@ def capture(
     Raises InputProblem for a prompt that is too long, UnsupportedModel for a cache of unknown kind.
     """
     check_length(loaded, int(mask.sum(dim=1).max()), 1)
+    check_memory(loaded, *ids.shape)
     ids, mask = ids.to(loaded.device), mask.to(loaded.device)
     positions = positions_of(mask)
     cache = new_cache(loaded)

@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from harness.errors import ConfigProblem, InputProblem, suggestion
-from harness.model import identity
+from harness.model import footprint, identity
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SHIPPED = {"tiny": ASSETS / "tiny"}
@@ -68,8 +68,15 @@ class Loaded:
 
     @cached_property
     def oracle(self) -> "Oracle":
-        """The same weights in float64, built on first use and kept."""
+        """The same weights in float64, built on first use and kept. Raises InputProblem when there
+        is no room for them."""
+        self.check_oracle()
         return Oracle(self)
+
+    def check_oracle(self) -> None:
+        """Raise InputProblem when the oracle is still to be built and there is no room for it."""
+        if "oracle" not in self.__dict__:
+            footprint.check_oracle(self.model, self.device)
 
     def forward(
         self,
@@ -144,7 +151,7 @@ def load(settings: Any, dtype: str, device: str) -> Loaded:
         _MEMORY.clear()  # one model at a time: the next sweep point may need the memory
         start = time.perf_counter()
         torch_device = resolve_device(device)
-        model, tokenizer, source = _build(settings, getattr(torch, dtype))
+        model, tokenizer, source = _build(settings, getattr(torch, dtype), torch_device)
         model.to(torch_device).eval()
         _MEMORY[key] = Loaded(model, tokenizer, source, time.perf_counter() - start)
     return _MEMORY[key]
@@ -161,14 +168,16 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def _build(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+def _build(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
     _quiet()
     if settings.architecture:
-        return _from_architecture(settings, dtype)
+        return _from_architecture(settings, dtype, device)
     place, revision = _place(settings)
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
+        declared = AutoConfig.from_pretrained(place, revision=revision)
+        footprint.check_weights(settings.name, declared, dtype, device)
         model = AutoModelForCausalLM.from_pretrained(
             place, revision=revision, dtype=dtype, attn_implementation=settings.attention
         )
@@ -180,7 +189,7 @@ def _build(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}
 
 
-def _from_architecture(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
     if settings.architecture not in CONFIG_MAPPING:
@@ -193,6 +202,7 @@ def _from_architecture(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dic
     values = {"vocab_size": len(tokenizer), **special, **settings.config}
     try:
         config = AutoConfig.for_model(settings.architecture, **values)
+        footprint.check_weights(settings.name, config, dtype, device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             model = AutoModelForCausalLM.from_config(

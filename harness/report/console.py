@@ -31,6 +31,12 @@ class Say:
             sys.stderr.flush()
             self._open = True
 
+    def note(self, what: str) -> None:
+        """Something worth knowing about the work that goes on."""
+        if not self.quiet:
+            sys.stderr.write(f"{what} ... ")
+            sys.stderr.flush()
+
     def done(self, result: str = "") -> None:
         """Say how the announced work ended."""
         if not self.quiet:

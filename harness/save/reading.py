@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import atomic, files, lineage
 from harness.snapshot import manifest as manifests
@@ -119,7 +120,10 @@ class Reading:
         """Refuse to unpack what cannot fit: a manifest may declare anything."""
         if self.form.MAPPED:
             return False
-        declared, there = sum(r["tensor_bytes"] for r in self.manifest["files"]), _available()
+        declared, there = (
+            sum(r["tensor_bytes"] for r in self.manifest["files"]),
+            machine.free_memory(),
+        )
         if there is None or declared <= there:
             return False
         self.faults.append(
@@ -254,12 +258,3 @@ def _not_itself(owner: Path, snapshot: str) -> str | None:
 def _rows(manifest: dict[str, Any], names: list[str]) -> set[tuple[Any, ...]]:
     """The rows of the payload files among `names`, comparable."""
     return {tuple(sorted(r.items())) for r in manifest["files"] if r["file"] in names}
-
-
-def _available() -> int | None:
-    """Bytes of memory that can still be used; None where the system does not say."""
-    try:
-        with Path("/proc/meminfo").open() as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvail"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        return None

@@ -6,6 +6,7 @@ A format is one file beside this one with `EXTENSION`, `MAPPED`, `write` and `re
 
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, printable, suggestion
-from harness.save import atomic, lineage, remote
+from harness.save import atomic, lineage, remote, room
 from harness.save.files import Sink
 from harness.save.lineage import Base
 from harness.save.reading import Reading, assemble, own_manifest
@@ -27,7 +28,7 @@ from harness.snapshot.state import State
 __all__ = ["faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
 _INFRASTRUCTURE = {
-    "__init__", "atomic", "files", "lineage", "reading", "remote", "store", "streaming",
+    "__init__", "atomic", "files", "lineage", "reading", "remote", "room", "store", "streaming",
 }  # fmt: skip
 
 
@@ -45,25 +46,29 @@ def format_named(name: str) -> Any:
     return import_module(f"harness.save.{name}")
 
 
-def save(state: State, target: Path | str, settings: Any) -> dict[str, Any]:
+def save(state: State, target: Path | str, settings: Any, tell: Callable[[str], None] = lambda said: None) -> dict[str, Any]:  # fmt: skip
     """Write `state` to the directory (or fsspec URL) `target`; return its manifest. `state` is only
     read.
 
     What the snapshot `state.parent` in the same folder holds already is referred to, not written
-    again (unless `settings.compact`). settings: a SaveConfig. The manifest is validated before
-    anything becomes visible. Raises InputProblem when the place cannot be written, SnapshotInvalid
-    for a state that breaks the manifest's rules.
+    again (unless `settings.compact`). settings: a SaveConfig. tell: hears what a long save will
+    take. The manifest is validated before anything becomes visible. Raises InputProblem when the
+    place cannot be written or has no room, SnapshotInvalid for a state that breaks the manifest's
+    rules.
     """
     form = format_named(settings.name)
     target = place(target)
     if isinstance(target, str):
         with tempfile.TemporaryDirectory(prefix="harness-") as folder:
             whole = replace(settings, compact=True, sync=False)
-            manifest = save(state, Path(folder) / "snapshot", whole)
+            manifest = save(state, Path(folder) / "snapshot", whole, tell)
             remote.upload(Path(folder) / "snapshot", target, manifest)
         return manifest
     base = None if settings.compact else _base(state, target, settings.name)
     plan = _Plan(state, base)
+    entries = [entry for found in plan.own.values() for entry in found]
+    others = sum(len(data) for data in state.tokenizer_files.values())
+    room.check(target, form, entries, others, settings, tell)
     with ThreadPoolExecutor(1, "check") as pool, atomic.directory(target, settings.sync) as growing:
         checked = pool.submit(schema.position_faults, state)  # while the files are written
         for key, entries in plan.own.items():

@@ -35,7 +35,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         row, seconds = spoken(session, dialogue, turn, number)
         place = folder / "snapshot" / f"turn-{number:03d}"
         state = dialogue.state(parent)
-        manifest = store.save(state, place, cfg.save)
+        manifest = store.save(state, place, cfg.save, say.note)
         parent = manifest["id"]
         rows.append(row | {"snapshot": str(place.relative_to(folder)),
                            "stored_bytes": store.stored_bytes(place)})  # fmt: skip

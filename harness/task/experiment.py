@@ -40,7 +40,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.stage(f"save {cfg.save.name}")
     target = folder / "snapshot"
     start = time.perf_counter()
-    manifest = store.save(state, target, cfg.save)
+    manifest = store.save(state, target, cfg.save, say.note)
     times["save"] = time.perf_counter() - start
     fault.disk(target)
     start = time.perf_counter()

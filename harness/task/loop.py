@@ -42,7 +42,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             if (step - done) % cfg.task.every == 0 or step == done + cfg.steps:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
-                manifest = store.save(loop.state, target, cfg.save)
+                manifest = store.save(loop.state, target, cfg.save, say.note)
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}")
     assert manifest is not None
     ids = loop.state.token_ids[0].tolist()

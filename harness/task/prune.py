@@ -45,7 +45,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     say.stage(f"save {cfg.save.name}")
     start = time.perf_counter()
-    written = store.save(small, target, cfg.save)
+    written = store.save(small, target, cfg.save, say.note)
     session.times["save"] = time.perf_counter() - start
     say.done(f"{store.stored_bytes(source):,} to {store.stored_bytes(target):,} bytes")
     record = {

@@ -113,7 +113,7 @@ def write_next(session: Session, decoder: Any, sampler: Sampler) -> dict[str, An
     session.say.stage(f"save {session.cfg.save.name}")
     state = replace(decoder.commit(), rng=sampler.rng)
     state = state.document("generation", sampler=sampler.document())
-    manifest = store.save(state, target, session.cfg.save)
+    manifest = store.save(state, target, session.cfg.save, session.say.note)
     session.say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB to {target}")
     return snapshot_record(manifest, target)
 

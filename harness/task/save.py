@@ -30,7 +30,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     say.stage(f"save {cfg.save.name}")
     start = time.perf_counter()
-    manifest = store.save(state, target, cfg.save)
+    manifest = store.save(state, target, cfg.save, say.note)
     session.times["save"] = time.perf_counter() - start
     start = time.perf_counter()
     store.load(target)
@@ -58,7 +58,7 @@ def _compact(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done("verified")
     say.stage("save")
     chosen = replace(cfg.save, name=before["payload_format"], compact=True)
-    store.save(replace(state, parent=before["parent"]), target, chosen)
+    store.save(replace(state, parent=before["parent"]), target, chosen, say.note)
     back, manifest = store.load(target)
     say.done("written, read back, verified")
     owners = len(before["lineage"])

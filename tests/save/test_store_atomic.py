@@ -7,13 +7,16 @@ import resource
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
-from store_states import FORMATS, assert_same, make_state, settings
+import torch
+from store_states import FORMATS, assert_same, make_state, segment, settings
 
+from harness import machine
 from harness.config import SaveConfig
 from harness.errors import InputProblem
-from harness.save import atomic, store
+from harness.save import atomic, room, store
 
 OLD = make_state(seed=1, tokens=300)
 NEW = make_state(seed=2, tokens=300)
@@ -109,13 +112,57 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
-def test_a_full_disk(small_disk, form):
+def test_a_disk_without_room_is_not_begun_on(small_disk, form):
     store.save(OLD, small_disk / "s", durable(form))
-    with pytest.raises(InputProblem, match=r"No space left on device.*free some space"):
+    before = {p: p.stat().st_mtime_ns for p in small_disk.rglob("*")}
+    needs = r"needs .* free there\. Nothing was written\. .*out=DIR.*prune.*save=blosc2"
+    with pytest.raises(InputProblem, match=needs):
         store.save(make_state(seed=3, tokens=3000), small_disk / "s", durable(form))
+    assert {p: p.stat().st_mtime_ns for p in small_disk.rglob("*")} == before
     assert_same(OLD, store.load(small_disk / "s")[0])
-    assert [p.name for p in small_disk.iterdir()] == ["s"]
-    store.save(NEW, small_disk / "t", durable(form))  # there is room again
+    store.save(NEW, small_disk / "t", durable(form))  # what fits is written
+
+
+def test_what_only_fits_compressed_is_written_compressed(small_disk):
+    state = make_state(seed=4, tokens=5000, kinds=("full_attention",))
+    (layer,) = state.layers
+    (held,) = layer.segments
+    flat = replace(held, key=torch.zeros_like(held.key), value=torch.zeros_like(held.value))
+    state = state.with_layers((replace(layer, segments=(flat,)),))
+    assert state.kv_bytes > machine.free_disk(small_disk)
+    with pytest.raises(InputProblem, match="save=blosc2"):
+        store.save(state, small_disk / "s", durable("safetensors"))
+    store.save(state, small_disk / "s", durable("blosc2"))
+    assert_same(state, store.load(small_disk / "s")[0])
+
+
+def test_a_disk_that_fills_while_it_is_written(small_disk):
+    """The payload fits, its manifest does not: no estimate sees that, the atomic write does."""
+    store.save(OLD, small_disk / "s", durable())
+    payload = sum(p.stat().st_size for p in (small_disk / "s").glob("*.safetensors"))
+    names = sum(len(data) for data in NEW.tokenizer_files.values())
+    filler = machine.free_disk(small_disk) - payload - names - 4096
+    (small_disk / "filler").write_bytes(bytes(filler // 4096 * 4096))
+    with pytest.raises(InputProblem, match=r"No space left on device.*free some space"):
+        store.save(NEW, small_disk / "s", durable())
+    assert_same(OLD, store.load(small_disk / "s")[0])
+    assert {p.name for p in small_disk.iterdir()} == {"s", "filler"}
+
+
+def test_a_long_save_says_what_it_takes(tmp_path):
+    heard: list[str] = []
+    store.save(NEW, tmp_path / "short", durable(), heard.append)
+    assert heard == []
+    state = make_state(seed=5, tokens=4200, kinds=("full_attention",))
+    wide = segment(5, 1, 0, 4200, "float32", heads=2, head_dim=4096)
+    state = state.with_layers((replace(state.layers[0], segments=(wide,)),))
+    assert state.kv_bytes > room.LONG
+    store.save(state, tmp_path / "long", settings(), heard.append)
+    (said,) = heard
+    amount, unit, rest = said.split(maxsplit=2)
+    assert unit == "MiB,"
+    assert float(amount) == pytest.approx(store.stored_bytes(tmp_path / "long") / 2**20, rel=0.01)
+    assert rest.startswith("about ") and rest.endswith(" s")
 
 
 def test_a_read_only_place(small_disk):

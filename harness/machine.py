@@ -1,0 +1,53 @@
+"""What this machine has left: free disk, free memory. Asked before long work begins."""
+
+import shutil
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_disk(place: Path) -> int:
+    """Bytes that can be written where `place` is, or would be: its nearest existing parent counts."""
+    place = place.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that can still be used, by this container too; None where nobody says."""
+    known = [n for n in (_system(), _container()) if n is not None]
+    return min(known) if known else None
+
+
+def human(nbytes: float) -> str:
+    """`1.3 GiB`, `12 MiB`, `800 KiB`."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes / 1024:.3g} KiB"
+
+
+def _system() -> int | None:
+    try:
+        with Path("/proc/meminfo").open() as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvail"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def _container() -> int | None:
+    """What the control group (version 2) leaves; file caches can be dropped, so they count as free."""
+    try:
+        own = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
+        folder, left = _CGROUP / own.lstrip("/"), []
+        while folder.is_relative_to(_CGROUP):
+            limit = folder / "memory.max"
+            if limit.exists() and (value := limit.read_text().strip()) != "max":
+                used = int((folder / "memory.current").read_text())
+                stat = dict(s.split() for s in (folder / "memory.stat").read_text().splitlines())
+                left.append(int(value) - used + int(stat.get("inactive_file", 0)))
+            folder = folder.parent
+        return max(min(left), 0) if left else None
+    except (OSError, ValueError):
+        return None

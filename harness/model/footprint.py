@@ -1,0 +1,47 @@
+"""The memory a model needs, known from its config before a weight is read."""
+
+from typing import Any
+
+import torch
+
+from harness import machine
+from harness.errors import InputProblem
+
+
+def check_weights(name: str, config: Any, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise InputProblem when the weights that `config` declares do not fit in memory as `dtype`.
+
+    Counted on the meta device, which takes milliseconds; a config that cannot be built that way is
+    left to the loader's own errors.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception:  # remote code, unknown classes: the loader says it better
+        return
+    count = sum(p.numel() for p in model.parameters())
+    _refuse_beyond(
+        count * dtype.itemsize, device, f"model={name} ({count / 1e9:.3g} billion parameters)",
+        "Use dtype=bfloat16, a smaller model, or a machine with more memory.",
+    )  # fmt: skip
+
+
+def check_oracle(model: Any, device: torch.device) -> None:
+    """Raise InputProblem when there is no room for a float64 copy of `model` beside it."""
+    count = sum(p.numel() for p in model.parameters())
+    _refuse_beyond(
+        count * 8, device, "the float64 oracle of this model",
+        "compare.oracle=false judges without it, by the noise floor alone.",
+    )  # fmt: skip
+
+
+def _refuse_beyond(nbytes: int, device: torch.device, what: str, remedy: str) -> None:
+    cuda = device.type == "cuda"
+    free = torch.cuda.mem_get_info(device)[0] if cuda else machine.free_memory()
+    if free is not None and nbytes > free:
+        raise InputProblem(
+            f"{what} needs {machine.human(nbytes)} of {'GPU ' if cuda else ''}memory, "
+            f"{machine.human(free)} are free. {remedy}"
+        )
