@@ -28,7 +28,7 @@ def command() -> None:
 
 
 def _run(given: list[str]) -> int:
-    from harness import arguments, config, help, resuming, sweep
+    from harness import arguments, config, extras, help, resuming, sweep
     from harness.errors import HarnessError
 
     sweep.Watch.forget()
@@ -43,6 +43,7 @@ def _run(given: list[str]) -> int:
             print(said)
             return 0
         sys.argv[1:] = given = resuming.resumed(arguments.literal_text(arguments.ordered(given)))
+        extras.for_launcher(given)
         job = sweep.Job(config.register())
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"

@@ -25,6 +25,16 @@ class UnsupportedModel(HarnessError):
     """The chosen cache, policy or tokenizer cannot serve this model; the message names what can."""
 
 
+class MissingExtra(InputProblem):
+    """Something asks for an optional package that is not installed; the message says the command."""
+
+    def __init__(self, what: str, extra: str, module: str):
+        super().__init__(
+            f"{what} needs the package {module.rpartition('.')[2]}, which is not installed: "
+            f"pip install 'harness[{extra}]' (in a checkout: .venv/bin/pip install -e '.[{extra}]')."
+        )
+
+
 class SnapshotInvalid(HarnessError):
     """A snapshot whose manifest, digests or files do not hold. `faults` lists every one found."""
 

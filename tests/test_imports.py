@@ -21,6 +21,7 @@ LEVEL = {
     "arguments": 0,
     "help": 1,
     "errors": 0,
+    "extras": 1,
     "interrupt": 0,
     "machine": 0,
 }

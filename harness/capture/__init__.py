@@ -55,6 +55,16 @@ def check_length(loaded: Any, tokens: int, steps: int) -> None:
         )
 
 
+def check_vocabulary(loaded: Any, ids: torch.Tensor) -> None:
+    """Raise InputProblem when the tokenizer made ids that the model has no embedding for."""
+    rows = loaded.model.get_input_embeddings().num_embeddings
+    if (largest := int(ids.max())) >= rows:
+        raise InputProblem(
+            f"the tokenizer made token {largest}, but this model knows {rows} tokens. Give the "
+            "model's own tokenizer (model.tokenizer=DIR), or a larger model.config.vocab_size."
+        )
+
+
 def check_memory(loaded: Any, batch: int, tokens: int) -> None:
     """Raise InputProblem when the keys and values of `[batch, tokens]` cannot fit in memory."""
     free = machine.free_memory() if loaded.device.type == "cpu" else None
@@ -88,6 +98,7 @@ def capture(
     Raises InputProblem for a prompt that is too long, UnsupportedModel for a cache of unknown kind.
     """
     check_length(loaded, int(mask.sum(dim=1).max()), 1)
+    check_vocabulary(loaded, ids)
     check_memory(loaded, *ids.shape)
     ids, mask = ids.to(loaded.device), mask.to(loaded.device)
     positions = positions_of(mask)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness import extras
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
@@ -158,9 +159,8 @@ def _plain_errors(url: str) -> Iterator[None]:
     except (InputProblem, SnapshotInvalid):
         raise
     except ImportError as problem:
-        raise InputProblem(
-            f"{url} needs the extra `remote`: pip install 'harness[remote]' ({problem})."
-        ) from None
+        extras.need(extras.BY_SCHEME.get(url.partition("://")[0], "remote"), url)
+        raise InputProblem(f"{url} needs a package that is not installed: {problem}.") from None
     except Exception as problem:  # every storage has errors of its own
         what = str(problem).splitlines()[0][:300] if str(problem) else type(problem).__name__
         raise InputProblem(

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import interrupt
+from harness import extras, interrupt
 from harness.config import conf_dir
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
 from harness.help import options
@@ -38,6 +38,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if cfg.task.name not in names():
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
+        extras.for_job(cfg)
         _log_to(folder)
         return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
     except HarnessError as problem:

@@ -161,7 +161,7 @@ class Mlflow:
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.experiment = self._experiment()
             yield
-        except (MlflowException, SQLAlchemyError, OSError) as problem:
+        except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
             _KNOWN.clear()
             reason = f"cannot track to {self.shown}: {_plain(problem)}."
             if not self.local:

@@ -1,0 +1,46 @@
+"""Optional packages: which extra brings them, and one plain message where one is missing."""
+
+from importlib.util import find_spec
+from typing import Any
+
+from harness.errors import MissingExtra
+
+NEEDS = {
+    "joblib": ("hydra_plugins.hydra_joblib_launcher", "joblib"),
+    "submitit": ("hydra_plugins.hydra_submitit_launcher", "submitit"),
+    "postgres": ("psycopg",),
+    "remote": ("fsspec", "s3fs"),
+    "gs": ("fsspec", "gcsfs"),
+    "ui": ("gradio",),
+}
+BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
+
+
+def need(extra: str, what: str) -> None:
+    """Raise MissingExtra when a package of `extra` cannot be imported. what: who asks for it."""
+    for module in NEEDS[extra]:
+        try:
+            found = find_spec(module)
+        except ImportError:
+            found = None
+        if found is None:
+            raise MissingExtra(what, extra, module)
+
+
+def for_launcher(arguments: list[str]) -> None:
+    """Raise MissingExtra when the command line asks for a launcher whose extra is not there."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        extra = value.partition("_")[0]
+        if key.lstrip("+") == "hydra/launcher" and extra in NEEDS:
+            need(extra, argument)
+
+
+def for_job(cfg: Any) -> None:
+    """Raise MissingExtra before any work when a place that `cfg` names needs an extra."""
+    for key in ("out", "snapshot", "a", "b"):
+        scheme, there, _ = str(getattr(cfg, key)).partition("://")
+        if there and scheme in BY_SCHEME:
+            need(BY_SCHEME[scheme], f"{key}={getattr(cfg, key)}")
+    if str(cfg.track.uri).startswith("postgres"):
+        need("postgres", "track.uri=postgresql://...")
