@@ -39,6 +39,7 @@ def _run(given: list[str]) -> int:
     import hydra
 
     try:
+        arguments.check_flags(given)
         if (said := resuming.delivered(given)) is not None:
             print(said)
             return 0

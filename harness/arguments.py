@@ -3,12 +3,33 @@
 import base64
 import re
 
+from harness.errors import ConfigProblem, suggestion
+
 MULTIRUN = ("-m", "--multirun")
 LITERAL_KEYS = ("text", "prompt.text")
 VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
           "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
+FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydra-help", "--version",
+         "--shell-completion", "-sc")  # fmt: skip
+CFG = ("job", "hydra", "all")
 _MARK = "\0literal:"
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
+
+
+def check_flags(arguments: list[str]) -> None:
+    """Raise ConfigProblem for a flag that there is not, with what was probably meant."""
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag in ("--cfg", "-c"):
+            given = value or "".join(arguments[i + 1 : i + 2])
+            if given not in CFG:
+                raise ConfigProblem(f"{flag} {given} is not possible. There is: {', '.join(CFG)}.")
+        if not argument.startswith("-") or flag in FLAGS:
+            continue
+        near = (
+            f" Keys have no dashes: {argument.lstrip('-')}" if equals else suggestion(flag, FLAGS)
+        )
+        raise ConfigProblem(f"{argument} is not a flag.{near}")
 
 
 def ordered(arguments: list[str]) -> list[str]:

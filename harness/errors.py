@@ -72,5 +72,6 @@ def printable(text: str) -> str:
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """Return ` Did you mean 'x'?` for the closest of `known`, or a list of what there is."""
-    close = get_close_matches(word, known, n=1, cutoff=0.55)
+    close = [k for k in known if k.lower() == word.lower()]
+    close = close or get_close_matches(word, known, n=1, cutoff=0.55)
     return f" Did you mean '{close[0]}'?" if close else f" There is: {', '.join(sorted(known))}."

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # (arguments, exit code, what the message must say)
 MISTAKES = [
-    (["modle=tiny"], 2, "Did you mean 'model'"),
+    (["modle=tiny"], 2, "Did you mean 'model=tiny'"),
     (["model=tinny"], 2, "Did you mean 'tiny'"),
     (["model.sed=1"], 2, "'model.sed' is not a key"),
     (["cache=manul"], 2, "Did you mean 'manual'"),
@@ -36,14 +36,60 @@ MISTAKES = [
     (["model=tiny_gpt2", "tokenizer=chat", "cache=manual", "model.architecture=bert"], 2, "bert"),
     (["prune=keep_last", "prune.ratio=2"], 2, "0 < ratio <= 1"),
     (["task=inspect"], 2, "snapshot=DIR"),
-    (["name"], 2, "name"),
+    (["name"], 2, "'name' is not key=value"),
+    (["task", "save"], 2, "'task' is not key=value"),
+    (["--task=save"], 2, "Keys have no dashes: task=save"),
+    (["--hlep"], 2, "Did you mean '--help'"),
+    (["--cfg", "jobb"], 2, "There is: job, hydra, all"),
+    (["TASK=save"], 2, "Did you mean 'task'"),
+    (["sampling.temprature=1"], 2, "Did you mean 'sampling.temperature'"),
+    (["temprature=1"], 2, "Did you mean 'sampling.temperature'"),
+    (["tokens=8"], 2, "Did you mean 'prune.tokens'"),
+    (["format=gzip"], 2, "Did you mean 'save=gzip'"),
+    (["sampling.temperature=hot"], 2, "sampling.temperature=hot: Value 'hot'"),
+    (["save=gzip", "save.level=99"], 2, "give 0 to 9"),
+    (["save=blosc2", "save.codec=nope"], 2, "There is: blosclz"),
+    (["track=false"], 2, "There is: mlflow, none"),
+    (["dtype=fp16"], 2, "Did you mean 'float16'"),
+    (["device=CUDA"], 2, "Did you mean 'cuda'"),
+    (["seed=99999999999999999999"], 2, "below 2**63"),
+    (["model=./mine"], 2, "model=path model.path=./mine"),
+    (["model=shape", "model.config.hidden_size=7"], 2, "not a multiple"),
+    (["model=shape", "model.config.hidden_sze=8"], 2, "+model.config.hidden_sze="),
+    (["model=shape", "model.config.vocab_size=9"], 2, "this model knows 9 tokens"),
+    (
+        ["model=shape", "model.config.hidden_size=131072", "model.config.num_hidden_layers=999"],
+        2,
+        "GiB of memory",
+    ),
+    (["prompt=hello"], 2, "text='...'"),
+    (["prompt.turns=[{role:user,content:hi}"], 2, "do not match"),
+    (["prompt.batch=0"], 2, "1 or more"),
+    (["task=prune", "snapshot=x"], 2, "needs a policy"),
+    (["task=inspect", "snapshot=README.md"], 2, "is a file"),
+    (["task=verify", "snapshot=."], 2, "no manifest.json"),
+    (["task=diff", "a=x"], 2, "a=DIR and b=DIR"),
+    (["task=audit"], 2, "run=DIR"),
+    (["task=chat", "task.turn=3"], 2, "Did you mean 'task.turns'"),
+    (["task=loop", "task.evry=3"], 2, "Did you mean 'task.every'"),
+    (["task=claims", "task.only=[isolaton]"], 2, "Did you mean 'isolation'"),
+    (["task=bench", "task.caches=[dynamc]"], 2, "Did you mean 'dynamic'"),
+    (["task=architectures", "task.families=[lama]"], 2, "Did you mean 'llama'"),
+    (["task=quality", "task.policies=[keeplast]"], 2, "Did you mean 'keep_last'"),
+    (["task=save", "out=/"], 2, "left alone"),
+    (["experiment=isolaton"], 2, "Did you mean 'isolation'"),
+    (["fault=layerswap"], 2, "Did you mean 'layer_swap'"),
+    (["-m", "cache=manual,clond"], 2, "Did you mean 'cloned'"),
+    (["-m", "seed=1,2", "sampling.temprature=1"], 2, "Did you mean 'sampling.temperature'"),
+    (["resume=nowhere"], 2, "resume=nowhere"),
 ]
 
 
 @pytest.mark.parametrize(
     "arguments, code, says", MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else None
 )
-def test_a_mistake_is_answered_by_one_message(harness, arguments, code, says) -> None:
+def test_a_mistake_is_answered_by_one_message(harness, place, arguments, code, says) -> None:
+    (place / "README.md").touch()
     done = harness(*arguments)
     assert done.code == code, done.out
     assert says in done.out and "Traceback" not in done.out

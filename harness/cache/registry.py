@@ -1,5 +1,6 @@
 """Build the decoder that a `cache` option names."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,13 @@ def names() -> tuple[str, ...]:
         p.parent.name for p in here.glob("*/__init__.py")
     }
     return tuple(sorted(found - _INFRASTRUCTURE))
+
+
+def check(key: str, given: Sequence[str]) -> None:
+    """Raise ConfigProblem when the list `key` names a cache that there is not."""
+    for name in given:
+        if name not in names():
+            raise ConfigProblem(f"{key}: '{name}' is no cache.{suggestion(name, names())}")
 
 
 def decoder(loaded: Any, state: State, settings: Any) -> Decoder:

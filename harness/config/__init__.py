@@ -1,6 +1,7 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
-from harness.config.compose import conf_dir, explain, points, recorded, register, typed
+from harness.config.compose import conf_dir, points, recorded, register, typed
+from harness.config.explain import explain
 from harness.config.schema import (
     DTYPES,
     MISSING,

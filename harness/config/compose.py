@@ -14,8 +14,6 @@ from harness.arguments import decode_literal, plain
 from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
-EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit", "ray": "ray"}  # fmt: skip
-
 
 def conf_dir() -> Path:
     """Where the YAML lives: inside the package in a wheel, beside it in a checkout."""
@@ -89,49 +87,3 @@ def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
         inner = known[key]
         if isinstance(inner, type) and is_dataclass(inner) and isinstance(value, dict):
             _reject_unknown(value, inner, f"{prefix}{key}.")
-
-
-def explain(problem: Exception, given: list[str]) -> str | None:
-    """One plain message for a Hydra or OmegaConf composition error; None for any other exception."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    if not isinstance(problem, HydraException | OmegaConfBaseException):
-        return None
-    cause = problem.__cause__ or problem
-    text = str(problem).strip()
-    if missing := re.search(r"Could not find 'hydra/launcher/(\w+)'", text):
-        extra = EXTRAS.get(missing[1])
-        hint = f"Install it: pip install 'harness[{extra}]'." if extra else suggestion(missing[1], list(EXTRAS))  # fmt: skip
-        return f"hydra/launcher={missing[1]} is not installed. {hint.strip()}"
-    for argument in given:
-        key, equals, value = argument.partition("=")
-        key = key.lstrip("+~")
-        if not equals or key.startswith("hydra"):
-            continue
-        if (conf_dir() / key).is_dir():
-            options = sorted(p.stem for p in (conf_dir() / key).glob("*.yaml"))
-            for option in value.split(","):
-                if f"'{key}/{option}'" in text:
-                    return f"{argument}: '{option}' is not an option of {key}.{suggestion(option, options)}"
-        elif (near := _unknown_key(key)) is not None:
-            return f"{argument}: '{key}' is not a key of the configuration.{near}"
-    first = str(cause).strip().splitlines()[0]
-    line = text.splitlines()[0]
-    return line if first in line else f"{line.rstrip('.')}: {first}"
-
-
-def _unknown_key(key: str) -> str | None:
-    """A suggestion when `key` (dotted) is no key of the schema; None when it is one."""
-    schema: type = Config
-    parts = key.split(".")
-    for i, part in enumerate(parts):
-        known = {f.name: f.type for f in fields(schema)}
-        if part not in known:
-            groups = [*known, "experiment"] if i == 0 else list(known)
-            return suggestion(part, groups)
-        inner = known[part]
-        if not (isinstance(inner, type) and is_dataclass(inner)):
-            return None
-        schema = inner
-    return None

@@ -11,6 +11,8 @@ from harness.errors import ConfigProblem, suggestion
 MISSING = "???"  # omegaconf's marker for a value that must be given
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
+                "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
 VERDICTS = ("exact", "equivalent", "drifted", "diverged")
 
 
@@ -166,6 +168,11 @@ class SaveConfig:
     compact: bool = False
     sync: bool = True
 
+    def __post_init__(self) -> None:
+        at_least("save.level", self.level, 0)
+        if self.level is not None and self.level > 9:
+            raise ConfigProblem(f"save.level={self.level} is too large: give 0 to 9.")
+
 
 @dataclass
 class PromptConfig:
@@ -276,7 +283,11 @@ class Config:
     track: TrackConfig = field(default_factory=TrackConfig)
 
     def __post_init__(self) -> None:
+        if meant := SHORT_DTYPES.get(self.dtype.lower()):
+            raise ConfigProblem(f"dtype={self.dtype} is not possible. Did you mean '{meant}'?")
         one_of("dtype", self.dtype, DTYPES)
+        if not -(2**63) <= self.seed < 2**63:
+            raise ConfigProblem(f"seed={self.seed} does not fit: give a whole number below 2**63.")
         if self.device not in ("auto", "cpu", "cuda") and not self.device.startswith("cuda:"):
             one_of("device", self.device, ("auto", "cpu", "cuda"))
         at_least("steps", self.steps, 1)

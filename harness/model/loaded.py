@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from harness.errors import ConfigProblem, InputProblem, suggestion
+from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import footprint, identity
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -208,10 +208,12 @@ def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) 
             model = AutoModelForCausalLM.from_config(
                 config, dtype=dtype, attn_implementation=settings.attention
             )
-    except (ValueError, TypeError, KeyError, RuntimeError) as problem:
+    except HarnessError:
+        raise
+    except Exception as problem:  # every family checks its config in its own way
         raise ConfigProblem(
             f"model.architecture={settings.architecture} cannot be built from model.config: "
-            f"{_first_line(problem)}"
+            f"{_first_line(problem.__cause__ or problem)}"
         ) from problem
     name = f"{settings.name}:{settings.architecture}:seed{settings.seed}"
     return model, tokenizer, {"name": name, "revision": None, "commit": None}
@@ -254,7 +256,7 @@ def _cannot_load(settings: Any, place: str, problem: Exception) -> str:
     return f"model={settings.name}: cannot load '{place}': {_first_line(problem)} {hint}"
 
 
-def _first_line(problem: Exception) -> str:
+def _first_line(problem: BaseException) -> str:
     line = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
     return line if line.endswith((".", ":", "?")) else line + "."
 

@@ -26,6 +26,8 @@ def own_manifest(source: Path) -> dict[str, Any]:
     if not source.is_dir():
         if not source.is_symlink():
             atomic.recover(source)
+        if source.is_file():
+            raise InputProblem(f"snapshot={source} is a file. Give the directory that holds it.")
         if not source.is_dir():
             raise InputProblem(f"snapshot={source}: there is no such directory. Check the path.")
     try:

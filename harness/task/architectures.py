@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture, positions_of, prefill, static_cache
 from harness.compare.verdict import FACTOR
@@ -57,6 +58,7 @@ class Family:
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """All families, or those of `task.families`; `architectures.json` and one page. The verdict is
     `diverged` when a cell of a cache of ours is wrong, else the worst of them."""
+    check_caches("task.caches", cfg.task.caches)
     chosen = cfg.task.families or list(FAMILIES)
     for name in chosen:
         if name not in FAMILIES:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.errors import HarnessError
 from harness.model.loaded import load
@@ -41,6 +42,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """All combinations of the task's lists; rows in `bench.json`, tables and plots in the report."""
     from harness.report import bench as report
 
+    check_caches("task.caches", [*cfg.task.caches, *cfg.task.branch_caches])
     session = Session.open(replace(cfg, dtype=cells(cfg.task)[0].dtype), folder, say)
     rows: list[dict[str, Any]] = []
     for cell in cells(cfg.task):
@@ -100,7 +102,7 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
         if turn >= 3 and time.perf_counter() - began > cfg.task.seconds:
             break
         order = list(decoders)
-        for name in order[turn % len(order) :] + order[: turn % len(order)]:
+        for name in order[turn % max(len(order), 1) :] + order[: turn % max(len(order), 1)]:
             ids = _ids(loaded, state, cfg.seed + turn)
             seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
         reading.append(_timed(loaded, probe.sum))

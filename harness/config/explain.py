@@ -1,0 +1,107 @@
+"""Composition errors as one plain message: what is wrong, and what was probably meant."""
+
+import re
+from dataclasses import fields, is_dataclass
+
+from harness.config.compose import conf_dir
+from harness.config.schema import Config
+from harness.errors import suggestion
+
+LAUNCHERS = ("basic", "joblib", "submitit_local", "submitit_slurm")
+_NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
+
+
+def explain(problem: Exception, given: list[str]) -> str | None:
+    """One plain message for a Hydra or OmegaConf composition error; None for any other exception."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    text = str(problem).strip()
+    no_name = isinstance(problem, ValueError) and "group override must be a string" in text
+    if not no_name and not isinstance(problem, HydraException | OmegaConfBaseException):
+        return None
+    if missing := re.search(r"Could not find 'hydra/launcher/(\w+)'", text):
+        return f"hydra/launcher={missing[1]} is not installed.{suggestion(missing[1], LAUNCHERS)}"
+    for argument in given:
+        key, equals, value = argument.partition("=")
+        key = key.lstrip("+~")
+        if not equals or key.startswith("hydra"):
+            continue
+        if (conf_dir() / key).is_dir():
+            for option in value.split(","):
+                if f"'{key}/{option}'" in text or (no_name and option not in _options(key)):
+                    return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
+        elif (near := _unknown_key(key, value)) is not None:
+            return f"{argument}: '{key}' is not a key of the configuration.{near}"
+    return _plain(text, str(problem.__cause__ or problem).strip())
+
+
+def _plain(text: str, cause: str) -> str:
+    """What Hydra says, without its trimmings, with a remedy where it has none."""
+    first, line = cause.splitlines()[0], text.splitlines()[0]
+    line = line.removeprefix("Error merging override ")
+    if line.startswith("Error parsing override"):
+        return (
+            f"{line.split(maxsplit=3)[-1]} is not key=value. Is something left out, or is a value "
+            "with blanks or brackets in need of quotes?"
+        )
+    if any(sign in line for sign in _NOT_READ):
+        return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
+    if new := re.search(r"Could not override '(model\.config)\.(\w+)'", line):
+        return (
+            f"{new[1]}.{new[2]}: this model's own keys do not include it. If '{new[2]}' is right, add it "
+            f"with a plus: +{new[1]}.{new[2]}=..."
+        )
+    return line if first in line else f"{line.rstrip('.')}: {first}"
+
+
+def _options(group: str) -> list[str]:
+    return sorted(p.stem for p in (conf_dir() / group).glob("*.yaml"))
+
+
+def _option_meant(group: str, option: str) -> str:
+    if group == "model" and ("/" in option or option.startswith((".", "~"))):
+        return f" Did you mean model=path model.path={option}?"
+    hint = " For words of your own: text='...'." if group == "prompt" else ""
+    return suggestion(option, _options(group)) + hint
+
+
+def _unknown_key(key: str, value: str) -> str | None:
+    """A suggestion when `key` (dotted) is no key of the schema; None when it is one."""
+    schema: type = Config
+    parts = key.split(".")
+    for i, part in enumerate(parts):
+        known = {f.name: f.type for f in fields(schema)}
+        if part not in known:
+            return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(known))
+        inner = known[part]
+        if not (isinstance(inner, type) and is_dataclass(inner)):
+            return None
+        schema = inner
+    return None
+
+
+def _nested(above: list[str], part: str, known: list[str]) -> str:
+    return suggestion(part, known).replace("mean '", f"mean '{'.'.join(above)}.")
+
+
+def _meant(part: str, value: str) -> str:
+    """Also `temperature` for `sampling.temperature`, and `format=gzip` for `save=gzip`, where only
+    one group fits."""
+    blocks = {f.name: f.type for f in fields(Config)}
+    blocks = {n: t for n, t in blocks.items() if isinstance(t, type) and is_dataclass(t)}
+    top = [*(f.name for f in fields(Config)), "experiment"]
+    owners: dict[str, list[str]] = {}
+    for name, block in blocks.items():
+        for inner in fields(block):
+            if name != "task":
+                owners.setdefault(inner.name, []).append(name)
+    nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
+    groups = [n for n in blocks if value in _options(n) and value != "none"]
+    if part not in nested and part.lower() not in top and len(groups) == 1:
+        return f" Did you mean '{groups[0]}={value}'?"
+    near = suggestion(part, [*top, *(k for k in nested if k not in top)])
+    for key, full in nested.items():
+        if key not in top:
+            near = near.replace(f"'{key}'", f"'{full}'")
+    return near if "Did you mean" in near else suggestion(part, top)
