@@ -1,5 +1,6 @@
 """`--help`, answered from the YAML files' own first lines, without a single heavy import."""
 
+import textwrap
 from pathlib import Path
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling", "compare",
@@ -13,6 +14,7 @@ KEYS = """\
   run=DIR        a recorded run           restore.strict=false   waive identity"""
 
 
+WIDTH = 80
 MANY = 40  # options; a longer list is not read
 MORE = (
     "more: --cfg job prints the composed config, --config-dir DIR adds options.",
@@ -66,8 +68,8 @@ def _task(conf: Path, name: str) -> str:
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
     top = [line for line in lines if line and not line.startswith(("#", " ", "-", "name:"))]
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
-    body = [f"task={name}: {said[0]}" if said else f"task={name}", ""]
-    body += [f"  {line}" for line in said[1:]]
+    body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
+    body += [part for line in said[1:] for part in _folded(f"  {line}")]
     return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", "common keys:", KEYS])
 
 
@@ -79,6 +81,13 @@ def _defaults(conf: Path) -> dict[str, str]:
             group, option = entry.split(": ", 1)
             found[group] = option
     return found
+
+
+def _folded(line: str) -> list[str]:
+    """A long line as several; a command in it can still be copied."""
+    if "python -m" in line:
+        return [line]
+    return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
 
 
 def _wrapped(head: str, words: list[str], width: int = 80) -> list[str]:

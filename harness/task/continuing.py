@@ -18,13 +18,15 @@ class Path:
 
     logits: `[batch, n, vocab]`, one row per fed id. ids: `[batch, n + 1]`, what this path chose (or
     was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
-    fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`.
+    fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
+    generator before it drew the last of `ids`, which is not fed: where who continues goes on.
     """
 
     logits: torch.Tensor
     ids: torch.Tensor
     fed: torch.Tensor
     times: dict[str, float]
+    rng: torch.Tensor | None = None
 
 
 class Live:
@@ -83,9 +85,10 @@ def drive(
         chosen.append(own)
         on_token(own)
         last = feed(own if follow is None else follow[:, count + i : count + i + 1])
+    rng = sampler.rng
     chosen.append(sampler.choose(last, seen))
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
-    return Path(torch.cat(logits, 1), torch.cat(chosen, 1), torch.cat(fed, 1), times)
+    return Path(torch.cat(logits, 1), torch.cat(chosen, 1), torch.cat(fed, 1), times, rng)
 
 
 def recomputed(loaded: Any, state: State, fed: torch.Tensor) -> torch.Tensor:

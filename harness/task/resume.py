@@ -73,7 +73,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     else:
         record["reason"] = f"not compared: more than compare.limit={cfg.compare.limit} tokens"
     if cfg.out:
-        record["next"] = write_next(session, decoder, sampler)
+        record["next"] = write_next(session, decoder, sampler, path.rng)
     ids = path.ids[0].tolist()
     record |= {
         "size": sizes(state, state, store.stored_bytes(source)),
@@ -107,11 +107,14 @@ def rebuilt(session: Session, state: State, path: Any, given: torch.Tensor | Non
     return continuing.drive(live, sampler, session.cfg.steps, given, follow=path and path.fed)
 
 
-def write_next(session: Session, decoder: Any, sampler: Sampler) -> dict[str, Any]:
-    """Commit what was added as a new segment and save it to `out=`; its snapshot record."""
-    target = Path(session.cfg.out).expanduser()
+def write_next(session: Session, decoder: Any, sampler: Sampler, rng: torch.Tensor) -> dict[str, Any]:  # fmt: skip
+    """Commit what was added as a new segment and save it to `out=`; its snapshot record.
+
+    rng: the generator after the last token that was fed, so that sampling goes on from there.
+    """
+    target = store.place(session.cfg.out)
     session.say.stage(f"save {session.cfg.save.name}")
-    state = replace(decoder.commit(), rng=sampler.rng)
+    state = replace(decoder.commit(), rng=rng)
     state = state.document("generation", sampler=sampler.document())
     manifest = store.save(state, target, session.cfg.save, session.say.note)
     session.say.done(f"{store.stored_bytes(target) / 1024:.0f} KiB to {target}")

@@ -1,0 +1,44 @@
+"""`task=NAME --help`: fits a screen, and its example runs as written."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from harness import config, help
+
+CONF = config.conf_dir()
+TASKS = help.options(CONF, "task")
+SERVES = {"ui"}  # goes on until it is stopped; the browser tests start it
+
+# what makes a long example short enough to run here: the same command, smaller
+SMALLER = {
+    "bench": "task.contexts=[64] task.branch_contexts=[64] task.runs=3 task.branches=[2] "
+    "model.config.num_hidden_layers=1",
+    "claims": "task.only=[isolation]",
+    "format_bench": "task.tokens=64 task.repeats=1",
+    "quality": "task.samples=2 task.context=32 task.follow=4 task.distances=[8] "
+    "task.policies=[keep_last]",
+    "architectures": "task.families=[llama]",
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_it_fits_a_screen(name) -> None:
+    lines = help.show(CONF, [f"task={name}", "--help"]).splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert any("example: python -m harness" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", [t for t in TASKS if t not in SERVES])
+def test_its_examples_run(harness, place: Path, name) -> None:
+    text = help.show(CONF, [f"task={name}", "--help"])
+    assert harness("task=save", "text=let k be 5 . the bird sang .", "out=DIR").code == 0
+    if "run=runs" in text:
+        (run,) = place.glob("runs/save/*")
+        text = re.sub(r"run=runs/\S+", f"run={run}", text)
+    for example in re.findall(r"example: python -m harness (.*)", text):
+        given = [*shlex.split(example), *shlex.split(SMALLER.get(name, ""))]
+        done = harness(*given)
+        assert done.code == 0, f"{example}\n{done.out}"
