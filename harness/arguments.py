@@ -7,12 +7,15 @@ from harness.errors import ConfigProblem, suggestion
 
 MULTIRUN = ("-m", "--multirun")
 LITERAL_KEYS = ("text", "prompt.text")
+PATH_KEYS = ("snapshot", "out", "a", "b", "run", "name", "runs_dir", "prompt.path", "model.path")
 VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
           "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
 FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydra-help", "--version",
          "--shell-completion", "-sc")  # fmt: skip
 CFG = ("job", "hydra", "all")
 _MARK = "\0literal:"
+_BARE = re.compile(r"(?! )[\w./:+%@~ -]*(?<! )", re.ASCII)  # read by the grammar as it stands
+_MEANT = re.compile(r"'.*'|\".*\"|.*\$\{.*|\w+\(.*\)", re.DOTALL)  # grammar on purpose
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
 
 
@@ -48,15 +51,17 @@ def spelled(override: str) -> str:
 
 
 def literal_text(arguments: list[str]) -> list[str]:
-    """Protect the value of `text=...` from the override grammar (spaces, commas, quotes, braces).
+    """Protect text, and paths where they need it, from the override grammar (commas, quotes, braces,
+    other scripts). In a sweep a comma between paths still separates points.
 
     Plain text is quoted, so the record stays readable; anything else travels as base64 through the
     `literal` resolver. Other arguments are left alone.
     """
+    many = any(a in MULTIRUN for a in arguments)
     flags = [
         a for a in arguments if a in MULTIRUN
     ]  # older argparse wants them before the overrides
-    return flags + [_protect(a) for a in arguments if a not in MULTIRUN]
+    return flags + [_protect(a, many) for a in arguments if a not in MULTIRUN]
 
 
 def decode_literal(encoded: str) -> str:
@@ -73,11 +78,22 @@ def plain(text: str | None) -> str | None:
     return text.removeprefix(_MARK) if text else text
 
 
-def _protect(argument: str) -> str:
+def _protect(argument: str, many: bool) -> str:
     key, equals, value = argument.partition("=")
-    if not equals or key.lstrip("+") not in LITERAL_KEYS or value == "null":
+    name = key.lstrip("+")
+    if not equals or value == "null":
         return argument
+    if name in LITERAL_KEYS:
+        return f"{key}={_quoted(value)}"
+    if name not in PATH_KEYS or _MEANT.fullmatch(value):
+        return argument
+    paths = value.split(",") if many else [value]
+    return f"{key}={','.join(p if _BARE.fullmatch(p) else _quoted(p) for p in paths)}"
+
+
+def _quoted(value: str) -> str:
+    """`value` as one string of the override grammar."""
     if _SAFE.fullmatch(value):
-        return f"{key}='{value}'"
+        return f"'{value}'"
     encoded = base64.urlsafe_b64encode(value.encode("utf-8", "surrogatepass")).decode()
-    return f"{key}='${{literal:\"{encoded}\"}}'"
+    return f"'${{literal:\"{encoded}\"}}'"

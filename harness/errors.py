@@ -35,6 +35,9 @@ class MissingExtra(InputProblem):
         )
 
 
+MISSING_PARENT = "A missing parent can be put back beside it under any name. "
+
+
 class SnapshotInvalid(HarnessError):
     """A snapshot whose manifest, digests or files do not hold. `faults` lists every one found."""
 
@@ -46,6 +49,7 @@ class SnapshotInvalid(HarnessError):
         more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
         super().__init__(
             f"the snapshot at {where} is not valid, nothing was restored from it:\n{shown}{more}\n"
+            f"{MISSING_PARENT if any('inherited' in f for f in self.faults) else ''}"
             "Restore it from a backup or save it again; `restore.strict=false` does not waive damage."
         )
 

@@ -32,6 +32,32 @@ def test_other_arguments_are_left_alone() -> None:
     assert literal_text(given) == given
 
 
+PATHS = [
+    "with space/x",
+    " edge ",
+    "a, b (2)",
+    "gedächtnis/思考 ☃",
+    "it's",
+    'say "hi"',
+    "[1]",
+    "{x}",
+    "50%",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_arrive_unchanged(compose, path: str) -> None:
+    for key in ("snapshot", "out", "runs_dir"):
+        (argument,) = literal_text([f"{key}={path}"])
+        assert getattr(compose(argument), key) == path
+
+
+def test_in_a_sweep_commas_separate_paths_and_grammar_is_left_alone() -> None:
+    assert literal_text(["-m", "snapshot=a/b,ä"])[1] == "snapshot=a/b,'ä'"
+    for meant in ("snapshot=glob(*)", "out='a,b'", "out=${runs_dir}/x", "out=null"):
+        assert literal_text(["-m", meant])[1] == meant
+
+
 def test_plain_text_stays_readable() -> None:
     assert literal_text(["text= what is k"]) == ["text=' what is k'"]
 

@@ -81,6 +81,11 @@ MISTAKES = [
     (["fault=layerswap"], 2, "Did you mean 'layer_swap'"),
     (["-m", "cache=manual,clond"], 2, "Did you mean 'cloned'"),
     (["-m", "seed=1,2", "sampling.temprature=1"], 2, "Did you mean 'sampling.temperature'"),
+    (["prompt.path=x.txt"], 2, "prompt=file"),
+    (["name=../elsewhere"], 2, "runs_dir=DIR"),
+    (["seed=größe"], 2, "quotes of their own"),
+    (["task=save", "out=README.md"], 2, "not a directory"),
+    (["task=save", "out=README.md/deeper"], 2, "not a directory"),
     (["resume=nowhere"], 2, "resume=nowhere"),
 ]
 

@@ -45,6 +45,9 @@ def _plain(text: str, cause: str) -> str:
             f"{line.split(maxsplit=3)[-1]} is not key=value. Is something left out, or is a value "
             "with blanks or brackets in need of quotes?"
         )
+    if line.startswith("LexerNoViableAlt"):
+        key, _, value = line.partition(": ")[2].partition("=")
+        return f"{key}={value}: other scripts need quotes of their own: \"{key}='{value}'\""
     if any(sign in line for sign in _NOT_READ):
         return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
     if new := re.search(r"Could not override '(model\.config)\.(\w+)'", line):

@@ -189,6 +189,8 @@ class PromptConfig:
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
         at_least("prompt.chunk", self.chunk, 1)
+        if self.path and self.name != "file":
+            raise ConfigProblem(f"prompt.path={self.path} is read with prompt=file only; add that.")
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
                 raise ConfigProblem(
@@ -286,6 +288,11 @@ class Config:
         if meant := SHORT_DTYPES.get(self.dtype.lower()):
             raise ConfigProblem(f"dtype={self.dtype} is not possible. Did you mean '{meant}'?")
         one_of("dtype", self.dtype, DTYPES)
+        if not self.name or self.name.startswith(("/", "~")) or ".." in self.name.split("/"):
+            raise ConfigProblem(
+                f"name={self.name} is not a folder below runs_dir={self.runs_dir}. For records "
+                "elsewhere give runs_dir=DIR."
+            )
         if not -(2**63) <= self.seed < 2**63:
             raise ConfigProblem(f"seed={self.seed} does not fit: give a whole number below 2**63.")
         if self.device not in ("auto", "cpu", "cuda") and not self.device.startswith("cuda:"):

@@ -66,9 +66,10 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
         if sync:
             _sync(target.parent)
     except OSError as problem:
+        remedy = "free some space or " * (problem.errno in (errno.ENOSPC, errno.EDQUOT))
         raise InputProblem(
             f"cannot write a snapshot to {target}: {problem.strerror or problem}. "
-            "Nothing was changed there; free some space or choose another out=DIR."
+            f"Nothing was changed there; {remedy}choose another out=DIR."
         ) from problem
     finally:
         with interrupt.held():
@@ -78,6 +79,17 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
                 shutil.rmtree(temporary, ignore_errors=True)
             if lock is not None:
                 os.close(lock)
+
+
+def check(target: Path) -> None:
+    """Raise InputProblem, before any work, when `target` can never be written as a snapshot."""
+    target = target.absolute()
+    above = next(p for p in target.parents if os.path.lexists(p))
+    if not above.is_dir():
+        raise InputProblem(f"{above} is not a directory, so {target} cannot be in it.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputProblem(f"{above} may not be written to; choose another out=DIR.")
+    _refuse_foreign(target)
 
 
 def recover(target: Path) -> None:

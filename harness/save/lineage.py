@@ -23,6 +23,7 @@ PARTS = ("key", "value", "positions")
 DIM = {"key": 2, "value": 2, "positions": 1}
 LIMIT = 8  # segments per layer before the newest are merged, so that manifests stay small
 SIBLINGS = 4096  # folders looked at when a snapshot is not where it was
+_OWNER = re.compile(rb'\{"snapshot": "([0-9a-f]{64})"')
 _ID = re.compile(rb'"id": "([0-9a-f]{64})"')
 
 
@@ -60,6 +61,16 @@ def find(snapshot: str, folder: Path, hint: str | None = None) -> Path | None:
     return next((p for p in candidates if _peek(p) == snapshot), None) or next(
         (p for p in _siblings(folder) if _peek(p) == snapshot), None
     )
+
+
+def dependents(target: Path) -> list[str]:
+    """Names of the snapshots beside `target` that take files from it, unless a copy of it is there
+    too. Manifests are searched, not validated."""
+    known = _peek(target)
+    others = [p for p in _siblings(target.absolute().parent) if p.name != target.name]
+    if known is None or any(_peek(p) == known for p in others):
+        return []
+    return [p.name for p in others if known.encode() in _OWNER.findall(_manifest(p))]
 
 
 def pieces(layer: LayerState, base: Base | None) -> list[Piece]:
@@ -152,11 +163,16 @@ def _siblings(folder: Path) -> Iterator[Path]:
 
 def _peek(folder: Path) -> str | None:
     """The id a directory claims, from its manifest's first lines; nothing is validated."""
+    match = _ID.search(_manifest(folder, 4096))
+    return match.group(1).decode() if match else None
+
+
+def _manifest(folder: Path, limit: int = manifests.MAX_BYTES) -> bytes:
+    """The first bytes of a directory's manifest; empty when it holds none."""
     if folder.is_symlink():
-        return None
+        return b""
     try:
         with files.opened(folder, manifests.NAME) as file:
-            match = _ID.search(file.read(4096))
+            return file.read(limit)
     except ValueError:
-        return None
-    return match.group(1).decode() if match else None
+        return b""

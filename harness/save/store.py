@@ -25,7 +25,7 @@ from harness.snapshot import schema
 from harness.snapshot.digest import digest_bytes, digest_document
 from harness.snapshot.state import State
 
-__all__ = ["faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
+__all__ = ["check_place", "faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
 _INFRASTRUCTURE = {
     "__init__", "atomic", "files", "lineage", "reading", "remote", "room", "store", "streaming",
@@ -80,10 +80,23 @@ def save(state: State, target: Path | str, settings: Any, tell: Callable[[str], 
         found = faults_of(manifest) + checked.result()
         if found:
             raise SnapshotInvalid(f"{target} (about to be written)", found)
+        _refuse_needed(target, manifest["id"])
         with Sink(growing.path / manifests.NAME) as sink:
             sink.write_raw(manifests.dump(manifest))
         growing.finished(sink.path)
     return manifest
+
+
+def _refuse_needed(target: Path, snapshot: str) -> None:
+    """Raise InputProblem when replacing `target` by another snapshot would break those built on it."""
+    held = lineage.dependents(target)
+    if held and lineage.find(snapshot, target.absolute().parent, target.name) != target.absolute():
+        first = target.with_name(held[0])
+        raise InputProblem(
+            f"{target} holds what {', '.join(held[:3])} {'are' if held[1:] else 'is'} built on, so it is "
+            "not replaced. Choose another out=DIR, or make the other self-contained first: "
+            f"task=save compact=true snapshot={first} out={first}"
+        )
 
 
 def load(source: Path | str) -> tuple[State, dict[str, Any]]:
@@ -164,6 +177,13 @@ def faults_of(manifest: dict[str, Any]) -> list[str]:
         if len(_sound) > 1024:
             del _sound[next(iter(_sound))]
     return found
+
+
+def check_place(target: Path | str) -> None:
+    """Raise InputProblem when `out=` names a place that can never be written (a URL is not tried)."""
+    where = place(target)
+    if isinstance(where, Path):
+        atomic.check(where)
 
 
 def stored_bytes(source: Path | str) -> int:

@@ -14,6 +14,7 @@ from harness.capture.observe import observing, received
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
+from harness.save import store
 from harness.snapshot.coherence import buffer_document
 from harness.snapshot.digest import digest_document
 from harness.task.environment import environment
@@ -21,6 +22,7 @@ from harness.task.pruning import observes
 from harness.tokenizer import state as tokenizer_state
 from harness.tokenizer.policy import Encoded, encode
 
+WRITING = ("save", "prune", "resume", "loop")  # `out=` names one snapshot
 JUDGED = ("experiment", "resume", "prune")  # tasks that compare with a float64 run at their end
 
 
@@ -38,6 +40,8 @@ class Session:
     def open(cls, cfg: Any, folder: Path, say: Any) -> "Session":
         """Seed, set threads, load the model (shared between jobs of one process)."""
         seed(cfg.seed)
+        if cfg.out and cfg.task.name in WRITING:
+            store.check_place(cfg.out)
         own = default_threads()
         torch.set_num_threads(cfg.threads or own)
         say.stage(f"model {cfg.model.name}")
@@ -167,7 +171,7 @@ def _read(path: str | None) -> str:
     if not path:
         raise InputProblem("prompt=file needs prompt.path=FILE, a UTF-8 text file.")
     try:
-        return Path(path).expanduser().read_text("utf-8")
+        return Path(path).expanduser().read_bytes().decode("utf-8-sig")  # line ends as they are
     except (OSError, UnicodeDecodeError) as problem:
         raise InputProblem(f"prompt.path={path} cannot be read as UTF-8 text: {problem}") from None
 

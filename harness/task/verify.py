@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputProblem, SnapshotInvalid
+from harness.errors import MISSING_PARENT, InputProblem, SnapshotInvalid
 from harness.report import html
 from harness.report.console import table
 from harness.save import store
@@ -24,7 +24,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         seconds = time.perf_counter() - start
         record: dict[str, Any] = {
             "verdict": "refused" if faults else "exact",
-            "reason": f"{len(faults)} faults" if faults else "every byte matches its digest",
+            "reason": f"{len(faults)} fault{'s' * (len(faults) > 1)}"
+            if faults
+            else "every byte matches its digest",
             "time_s": {"verify": seconds},
             "faults": faults,
         }
@@ -50,10 +52,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         say.out.print(
             table(f"Faults of {cfg.snapshot}", ["#", "fault"], [[str(n), f] for n, f in numbered])
         )
-        say.line(
-            "Do not restore from it: take a backup, or save again. A missing parent can be put back "
-            "beside it under any name."
-        )
+        hint = MISSING_PARENT if any("inherited" in f for f in faults) else ""
+        say.line(f"Do not restore from it: take a backup, or save again. {hint}".rstrip())
     else:
         say.line(f"sound: {record['snapshot']['id']}")
     say.line(f"report: {shown(folder)}/report.html")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from store_states import FORMATS, assert_same, grown, make_state, settings
 
-from harness.errors import SnapshotInvalid
+from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import lineage, store
 from harness.snapshot.state import FULL, SLIDING
 
@@ -121,6 +121,23 @@ def test_replacing_the_parent_in_place_keeps_everything(tmp_path):
         state = grown(state, 16, turn)
         assert not store.save(state, tmp_path / "s", settings())["lineage"]
         assert_same(state, store.load(tmp_path / "s")[0])
+
+
+def test_what_others_are_built_on_is_not_replaced(tmp_path):
+    first, child = tmp_path / "a", tmp_path / "b"
+    store.save(big(64), first, settings())
+    grew = grown(store.load(first)[0], 16, 3)
+    store.save(grew, child, settings())
+    with pytest.raises(InputProblem, match="what b is built on"):
+        store.save(big(96), first, settings())
+    assert_same(grew, store.load(child)[0])
+    store.save(big(64), first, settings())  # the very same snapshot again
+    shutil.copytree(first, tmp_path / "copy")
+    store.save(big(96), first, settings())  # b finds what it needs in the copy
+    assert_same(grew, store.load(child)[0])
+    store.save(store.load(child)[0], child, settings(compact=True))
+    store.save(big(96), tmp_path / "copy", settings())
+    assert_same(grew, store.load(child)[0])
 
 
 def test_a_damaged_or_foreign_parent_is_not_built_upon(tmp_path):
