@@ -16,6 +16,9 @@ def main() -> int:
     with interrupt.listening():
         try:
             return _run(sys.argv[1:])
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         except KeyboardInterrupt as stop:
             return _fail(f"{interrupt.word()}{_kept(stop)}", interrupt.code())
 
@@ -33,7 +36,7 @@ def _run(given: list[str]) -> int:
 
     sweep.Watch.forget()
     if {"-h", "--help"} & set(given):
-        print(help.show(config.conf_dir(), given))
+        print(help.show(config.conf_dir(), given), flush=True)
         return 0
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
     import hydra

@@ -75,7 +75,7 @@ def process(place: Path) -> Callable[..., Done]:
         before = results(where)
         done = subprocess.run(
             [sys.executable, "-m", "harness", *arguments], cwd=where, capture_output=True,
-            text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            text=True, timeout=900, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         )  # fmt: skip
         found = sorted(results(where) - before)
         return Done(done.returncode, done.stdout + done.stderr, [f.parent for f in found])

@@ -139,6 +139,7 @@ def test_while_it_is_tracked(place) -> None:
     assert store.execute("select status from runs").fetchall() == [("KILLED",)]
 
 
+@pytest.mark.slow
 def test_in_the_middle_of_a_sweep(place, process) -> None:
     running = Running(place, "-m", "steps=2", "prompt=text", "seed=1,2,3", "name=x")
     said = running.stop(says("[1/3]"), signal.SIGTERM)

@@ -119,6 +119,16 @@ def test_help_lists_every_group_and_answers_at_once(process) -> None:
     assert seconds < 2  # generous on a busy machine; it takes about 0.05 s
 
 
+def test_help_may_be_cut_short() -> None:
+    """As by `| head`: the reader has gone before anything is written."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run([sys.executable, "-m", "harness", "--help"], cwd=ROOT, stdout=theirs,
+                          stderr=subprocess.PIPE, text=True)  # fmt: skip
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_every_task_has_a_help_with_an_example(process) -> None:
     from harness import config, help
 

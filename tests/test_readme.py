@@ -13,7 +13,7 @@ TEXT = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, flags=re.S)
 LINES = [line.split("  #")[0].strip() for block in BLOCKS for line in block.splitlines()]
 COMMANDS = [line for line in LINES if line.startswith("python -m harness")]
-LONG = ("task=bench", "experiment=", "task=faults")  # minutes each
+LONG = ("experiment=", "task=faults", "submitit_slurm")  # minutes each, or a cluster
 QUICK = [line for line in COMMANDS if not any(word in line for word in LONG)]
 
 
@@ -31,6 +31,8 @@ def recipes() -> list[list[str]]:
 @pytest.mark.parametrize("commands", recipes(), ids=lambda c: c[0][18:60])
 def test_every_recipe_works_as_written(harness, place, commands) -> None:
     (place / "harness").symlink_to(ROOT / "harness")
+    (place / "runs").mkdir()
+    (place / "runs" / "reference").symlink_to(ROOT / "runs" / "reference")
     for command in commands:
         done = harness(*shlex.split(command)[3:])
         assert done.code == 0, f"{command}\n{done.out}"
@@ -38,7 +40,25 @@ def test_every_recipe_works_as_written(harness, place, commands) -> None:
 
 @pytest.mark.parametrize("line", [c for c in COMMANDS if c not in QUICK])
 def test_long_commands_at_least_compose(line, compose) -> None:
-    compose(*[w for w in shlex.split(line)[3:] if w != "-m"])
+    words = shlex.split(line)[3:]
+    if "-m" in words:  # a sweep's first point
+        words = [w.split(",")[0] for w in words if w != "-m"]
+    compose(*words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c not in QUICK])
+def test_long_commands_work_too(process, line) -> None:
+    """A cluster's jobs run on this machine."""
+    words = shlex.split(line.replace("submitit_slurm", "submitit_local"))[3:]
+    done = process(*[w for w in words if "launcher.partition" not in w], "track=none")
+    assert done.code == 0, done.out
+
+
+def test_the_readme_stays_readable() -> None:
+    assert len(TEXT.splitlines()) < 350
+    for path in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert path.startswith("http") or (ROOT / path).exists(), path
 
 
 def test_make_targets_exist() -> None:

@@ -84,12 +84,12 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
 def check(target: Path) -> None:
     """Raise InputProblem, before any work, when `target` can never be written as a snapshot."""
     target = target.absolute()
-    above = next(p for p in target.parents if os.path.lexists(p))
+    _refuse_foreign(target)
+    above = next((p for p in target.parents if os.path.lexists(p)), target)
     if not above.is_dir():
         raise InputProblem(f"{above} is not a directory, so {target} cannot be in it.")
     if not os.access(above, os.W_OK | os.X_OK):
         raise InputProblem(f"{above} may not be written to; choose another out=DIR.")
-    _refuse_foreign(target)
 
 
 def recover(target: Path) -> None:

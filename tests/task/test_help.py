@@ -22,6 +22,7 @@ SMALLER = {
     "task.policies=[keep_last]",
     "architectures": "task.families=[llama]",
 }
+LONG = ("faults", "format_bench", "bench", "audit")  # 10 to 30 s each; they have tests of their own
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -31,7 +32,10 @@ def test_it_fits_a_screen(name) -> None:
     assert any("example: python -m harness" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", [t for t in TASKS if t not in SERVES])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(t, marks=[pytest.mark.slow] * (t in LONG)) for t in TASKS if t not in SERVES],
+)
 def test_its_examples_run(harness, place: Path, name) -> None:
     text = help.show(CONF, [f"task={name}", "--help"])
     assert harness("task=save", "text=let k be 5 . the bird sang .", "out=DIR").code == 0
