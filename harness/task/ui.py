@@ -13,7 +13,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     (default: the run directory's `snapshots/`); `snapshot=DIR` is open from the start. Exit 0."""
     check_installed()  # before anything heavy
     from harness.save import store
-    from harness.task.page import layout
+    from harness.task.page import acts
     from harness.task.page.desk import Desk
     from harness.task.page.shelf import Shelf
     from harness.task.session import Session, prompt_text
@@ -37,9 +37,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
         return made
 
     desk()  # a snapshot that is refused ends the task here, not in somebody's browser
-    facts = f"{cfg.model.name}, {cfg.dtype}, {session.loaded.device}, cache {cfg.cache.name}, save {cfg.save.name}"
+    facts = f"model {cfg.model.name} \u00b7 {cfg.dtype} \u00b7 {session.loaded.device} \u00b7 cache {cfg.cache.name} \u00b7 save {cfg.save.name}"
     with serving(
-        lambda: layout.build(desk, facts, prompt, cfg.task.run, cfg.task.check), cfg.task.port
+        lambda: acts.build(desk, facts, prompt, cfg.task.run, cfg.task.check), cfg.task.port
     ) as address:
         say.line(f"page: {address} (Ctrl-C ends it)")
         _wait(cfg.task.seconds)

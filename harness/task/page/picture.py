@@ -4,16 +4,19 @@ Braces and dollar signs are escaped too, because the page's own template would r
 """
 
 from html import escape
-from math import sqrt
 from typing import Any
 
 from harness.report.console import number
 from harness.task.page.desk import Branch, Comparison, Desk
 from harness.task.page.verdict import Proof
 
-TOP = 0.95  # of the tokens are dimmer than full brightness: the first one outshines all
+TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
+GAMMA = 0.7
 WIDE, HIGH = 600, 96  # the growth picture's own units
+MARKS = {"own": "written by the model", "part": "dropped by some layers", "gone": "dropped by all"}
 GOOD = ("exact", "equivalent")
+NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
+NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 
 
@@ -48,10 +51,10 @@ def thought(desk: Desk) -> str:
     )
     full = _full(bright) if bright else 1.0
     own, special = set(branch.own), set(desk.loaded.tokenizer.all_special_ids)
-    spans = []
+    spans, marks = [], set()
     for place, token in enumerate(ids):
         text, kinds, told = desk.text([token]), ["t"], [f"token {token} at position {place}"]
-        glow = min(sqrt(bright[place] / full), 1.0) if bright else 0.0
+        glow = min((bright[place] / full) ** GAMMA, 1.0) if bright else 0.0
         if bright:
             told.append(f"received {bright[place]:.2f}")
         if place in own:
@@ -61,12 +64,13 @@ def thought(desk: Desk) -> str:
         if held is not None:
             kinds += ["gone"] if held[place] == 0 else ["part"] if held[place] < layers else []
             told.append(f"held by {int(held[place])} of {layers} layers")
+        marks |= set(kinds)
         after = "\n" if "\n" in text else ""
         spans.append(
             f'<span class="{" ".join(kinds)}" style="--b:{glow:.3f}" title="{safe(", ".join(told))}">'
             f"{shown(text)}</span>{after}"
         )
-    return f'<div class="thought" tabindex="0" aria-label="The text so far">{"".join(spans)}</div>{_legend(bright)}'
+    return f'<div class="thought" tabindex="0" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
 
 
 def likely(desk: Desk) -> str:
@@ -75,7 +79,7 @@ def likely(desk: Desk) -> str:
         return '<p class="empty">The model\'s next choice appears here.</p>'
     rows = desk.likely()
     rest = max(1.0 - sum(p for _, _, p in rows), 0.0)
-    body = "".join(_bar(shown(text), p, f"token {i}") for i, text, p in rows)
+    body = "".join(_bar(_label(text), p, f"token {i}") for i, text, p in rows)
     return (
         f'<table class="bars"><tbody>{body}{_bar("all others", rest, "", "rest")}</tbody></table>'
     )
@@ -93,23 +97,26 @@ def cache(desk: Desk) -> str:
         (size(now.kv_bytes), "of K/V"),
     )
     cells = "".join(f"<div><b>{value}</b> <span>{what}</span></div>" for value, what in figures)
-    return f'<div class="figures">{cells}</div>{_growth(branch)}'
+    return (
+        f'<div class="cache"><div class="figures">{cells}</div><div>{_growth(branch)}</div></div>'
+    )
 
 
 def comparison(found: Comparison) -> str:
-    """Two branches' next tokens side by side."""
+    """Two branches' next tokens, one bar above the other."""
     body = "".join(
-        f'<tr><th scope="row">{shown(text)}</th><td class="p">{_share(p)}</td><td>{_track(p)}</td>'
-        f'<td class="p">{_share(q)}</td><td>{_track(q, "other")}</td></tr>'
+        f'<tr><th scope="row">{_label(text)}</th><td>{_track(p)}{_track(q, "other")}</td>'
+        f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
         for _, text, p, q in found.rows
     )
     where = "have the same text" if found.parted is None else f"part at token {found.parted}"
-    same = "the same" if found.metrics["top1_agreement"] else "another"
+    same = "the same" if found.metrics["top1_agreement"] else "not the same"
     return (
-        f'<p class="said">{safe(found.a)} and {safe(found.b)} {where}. Most probable next token: {same}. '
+        f'<p class="said">{safe(found.a)} and {safe(found.b)} {where}; their most probable next token is {same}. '
         f"KL {found.metrics['kl_max']:.3g} nats, largest logit difference {found.metrics['max_abs_diff']:.3g}.</p>"
-        f'<table class="bars pair"><thead><tr><td></td><th colspan="2" scope="col">{safe(found.a)}</th>'
-        f'<th colspan="2" scope="col">{safe(found.b)}</th></tr></thead><tbody>{body}</tbody></table>'
+        f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
+        f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
+        f'<table class="bars pair"><tbody>{body}</tbody></table>'
     )
 
 
@@ -123,7 +130,7 @@ def proof(made: Proof, where: str) -> str:
     kind = "good" if made.verdict in GOOD else "bad"
     return (
         f'<p class="verdict {kind}"><b>{safe(made.verdict)}</b></p>'
-        f'<p class="said">{safe(made.reason)}. {safe(where)}: {made.steps} tokens after the restore, beside '
+        f'<p class="said">{safe(made.reason[:1].upper() + made.reason[1:])}. {safe(where)}: {made.steps} tokens after the restore, beside '
         f"{safe(made.against)}. {size(made.stored_bytes)}, saved in {made.save_s * 1e3:.0f} ms, read and "
         f"verified in {made.load_s * 1e3:.0f} ms.</p>"
         '<table class="plain"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
@@ -132,21 +139,28 @@ def proof(made: Proof, where: str) -> str:
 
 
 def _full(bright: list[float]) -> float:
-    ordered = sorted(bright)
+    ordered = sorted(b for b in bright if b > 0) or [1.0]
     return max(ordered[int(TOP * (len(ordered) - 1))], 1e-9)
 
 
-def _legend(bright: list[float] | None) -> str:
+def _legend(bright: list[float] | None, kinds: set[str]) -> str:
     glow = (
         '<span>attention received: less <i class="ramp"></i> more</span>'
         if bright
         else "<span>this model does not show the attention its tokens receive</span>"
     )
-    return (
-        f'<p class="legend">{glow}<span><span class="t own">written by the model</span></span>'
-        '<span><span class="t part">dropped by some layers</span></span>'
-        '<span><span class="t gone">dropped by all</span></span></p>'
+    told = "".join(
+        f'<span><span class="t {kind}">{what}</span></span>'
+        for kind, what in MARKS.items()
+        if kind in kinds
     )
+    return f'<p class="legend">{glow}{told}</p>'
+
+
+def _label(text: str) -> str:
+    """A token as a row's name, its leading space visible."""
+    space = "<i>\u00b7</i>" if text.startswith(" ") else ""
+    return space + shown(text[1:] if space else text)
 
 
 def _bar(label: str, p: float, title: str, kind: str = "") -> str:

@@ -1,0 +1,344 @@
+"""The page in a real browser: the whole round, by mouse and by keyboard alone, in light and dark, and
+nothing leaves the machine (neither the browser nor the server)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from browsing import hosts, needs_browser, shown
+
+pytest.importorskip("gradio")
+
+ROOT = Path(__file__).resolve().parents[3]
+# the task as a user starts it, with everything noted that tries to leave the machine
+START = """
+import sys
+def noted(event, given):
+    if event in ("socket.connect", "socket.sendto") and isinstance(given[1], tuple):
+        print("CONNECT", given[1][0], file=sys.stderr, flush=True)
+    if event == "socket.getaddrinfo":
+        print("CONNECT", given[0], file=sys.stderr, flush=True)
+sys.addaudithook(noted)
+from harness.__main__ import main
+sys.exit(main())
+"""
+PROMPT = "let k be 5 . the bird sang . the old man walked to the river . what is"
+
+
+def started(folder: Path, *overrides: str) -> tuple[subprocess.Popen, str]:
+    """The task on a free port: `(process, address)`. Its words go to `console.txt`."""
+    log = (folder / "console.txt").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, "task=ui", "track=none", f"runs_dir={folder}", *overrides],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"},
+        stdout=log, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    give_up = time.time() + 120
+    while "page: " not in (said := (folder / "console.txt").read_text()):
+        assert process.poll() is None and time.time() < give_up, said
+        time.sleep(0.2)
+    return process, said.split("page: ")[1].split()[0]
+
+
+def ended(process: subprocess.Popen) -> int:
+    process.send_signal(signal.SIGINT)
+    return process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """`(process, address, folder)` of one page that the tests share."""
+    folder = tmp_path_factory.mktemp("ui")
+    process, address = started(folder, f"text={PROMPT}", f"out={folder / 'shelf'}")
+    yield process, address, folder
+    if process.poll() is None:
+        ended(process)
+
+
+def at(browser, name: str):
+    return browser.find_element("id", name)
+
+
+def press(browser, name: str) -> None:
+    element = at(browser, name)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def write(browser, name: str, text: str) -> None:
+    box = browser.find_element("css selector", f"#{name} textarea, #{name} input")
+    box.clear()
+    box.send_keys(text)
+
+
+def begun(browser, address: str) -> None:
+    browser.get(address)
+    shown(browser, "Ready.")
+    press(browser, "begin")
+    shown(browser, "Read 18 tokens.")
+
+
+def said(browser, *wanted: str) -> str:
+    """The status line, once it says all of `wanted`."""
+    give_up = time.time() + 30
+    while not all(w in (line := at(browser, "status").text) for w in wanted):
+        assert time.time() < give_up, f"{wanted} not in {line!r}"
+        time.sleep(0.1)
+    return line
+
+
+def wrote(browser, before: int) -> list[str]:
+    """The thought's tokens, once there are more than `before`."""
+    script = "return [...document.querySelectorAll('#thought .thought .t')].map(t => t.textContent + '|' + t.title.split(' at ')[0])"
+    give_up = time.time() + 30
+    while len(found := browser.execute_script(script)) <= before:
+        assert time.time() < give_up, found
+        time.sleep(0.1)
+    return found
+
+
+@pytest.mark.browser
+@needs_browser
+def test_step_save_reload_load_step_is_the_same_token(browser, page):
+    _, address, folder = page
+    hosts(browser)
+    begun(browser, address)
+    press(browser, "sampling")
+    browser.find_element("css selector", "#sampling button").click()
+    time.sleep(0.5)
+    browser.find_element("css selector", "#how input[value=sample]").click()
+    said(browser, "chosen by sample")
+    write(browser, "temperature", "2\ue004")
+    said(browser, "chosen by sample")
+    press(browser, "step")
+    assert len(wrote(browser, 18)) == 19
+    write(browser, "name", "tomorrow")
+    press(browser, "save")
+    said(browser, "Saved as tomorrow", "verified")
+    assert (folder / "shelf" / "tomorrow" / "manifest.json").is_file()
+    expected = []
+    for step in range(5):
+        press(browser, "step")
+        expected = wrote(browser, 19 + step)
+    browser.refresh()
+    shown(browser, "Ready.", "Type a prompt")  # a new tab's desk is empty
+    press(browser, "load")
+    said(browser, "Restored tomorrow")
+    assert wrote(browser, 18) == expected[:19]
+    assert "Sampling: sample" in shown(browser, "Sampling: sample")
+    for step in range(5):
+        press(browser, "step")
+        found = wrote(browser, 19 + step)
+    assert found == expected
+    write(browser, "name", "tomorrow")
+    press(browser, "save")
+    said(browser, "taken")
+    write(browser, "name", "../../evil")
+    press(browser, "save")
+    said(browser, "cannot name a snapshot")
+    assert sorted(p.name for p in (folder / "shelf").iterdir()) == ["tomorrow"]
+    assert hosts(browser) <= {"127.0.0.1"}
+
+
+@pytest.mark.browser
+@needs_browser
+def test_branch_compare_prune_and_verdict(browser, page):
+    _, address, _ = page
+    hosts(browser)
+    begun(browser, address)
+    write(browser, "count", "6")
+    press(browser, "run")
+    said(browser, "Wrote 6 of 6")
+    assert "24 held" in " ".join(at(browser, "cache").text.split())
+    press(browser, "fork")
+    said(browser, "Branch B starts here")
+    write(browser, "more", " the river ran")
+    press(browser, "add")
+    said(browser, "Read 3 tokens")
+    press(browser, "compare")
+    text = shown(browser, "B and A part at token 24", "largest logit difference")
+    assert len(browser.find_elements("css selector", "#compared tbody tr")) == 8
+    press(browser, "judge")
+    said(browser, "Verdict: equivalent")
+    assert "recomputed from the token buffer" in at(browser, "judged").text
+    slider = browser.find_element("css selector", "#keep input[type=range]")
+    assert (slider.get_attribute("min"), slider.get_attribute("max")) == ("1", "27")
+    assert slider.get_attribute("value") == "13"
+    slider.send_keys("\ue012" * 3)  # the slider itself, three to the left
+    press(browser, "prune")
+    said(browser, "keep_last dropped 17 tokens, 10 are held")
+    assert len(browser.find_elements("css selector", "#thought .thought .gone")) == 17
+    press(browser, "judge")
+    said(browser, "Verdict: exact")
+    browser.find_element("css selector", "#branches input[value=A]").click()
+    said(browser, "On branch A.")
+    text = " ".join(at(browser, "cache").text.split())
+    assert "24 tokens sent 24 held" in text  # the other branch lost nothing
+    assert hosts(browser) <= {"127.0.0.1"}
+
+
+@pytest.mark.browser
+@needs_browser
+def test_the_keyboard_alone_is_enough(browser, page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    _, address, _ = page
+    browser.get(address)
+    shown(browser, "Ready.")
+
+    def keys(*given: str) -> None:
+        ActionChains(browser).send_keys(*given).perform()
+
+    def tab_to(inside: str) -> None:
+        script = f"return document.activeElement.closest('{inside}') !== null"
+        for _ in range(60):
+            if browser.execute_script(script):
+                ring = "return getComputedStyle(document.activeElement).outlineStyle"
+                assert browser.execute_script(ring) == "solid", f"no focus ring on {inside}"
+                return
+            keys(Keys.TAB)
+        raise AssertionError(f"{inside} cannot be reached by Tab")
+
+    tab_to("#prompt")
+    keys(Keys.END, " k", Keys.ENTER)
+    said(browser, "Read 19 tokens.")
+    tab_to("#step")
+    keys(Keys.ENTER)
+    assert len(wrote(browser, 19)) == 20
+    keys(Keys.SPACE)  # the focus stays where it was
+    assert len(wrote(browser, 20)) == 21
+    tab_to("#keep input[type=range]")
+    keys(Keys.ARROW_LEFT)
+    tab_to("#prune")
+    keys(Keys.ENTER)
+    said(browser, "keep_last dropped 12 tokens")
+    tab_to("#name")
+    keys("by keyboard", Keys.ENTER)
+    said(browser, "Saved as by keyboard")
+    tab_to("#fork")
+    keys(Keys.ENTER)
+    said(browser, "Branch B")
+    tab_to("#judge")
+    keys(Keys.ENTER)
+    said(browser, "Verdict: ")
+
+
+CONTRAST = """
+const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const rgba = c => { canvas.clearRect(0,0,1,1); canvas.fillStyle = c; canvas.fillRect(0,0,1,1);
+  const d = canvas.getImageData(0,0,1,1).data; return [d[0],d[1],d[2],d[3]/255] };
+const over = (t, b) => [0,1,2].map(i => t[i]*t[3] + b[i]*(1-t[3])).concat(1);
+const light = c => { const f = c.slice(0,3).map(v => { v /= 255; return v <= .03928 ? v/12.92 : ((v+.055)/1.055)**2.4 });
+  return .2126*f[0] + .7152*f[1] + .0722*f[2] };
+const low = [];
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walk.nextNode()) {
+  const text = walk.currentNode.textContent.trim(), e = walk.currentNode.parentElement;
+  if (!text || !e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) || e.closest('button:disabled, script, style')) continue;
+  const box = e.getBoundingClientRect();
+  if (box.width < 2 || box.height < 2) continue;
+  const stack = []; for (let n = e; n; n = n.parentElement) stack.unshift(rgba(getComputedStyle(n).backgroundColor));
+  const ground = stack.reduce((b, t) => over(t, b), [255,255,255,1]);
+  const ink = over(rgba(getComputedStyle(e).color), ground);
+  const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
+  const ratio = (a + .05) / (b + .05);
+  if (ratio < 4.5) low.push(text.slice(0, 30) + ' ' + ratio.toFixed(2));
+}
+return low;
+"""
+OUTSIDE = """
+return [...document.querySelectorAll('main *')].filter(e => e.checkVisibility() && e.getBoundingClientRect().width > 0
+  && (e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
+  && getComputedStyle(e).position !== 'absolute').map(e => e.tagName + '.' + e.className + '#' + e.id).slice(0, 5)
+"""
+
+
+@pytest.mark.browser
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_readable_in_light_and_dark_wide_and_narrow(browser, page, tmp_path, scheme, width):
+    _, address, _ = page
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    size = {"width": width, "height": 1400, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        begun(browser, address)
+        for name, answer in (("step", "Wrote"), ("prune", "dropped"), ("fork", "Branch B"), ("step", "Wrote"), ("compare", "B beside A"), ("judge", "Verdict: ")):  # fmt: skip
+            press(browser, name)
+            said(browser, answer)
+        assert ("dark" in browser.find_element("css selector", "body").get_attribute("class")) == (
+            scheme == "dark"
+        )
+        assert browser.execute_script(CONTRAST) == []
+        assert browser.execute_script(OUTSIDE) == []
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        browser.save_screenshot(str(tmp_path / "page.png"))
+        assert (tmp_path / "page.png").stat().st_size > 20_000
+        browser.execute_script(
+            "document.querySelector('header p').style.color = getComputedStyle(document.body).backgroundColor"
+        )
+        assert browser.execute_script(CONTRAST)  # the twin: words nobody can read are found
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.browser
+@needs_browser
+def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
+    _, address, _ = page
+    begun(browser, address)
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    try:
+        browser.get(address)
+        shown(browser, "Ready.", "Type a prompt")
+        write(browser, "prompt", "tell me a story . {{value}} ${1+1} <b>x</b>")
+        press(browser, "begin")
+        said(browser, "Read ")
+        assert "{{value}} ${1+1} <b>x</b>" in at(browser, "thought").text
+        write(browser, "name", "from the second tab")
+        press(browser, "save")
+        said(browser, "Saved as from the second tab")
+    finally:
+        browser.close()
+        browser.switch_to.window(first)
+    press(browser, "step")
+    assert len(wrote(browser, 18)) == 19
+    box = browser.find_element("css selector", "#snapshot input")
+    assert box.get_attribute("value") == "from the second tab"
+
+
+def test_the_server_answers_this_machine_only(page):
+    _, address, _ = page
+    port = urlparse(address).port
+    table = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]  # fmt: skip
+    listening = {row[1].split(":")[0] for row in table if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}  # fmt: skip
+    assert listening == {"0100007F"}
+    answer = urllib.request.urlopen(address, timeout=10)
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    stranger = urllib.request.Request(address, headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(stranger, timeout=10)
+
+
+def test_ctrl_c_ends_the_page_says_where_snapshots_are_and_nothing_left_the_machine(tmp_path):
+    process, address = started(tmp_path, "name=brief")
+    urllib.request.urlopen(address, timeout=10).read()
+    assert ended(process) == 0
+    said = (tmp_path / "console.txt").read_text()
+    assert "0 snapshots in" in said and "task=ui out=" in said and "Traceback" not in said
+    called = {line.split()[1] for line in said.splitlines() if line.startswith("CONNECT")}
+    assert called <= {"127.0.0.1", "localhost"}, called
+    (result,) = tmp_path.glob("brief/*/result.json")
+    assert '"verdict": null' in result.read_text()
