@@ -75,7 +75,10 @@ class TaskConfig:
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
         at_least("task.runs", self.runs, 3)
         at_least("task.seconds", self.seconds, 0)
-        at_least("task.port", self.port, 0)
+        if not 0 <= self.port < 65536:
+            raise ConfigProblem(
+                f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
+            )
         at_least("task.run", self.run, 1)
         at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):

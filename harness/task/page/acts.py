@@ -5,17 +5,19 @@ two people cannot change each other's thought; they share the model, which is on
 shelf, on which nothing is written over. One act runs at a time.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, InputProblem
 from harness.task.page import picture
 from harness.task.page.desk import Desk
 from harness.task.page.layout import HEATS, PENALTIES, TOPS, Controls
 
 TITLE = "harness: a thought, step by step"
+log = logging.getLogger(__name__)
 
 
 def build(open_desk: Callable[[], Desk], facts: str, prompt: str, run: int, steps: int) -> gr.Blocks:  # fmt: skip
@@ -77,8 +79,14 @@ class Page:
                 desk = desk or self.open_desk()
                 for said, changed in act(desk, *given):
                     yield {**self._view(desk, said), **changed}
-            except HarnessError as problem:
-                said = f'<span class="problem">{picture.safe(problem)}</span>'
+            except Exception as problem:
+                said = str(problem)
+                if not isinstance(problem, HarnessError):
+                    log.exception("unexpected")  # the run's harness.log has it
+                    said = (
+                        f"unexpected {type(problem).__name__}: {problem} (a fault of the harness)"
+                    )
+                said = f'<span class="problem">{picture.safe(said)}</span>'
                 yield self._view(desk, said) if desk else {self.c.status: f"<p>{said}</p>"}
 
         return gr.on(
@@ -87,23 +95,36 @@ class Page:
         )  # fmt: skip
 
     def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
-        """Every control as the desk stands now."""
-        c, s = self.c, desk.sampling
+        """What every act may change. What a person set or typed is left alone."""
+        c = self.c
         ready, many, held = bool(desk.branches), len(desk.branches) > 1, desk.shelf.names()
         kept = desk.branch.state.kept_tokens if ready else 1
-        others = [name for name in desk.branches if name != desk.current]
         return {
             c.desk: desk,
             c.thought: picture.thought(desk),
             c.likely: picture.likely(desk),
             c.cache: picture.cache(desk),
             c.status: f'<p role="status">{said}</p>',
-            c.keep: gr.update(maximum=max(kept, 2), value=max(kept // 2, 1), interactive=ready),
-            c.current: gr.update(choices=list(desk.branches), value=desk.current or None),
-            c.other: gr.update(choices=others, value=others[-1] if many else None, interactive=many),
+            c.keep: gr.update(maximum=max(kept, 2), interactive=ready),
             c.compare: gr.update(interactive=many),
-            c.loaded: gr.update(choices=held, value=held[0] if held else None, interactive=bool(held)),
+            c.loaded: gr.update(choices=held, interactive=bool(held)),
             c.load: gr.update(interactive=bool(held)),
+            c.choice: gr.update(label=f"Sampling: {desk.sampling.name}"),
+            **{act: gr.update(interactive=ready) for act in self.acts},
+        }
+
+    def _turned(self, desk: Desk) -> dict[Any, Any]:
+        """What the controls say once another state or another branch is the current one."""
+        c, s, many = self.c, desk.sampling, len(desk.branches) > 1
+        kept = desk.branch.state.kept_tokens if desk.branches else 1
+        others = [name for name in desk.branches if name != desk.current]
+        half = {"maximum": max(kept, 2), "value": max(kept // 2, 1)}
+        return {
+            c.keep: gr.update(**half, interactive=bool(desk.branches)),
+            c.current: gr.update(choices=list(desk.branches), value=desk.current or None),
+            c.other: gr.update(
+                choices=others, value=others[-1] if many else None, interactive=many
+            ),
             c.how: s.name,
             c.temperature: gr.update(value=s.temperature, maximum=max(HEATS[1], s.temperature)),
             c.top_k: gr.update(value=s.top_k, maximum=max(TOPS[1], s.top_k)),
@@ -113,19 +134,23 @@ class Page:
                 minimum=min(PENALTIES[0], s.repetition_penalty),
                 maximum=max(PENALTIES[1], s.repetition_penalty),
             ),
-            c.choice: gr.update(label=f"Sampling: {s.name}"),
-            **{act: gr.update(interactive=ready) for act in self.acts},
-        }  # fmt: skip
+        }
 
-    def _cleared(self) -> dict[Any, Any]:
-        return {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR}
+    def _anew(self, desk: Desk) -> dict[Any, Any]:
+        clean = {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR}
+        return {**self._turned(desk), **clean}
+
+    def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
+        held = desk.shelf.names()
+        return {self.c.loaded: gr.update(choices=held, value=name, interactive=bool(held))}
 
     def _open(self, desk: Desk) -> Any:
-        yield "Ready.", self._cleared()
+        newest = next(iter(desk.shelf.names()), None)
+        yield "Ready.", {**self._anew(desk), **self._chosen(desk, newest)}
 
     def _begin(self, desk: Desk, text: str) -> Any:
         desk.begin(text)
-        yield f"Read {desk.branch.state.tokens} tokens.", self._cleared()
+        yield f"Read {desk.branch.state.tokens} tokens.", self._anew(desk)
 
     def _step(self, desk: Desk) -> Any:
         token = desk.step()
@@ -140,32 +165,37 @@ class Page:
         added = desk.say(text)
         yield f"Read {added} tokens.", {self.c.more: gr.update(value="", interactive=True)}
 
-    def _sample(self, desk: Desk, how: str, heat: float, k: float, p: float, penalty: float) -> Any:
+    def _sample(self, desk: Desk, how: str, *given: float | None) -> Any:
+        if None in given:
+            raise InputProblem("a number is missing under Sampling; the last settings still hold.")
+        heat, k, p, penalty = map(float, given)
         desk.sample(how, temperature=heat, top_k=int(k), top_p=p, repetition_penalty=penalty)
-        yield f"The next token is chosen by {how}.", {}
+        yield f"The next token is chosen by {how}, temperature {heat:g}.", {}
 
-    def _prune(self, desk: Desk, policy: str, keep: float) -> Any:
-        gone = desk.prune(policy, int(keep))
-        yield f"{policy} dropped {gone} tokens, {desk.branch.state.kept_tokens} are held.", {}
+    def _prune(self, desk: Desk, policy: str, keep: float | None) -> Any:
+        gone = desk.prune(policy, int(keep or 0))
+        said = f"{policy} dropped {gone} tokens, {desk.branch.state.kept_tokens} are held."
+        yield said, {self.c.keep: self._turned(desk)[self.c.keep]}
 
     def _save(self, desk: Desk, name: str) -> Any:
-        manifest, held = desk.save(name), desk.shelf.names()
-        size = picture.size(desk.shelf.stored_bytes(name.strip()))
-        said = f"Saved as {picture.safe(name.strip())}: {size}, read back and verified, {manifest['id'][:16]}."
-        chosen = gr.update(choices=held, value=name.strip(), interactive=True)
-        changed = {self.c.name: gr.update(value="", interactive=True), self.c.loaded: chosen}
-        yield said, changed
+        manifest, name = desk.save(name), name.strip()
+        size = picture.size(desk.shelf.stored_bytes(name))
+        said = (
+            f"Saved as {picture.safe(name)}: {size}, read back and verified, {manifest['id'][:16]}."
+        )
+        emptied = {self.c.name: gr.update(value="", interactive=True)}
+        yield said, {**emptied, **self._chosen(desk, name)}
 
     def _load(self, desk: Desk, name: str) -> Any:
         desk.load(name)
-        yield f"Restored {picture.safe(name)}, every byte verified.", self._cleared()
+        yield f"Restored {picture.safe(name)}, every byte verified.", self._anew(desk)
 
     def _fork(self, desk: Desk) -> Any:
-        yield f"Branch {desk.fork()} starts here. No memory was copied.", {}
+        yield f"Branch {desk.fork()} starts here. No memory was copied.", self._turned(desk)
 
     def _switch(self, desk: Desk, name: str) -> Any:
         desk.switch(name)
-        yield f"On branch {name}.", {}
+        yield f"On branch {name}.", self._turned(desk)
 
     def _compare(self, desk: Desk, other: str) -> Any:
         found = desk.compare(desk.current, other)

@@ -45,14 +45,14 @@ class Controls:
             self.step = _button("Step", "step", variant="primary", scale=0, min_width=92)
             self.run = _button("Run", "run", scale=0, min_width=72)
             self.count = gr.Number(
-                run, show_label=False, container=False, minimum=1, maximum=4096, precision=0, scale=0,
+                run, label="Tokens of a run", show_label=False, container=False, minimum=1, maximum=4096, precision=0, scale=0,
                 min_width=76, elem_id="count",
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
             self.stop = _button("Stop", "stop", scale=0, min_width=72)
         with gr.Row(elem_classes="line"):
             self.more = gr.Textbox(
-                show_label=False, container=False, elem_id="more", lines=1, max_lines=4, scale=1,
+                label="Text to add", show_label=False, container=False, elem_id="more", lines=1, max_lines=4, scale=1,
                 min_width=120, placeholder="Add text, exactly as typed",
             )  # fmt: skip
             self.add = _button("Add", "add", scale=0, min_width=72)

@@ -29,6 +29,7 @@ sys.addaudithook(noted)
 from harness.__main__ import main
 sys.exit(main())
 """
+SENT = 20  # tokens of the prompt below, BOS included
 PROMPT = "let k be 5 . the bird sang . the old man walked to the river . what is"
 
 
@@ -82,7 +83,7 @@ def begun(browser, address: str) -> None:
     browser.get(address)
     shown(browser, "Ready.")
     press(browser, "begin")
-    shown(browser, "Read 18 tokens.")
+    said(browser, f"Read {SENT} tokens.")
 
 
 def said(browser, *wanted: str) -> str:
@@ -110,15 +111,14 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     _, address, folder = page
     hosts(browser)
     begun(browser, address)
-    press(browser, "sampling")
     browser.find_element("css selector", "#sampling button").click()
     time.sleep(0.5)
     browser.find_element("css selector", "#how input[value=sample]").click()
     said(browser, "chosen by sample")
     write(browser, "temperature", "2\ue004")
-    said(browser, "chosen by sample")
+    said(browser, "chosen by sample, temperature 2.")
     press(browser, "step")
-    assert len(wrote(browser, 18)) == 19
+    assert len(wrote(browser, SENT)) == SENT + 1
     write(browser, "name", "tomorrow")
     press(browser, "save")
     said(browser, "Saved as tomorrow", "verified")
@@ -126,16 +126,16 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     expected = []
     for step in range(5):
         press(browser, "step")
-        expected = wrote(browser, 19 + step)
+        expected = wrote(browser, SENT + 1 + step)
     browser.refresh()
     shown(browser, "Ready.", "Type a prompt")  # a new tab's desk is empty
     press(browser, "load")
     said(browser, "Restored tomorrow")
-    assert wrote(browser, 18) == expected[:19]
+    assert wrote(browser, SENT) == expected[: SENT + 1]
     assert "Sampling: sample" in shown(browser, "Sampling: sample")
     for step in range(5):
         press(browser, "step")
-        found = wrote(browser, 19 + step)
+        found = wrote(browser, SENT + 1 + step)
     assert found == expected
     write(browser, "name", "tomorrow")
     press(browser, "save")
@@ -156,31 +156,31 @@ def test_branch_compare_prune_and_verdict(browser, page):
     write(browser, "count", "6")
     press(browser, "run")
     said(browser, "Wrote 6 of 6")
-    assert "24 held" in " ".join(at(browser, "cache").text.split())
+    assert f"{SENT + 6} held" in " ".join(at(browser, "cache").text.split())
     press(browser, "fork")
     said(browser, "Branch B starts here")
     write(browser, "more", " the river ran")
     press(browser, "add")
     said(browser, "Read 3 tokens")
     press(browser, "compare")
-    text = shown(browser, "B and A part at token 24", "largest logit difference")
+    text = shown(browser, f"B and A part at token {SENT + 6}", "largest logit difference")
     assert len(browser.find_elements("css selector", "#compared tbody tr")) == 8
     press(browser, "judge")
     said(browser, "Verdict: equivalent")
     assert "recomputed from the token buffer" in at(browser, "judged").text
     slider = browser.find_element("css selector", "#keep input[type=range]")
-    assert (slider.get_attribute("min"), slider.get_attribute("max")) == ("1", "27")
+    assert (slider.get_attribute("min"), slider.get_attribute("max")) == ("1", "29")
     assert slider.get_attribute("value") == "13"
     slider.send_keys("\ue012" * 3)  # the slider itself, three to the left
     press(browser, "prune")
-    said(browser, "keep_last dropped 17 tokens, 10 are held")
-    assert len(browser.find_elements("css selector", "#thought .thought .gone")) == 17
+    said(browser, "keep_last dropped 19 tokens, 10 are held")
+    assert len(browser.find_elements("css selector", "#thought .thought .gone")) == 19
     press(browser, "judge")
     said(browser, "Verdict: exact")
     browser.find_element("css selector", "#branches input[value=A]").click()
     said(browser, "On branch A.")
     text = " ".join(at(browser, "cache").text.split())
-    assert "24 tokens sent 24 held" in text  # the other branch lost nothing
+    assert "26 tokens sent 26 held" in text  # the other branch lost nothing
     assert hosts(browser) <= {"127.0.0.1"}
 
 
@@ -209,17 +209,17 @@ def test_the_keyboard_alone_is_enough(browser, page):
 
     tab_to("#prompt")
     keys(Keys.END, " k", Keys.ENTER)
-    said(browser, "Read 19 tokens.")
+    said(browser, f"Read {SENT + 1} tokens.")
     tab_to("#step")
     keys(Keys.ENTER)
-    assert len(wrote(browser, 19)) == 20
+    assert len(wrote(browser, SENT + 1)) == SENT + 2
     keys(Keys.SPACE)  # the focus stays where it was
-    assert len(wrote(browser, 20)) == 21
+    assert len(wrote(browser, SENT + 2)) == SENT + 3
     tab_to("#keep input[type=range]")
     keys(Keys.ARROW_LEFT)
     tab_to("#prune")
     keys(Keys.ENTER)
-    said(browser, "keep_last dropped 12 tokens")
+    said(browser, "keep_last dropped 14 tokens")
     tab_to("#name")
     keys("by keyboard", Keys.ENTER)
     said(browser, "Saved as by keyboard")
@@ -314,9 +314,10 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
         browser.close()
         browser.switch_to.window(first)
     press(browser, "step")
-    assert len(wrote(browser, 18)) == 19
-    box = browser.find_element("css selector", "#snapshot input")
-    assert box.get_attribute("value") == "from the second tab"
+    assert len(wrote(browser, SENT)) == SENT + 1
+    write(browser, "snapshot", "from the second tab\ue007")
+    press(browser, "load")
+    said(browser, "Restored from the second tab")
 
 
 def test_the_server_answers_this_machine_only(page):
