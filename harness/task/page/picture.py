@@ -13,7 +13,7 @@ from harness.task.page.verdict import Proof
 TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
 GAMMA = 0.7
 WIDE, HIGH = 600, 96  # the growth picture's own units
-MARKS = {"own": "written by the model", "part": "dropped by some layers", "gone": "dropped by all"}
+MARKS = {"own": "written by the model", "part": "held by some layers", "gone": "dropped"}
 GOOD = ("exact", "equivalent")
 NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
