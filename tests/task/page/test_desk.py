@@ -64,13 +64,17 @@ def test_a_loaded_desk_shows_what_the_saved_one_showed(desk):
     )
 
 
-def test_steps_are_those_of_the_uninterrupted_run(desk):
+@pytest.mark.parametrize("how", ["greedy", "sample"])
+def test_steps_are_those_of_the_uninterrupted_run(desk, how):
     from harness.task.resume import rebuilt
 
-    one = begun(desk())
+    one = desk()
+    one.sample(how, **(SAMPLED if how == "sample" else {}))
+    begun(one)
     start = one.branch.state
     tokens = [one.step() for _ in range(10)]
-    reference = rebuilt(replace(one._session, cfg=replace(one.cfg, steps=10)), start, None, None)
+    cfg = replace(one.cfg, steps=10, sampling=one.sampling)
+    reference = rebuilt(replace(one._session, cfg=cfg), start, None, None)
     assert reference.ids[0, :10].tolist() == tokens
     assert one.branch.own == tuple(range(start.tokens, start.tokens + 10))
     assert [g.kept for g in one.branch.growth] == list(range(start.tokens, start.tokens + 11))
@@ -97,6 +101,8 @@ def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
     assert one.branch.state.kept_tokens == 12 and before.kept_tokens == before.tokens
     held = one.holders()
     assert int(held.sum()) == 12 * len(before.layers) and len(held) == before.tokens
+    for old, new in zip(before.layers, one.branch.state.layers, strict=True):
+        assert torch.equal(new.received, old.received[:, :, new.positions[0]])
     bright = one.brightness()
     assert all(b == 0 for b, h in zip(bright, held.tolist()) if not h)
     one.step()
