@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputProblem
-from harness.task.page.server import check_installed, serving
+from harness.task.page.server import prepare, serving
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Any:
     """Serves the page on 127.0.0.1 until Ctrl-C, or for `task.seconds`. Snapshots go to `out=DIR`
     (default: the run directory's `snapshots/`); `snapshot=DIR` is open from the start. Exit 0."""
-    check_installed()  # before anything heavy
+    prepare()  # before anything heavy
     from harness.save import store
     from harness.task.page import acts
     from harness.task.page.desk import Desk

@@ -39,13 +39,11 @@ def test_without_gradio_one_message_names_the_command(place):
     ids=lambda g: g[0] if isinstance(g, list) else None,
 )
 def test_wrong_settings_end_with_one_message(harness, given, wanted):
-    pytest.importorskip("gradio")
     done = harness("task=ui", "task.seconds=0.1", *given)
     assert done.code == 2 and wanted in done.out and "Traceback" not in done.out
 
 
 def test_it_opens_a_snapshot_and_ends_by_itself(harness, place):
-    pytest.importorskip("gradio")
     assert harness("task=save", "text=let k be 5 .", "out=mine").code == 0
     done = harness("task=ui", "task.seconds=0.1", "snapshot=mine", "out=shelf")
     assert done.code == 0 and "page: http://127.0.0.1:" in done.out
@@ -57,7 +55,6 @@ def test_it_opens_a_snapshot_and_ends_by_itself(harness, place):
 def test_a_port_that_is_taken_is_named(harness):
     import socket
 
-    pytest.importorskip("gradio")
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()

@@ -1,7 +1,7 @@
 """Which act of the desk each control calls, and what the page shows afterwards.
 
-Every browser tab has a desk of its own (the server keeps it until the tab is closed or reloaded), so
-two people cannot change each other's thought; they share the model, which is only read, and the
+Every browser tab has a desk of its own (a reloaded page starts with a new one), so two people
+cannot change each other's thought; they share the model, which is only read, and the
 shelf, on which nothing is written over. One act runs at a time.
 """
 

@@ -1,8 +1,10 @@
 """Serve the page on this machine only: nothing is reported, nothing is fetched from outside."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,19 +26,21 @@ FONTS = ("system-ui", "-apple-system", "Segoe UI", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "monospace")
 
 
-def check_installed() -> None:
-    """Raise InputProblem, with the command that helps, when gradio is missing."""
+def prepare() -> None:
+    """Before anything imports gradio, which reads its settings then. Raises InputProblem, with the
+    command that helps, when it is missing."""
     if find_spec("gradio") is None:
         raise InputProblem("task=ui needs the extra `ui`: pip install 'harness[ui]' (in a checkout: pip install -c constraints.txt -e '.[ui]').")  # fmt: skip
+    os.environ.update(QUIET)
+    os.environ.setdefault("GRADIO_TEMP_DIR", _scratch().name)
 
 
 @contextmanager
 def serving(build: Any, port: int) -> Iterator[str]:
     """The page that `build()` makes, while the block runs; yields its address.
 
-    port: 0 takes the first free one from 7860 on. Raises InputProblem when a given port is taken.
+    port: 0 takes the first free one from 7860 on. Call `prepare` first. Raises InputProblem when a given port is taken.
     """
-    os.environ.update(QUIET)
     import gradio as gr
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -60,6 +64,13 @@ def serving(build: Any, port: int) -> Iterator[str]:
         yield address
     finally:
         page.close(verbose=False)
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Gradio's own files, gone with the process: its default, one /tmp/gradio for all users, cannot
+    be written by the second one."""
+    return tempfile.TemporaryDirectory(prefix="harness-ui-", ignore_cleanup_errors=True)
 
 
 class Guarded:

@@ -1,5 +1,6 @@
 """The page's proof: write the state, read it back, continue both ways, and judge what came back."""
 
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,13 +48,7 @@ def proven(session: Any, state: State, folder: Path, steps: int) -> Proof:
         raise InputProblem(
             "this thought fills every position the model has: nothing can follow it."
         )
-    target, start = folder / "proof", time.perf_counter()
-    store.save(replace(state, parent=None), target, session.cfg.save)
-    saved = time.perf_counter()
-    back, _ = store.load(target)
-    loaded = time.perf_counter()
-    back = back.to(session.loaded.device)
-    waived = identity_check(session, back, target)
+    back, waived, size, save_s, load_s = _there_and_back(session, state, folder)
     session = replace(session, cfg=replace(session.cfg, steps=left), times={})
     if state.pruned or state.tokens > session.cfg.compare.limit:
         against = "the same state continued in memory, never saved"
@@ -63,8 +58,21 @@ def proven(session: Any, state: State, folder: Path, steps: int) -> Proof:
         made = compared(session, state, back, waived)
         verdict, reason = made["verdict"], made["reason"]
         found, noise = made["metrics"], made["noise_floor"]
-    size = store.stored_bytes(target)
-    return Proof(verdict, reason, against, left, found, noise, size, saved - start, loaded - saved)
+    return Proof(verdict, reason, against, left, found, noise, size, save_s, load_s)
+
+
+def _there_and_back(session: Any, state: State, folder: Path) -> tuple[State, list[Any], int, float, float]:  # fmt: skip
+    """`state` as it comes back from a snapshot that is gone afterwards, what the identity check
+    waived, bytes stored, seconds to save and to load."""
+    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as room:
+        target, start = Path(room) / "snapshot", time.perf_counter()
+        store.save(replace(state, parent=None), target, session.cfg.save)
+        saved = time.perf_counter()
+        back, _ = store.load(target)
+        loaded = time.perf_counter()
+        waived = identity_check(session, back, target)
+        size = store.stored_bytes(target)
+        return back.to(session.loaded.device), waived, size, saved - start, loaded - saved
 
 
 def _beside_memory(session: Any, state: State, back: State, waived: list[Any]) -> tuple[str, str, dict[str, Any], dict[str, Any]]:  # fmt: skip

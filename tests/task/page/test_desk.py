@@ -139,6 +139,7 @@ def test_the_verdict_of_a_whole_and_of_a_pruned_thought(desk):
     small = one.verdict(8)
     assert small.verdict == "exact" and "in memory" in small.against
     assert one.shelf.names() == []  # the proof is no snapshot of the person's
+    assert not list(one.scratch.rglob("manifest.json"))  # nor is it left anywhere else
 
 
 def test_the_verdict_notices_a_restore_that_is_not_the_same(desk, monkeypatch):

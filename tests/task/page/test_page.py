@@ -13,8 +13,7 @@ from urllib.parse import urlparse
 
 import pytest
 from browsing import hosts, needs_browser, shown
-
-pytest.importorskip("gradio")
+from selenium.common.exceptions import ElementClickInterceptedException
 
 ROOT = Path(__file__).resolve().parents[3]
 # the task as a user starts it, with everything noted that tries to leave the machine
@@ -35,10 +34,11 @@ PROMPT = "let k be 5 . the bird sang . the old man walked to the river . what is
 
 def started(folder: Path, *overrides: str) -> tuple[subprocess.Popen, str]:
     """The task on a free port: `(process, address)`. Its words go to `console.txt`."""
-    log = (folder / "console.txt").open("w")
+    log, own = (folder / "console.txt").open("w"), folder / "tmp"
+    own.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", START, "task=ui", "track=none", f"runs_dir={folder}", *overrides],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"},
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300", "TMPDIR": str(own)},
         stdout=log, stderr=subprocess.STDOUT,
     )  # fmt: skip
     give_up = time.time() + 120
@@ -68,9 +68,15 @@ def at(browser, name: str):
 
 
 def press(browser, name: str) -> None:
-    element = at(browser, name)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-    element.click()
+    """Click, once nothing moves or lies over it."""
+    element, give_up = at(browser, name), time.time() + 10
+    while True:
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        try:
+            return element.click()
+        except ElementClickInterceptedException:
+            assert time.time() < give_up, f"#{name} stays covered"
+            time.sleep(0.1)
 
 
 def write(browser, name: str, text: str) -> None:
@@ -333,13 +339,22 @@ def test_the_server_answers_this_machine_only(page):
         urllib.request.urlopen(stranger, timeout=10)
 
 
-def test_ctrl_c_ends_the_page_says_where_snapshots_are_and_nothing_left_the_machine(tmp_path):
-    process, address = started(tmp_path, "name=brief")
-    urllib.request.urlopen(address, timeout=10).read()
+@pytest.mark.browser
+@needs_browser
+def test_ctrl_c_in_the_middle_of_a_run_ends_the_page_and_nothing_stays_or_left_the_machine(
+    browser, page
+):
+    """The last one here: what the server did during all of the tests above is looked at too."""
+    process, address, folder = page
+    begun(browser, address)
+    write(browser, "count", "400")
+    press(browser, "run")
+    said(browser, "Wrote ", "of 400")
     assert ended(process) == 0
-    said = (tmp_path / "console.txt").read_text()
-    assert "0 snapshots in" in said and "task=ui out=" in said and "Traceback" not in said
-    called = {line.split()[1] for line in said.splitlines() if line.startswith("CONNECT")}
+    printed = (folder / "console.txt").read_text()
+    assert "snapshots in" in printed and "task=ui out=" in printed and "Traceback" not in printed
+    called = {line.split()[1] for line in printed.splitlines() if line.startswith("CONNECT")}
     assert called <= {"127.0.0.1", "localhost"}, called
-    (result,) = tmp_path.glob("brief/*/result.json")
+    (result,) = folder.glob("ui/*/result.json")
     assert '"verdict": null' in result.read_text()
+    assert not list((folder / "tmp").iterdir()) and not list(result.parent.glob("proof*"))
