@@ -6,6 +6,7 @@ shelf, on which nothing is written over. One act runs at a time.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from harness.task.page.desk import Desk
 from harness.task.page.layout import HEATS, PENALTIES, TOPS, Controls
 
 TITLE = "harness: a thought, step by step"
+BEAT = 0.1  # seconds between two pictures of a run: more of them only keep the Stop button waiting
 log = logging.getLogger(__name__)
 
 
@@ -157,9 +159,12 @@ class Page:
         yield f"Wrote <code>{picture.shown(desk.text([token]))}</code>, token {token}.", {}
 
     def _run(self, desk: Desk, count: float | None) -> Any:
-        for done in range(1, int(count or 1) + 1):
+        many, shown = int(count or 1), 0.0
+        for done in range(1, many + 1):
             desk.step()
-            yield f"Wrote {done} of {int(count or 1)} tokens.", {}
+            if done == many or time.monotonic() - shown >= BEAT:
+                yield f"Wrote {done} of {many} tokens.", {}
+                shown = time.monotonic()
 
     def _add(self, desk: Desk, text: str) -> Any:
         added = desk.say(text)

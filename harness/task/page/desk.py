@@ -64,11 +64,13 @@ class Branch:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two branches' next-token logits. parted: first place where their tokens differ, or None.
+    """Two branches' next-token logits. at: how many tokens each had when they were compared.
+    parted: first place where their tokens differ, or None.
     rows: `(id, text, probability in a, probability in b)`, of the most probable tokens of either."""
 
     a: str
     b: str
+    at: tuple[int, int]
     parted: int | None
     metrics: dict[str, Any]
     rows: list[tuple[int, str, float, float]]
@@ -193,7 +195,7 @@ class Desk:
         p, q = (s.logits[0].double().softmax(-1) for s in (one, two))
         best = torch.maximum(p, q).topk(min(top, len(p))).indices.tolist()
         rows = [(i, self.text([i]), float(p[i]), float(q[i])) for i in best]
-        return Comparison(a, b, _parted(one, two), found, rows)
+        return Comparison(a, b, (one.tokens, two.tokens), _parted(one, two), found, rows)
 
     def verdict(self, steps: int) -> Proof:
         """Save the current branch, restore it, and judge `steps` tokens of what comes back."""

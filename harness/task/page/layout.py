@@ -115,4 +115,4 @@ def _button(label: str, name: str, **given: object) -> gr.Button:
 
 
 def _slider(ends: tuple[float, float], at: float, step: float, label: str, name: str | None = None) -> gr.Slider:  # fmt: skip
-    return gr.Slider(*ends, at, step=step, label=label, elem_id=name, buttons=[], min_width=180)
+    return gr.Slider(*ends, at, step=step, label=label, elem_id=name, buttons=[], min_width=220)

@@ -109,10 +109,11 @@ def comparison(found: Comparison) -> str:
         f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
         for _, text, p, q in found.rows
     )
+    a, b = (f"{safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
     where = "have the same text" if found.parted is None else f"part at token {found.parted}"
     same = "the same" if found.metrics["top1_agreement"] else "not the same"
     return (
-        f'<p class="said">{safe(found.a)} and {safe(found.b)} {where}; their most probable next token is {same}. '
+        f'<p class="said">{a} and {b} {where}; their most probable next token is {same}. '
         f"KL {found.metrics['kl_max']:.3g} nats, largest logit difference {found.metrics['max_abs_diff']:.3g}.</p>"
         f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
         f'<span><i class="key b"></i>{safe(found.b)}</span></p>'

@@ -1,10 +1,6 @@
 """The page in a real browser: the whole round, by mouse and by keyboard alone, in light and dark, and
 nothing leaves the machine (neither the browser nor the server)."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -12,45 +8,8 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
-from browsing import hosts, needs_browser, shown
-from selenium.common.exceptions import ElementClickInterceptedException
-
-ROOT = Path(__file__).resolve().parents[3]
-# the task as a user starts it, with everything noted that tries to leave the machine
-START = """
-import sys
-def noted(event, given):
-    if event in ("socket.connect", "socket.sendto") and isinstance(given[1], tuple):
-        print("CONNECT", given[1][0], file=sys.stderr, flush=True)
-    if event == "socket.getaddrinfo":
-        print("CONNECT", given[0], file=sys.stderr, flush=True)
-sys.addaudithook(noted)
-from harness.__main__ import main
-sys.exit(main())
-"""
-SENT = 20  # tokens of the prompt below, BOS included
-PROMPT = "let k be 5 . the bird sang . the old man walked to the river . what is"
-
-
-def started(folder: Path, *overrides: str) -> tuple[subprocess.Popen, str]:
-    """The task on a free port: `(process, address)`. Its words go to `console.txt`."""
-    log, own = (folder / "console.txt").open("w"), folder / "tmp"
-    own.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-c", START, "task=ui", "track=none", f"runs_dir={folder}", *overrides],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300", "TMPDIR": str(own)},
-        stdout=log, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    give_up = time.time() + 120
-    while "page: " not in (said := (folder / "console.txt").read_text()):
-        assert process.poll() is None and time.time() < give_up, said
-        time.sleep(0.2)
-    return process, said.split("page: ")[1].split()[0]
-
-
-def ended(process: subprocess.Popen) -> int:
-    process.send_signal(signal.SIGINT)
-    return process.wait(30)
+from browsing import CONTRAST, OUTSIDE, hosts, needs_browser, shown
+from handling import PROMPT, SENT, at, begun, ended, press, said, started, write, wrote
 
 
 @pytest.fixture(scope="module")
@@ -61,54 +20,6 @@ def page(tmp_path_factory):
     yield process, address, folder
     if process.poll() is None:
         ended(process)
-
-
-def at(browser, name: str):
-    return browser.find_element("id", name)
-
-
-def press(browser, name: str) -> None:
-    """Click, once nothing moves or lies over it."""
-    element, give_up = at(browser, name), time.time() + 10
-    while True:
-        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        try:
-            return element.click()
-        except ElementClickInterceptedException:
-            assert time.time() < give_up, f"#{name} stays covered"
-            time.sleep(0.1)
-
-
-def write(browser, name: str, text: str) -> None:
-    box = browser.find_element("css selector", f"#{name} textarea, #{name} input")
-    box.clear()
-    box.send_keys(text)
-
-
-def begun(browser, address: str) -> None:
-    browser.get(address)
-    shown(browser, "Ready.")
-    press(browser, "begin")
-    said(browser, f"Read {SENT} tokens.")
-
-
-def said(browser, *wanted: str) -> str:
-    """The status line, once it says all of `wanted`."""
-    give_up = time.time() + 30
-    while not all(w in (line := at(browser, "status").text) for w in wanted):
-        assert time.time() < give_up, f"{wanted} not in {line!r}"
-        time.sleep(0.1)
-    return line
-
-
-def wrote(browser, before: int) -> list[str]:
-    """The thought's tokens, once there are more than `before`."""
-    script = "return [...document.querySelectorAll('#thought .thought .t')].map(t => t.textContent + '|' + t.title.split(' at ')[0])"
-    give_up = time.time() + 30
-    while len(found := browser.execute_script(script)) <= before:
-        assert time.time() < give_up, found
-        time.sleep(0.1)
-    return found
 
 
 @pytest.mark.browser
@@ -169,7 +80,11 @@ def test_branch_compare_prune_and_verdict(browser, page):
     press(browser, "add")
     said(browser, "Read 3 tokens")
     press(browser, "compare")
-    text = shown(browser, f"B and A part at token {SENT + 6}", "largest logit difference")
+    text = shown(
+        browser,
+        f"B at {SENT + 9} tokens and A at {SENT + 6} tokens part at token {SENT + 6}",
+        "largest logit difference",
+    )
     assert len(browser.find_elements("css selector", "#compared tbody tr")) == 8
     press(browser, "judge")
     said(browser, "Verdict: equivalent")
@@ -235,36 +150,6 @@ def test_the_keyboard_alone_is_enough(browser, page):
     tab_to("#judge")
     keys(Keys.ENTER)
     said(browser, "Verdict: ")
-
-
-CONTRAST = """
-const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-const rgba = c => { canvas.clearRect(0,0,1,1); canvas.fillStyle = c; canvas.fillRect(0,0,1,1);
-  const d = canvas.getImageData(0,0,1,1).data; return [d[0],d[1],d[2],d[3]/255] };
-const over = (t, b) => [0,1,2].map(i => t[i]*t[3] + b[i]*(1-t[3])).concat(1);
-const light = c => { const f = c.slice(0,3).map(v => { v /= 255; return v <= .03928 ? v/12.92 : ((v+.055)/1.055)**2.4 });
-  return .2126*f[0] + .7152*f[1] + .0722*f[2] };
-const low = [];
-const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-while (walk.nextNode()) {
-  const text = walk.currentNode.textContent.trim(), e = walk.currentNode.parentElement;
-  if (!text || !e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) || e.closest('button:disabled, script, style')) continue;
-  const box = e.getBoundingClientRect();
-  if (box.width < 2 || box.height < 2) continue;
-  const stack = []; for (let n = e; n; n = n.parentElement) stack.unshift(rgba(getComputedStyle(n).backgroundColor));
-  const ground = stack.reduce((b, t) => over(t, b), [255,255,255,1]);
-  const ink = over(rgba(getComputedStyle(e).color), ground);
-  const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
-  const ratio = (a + .05) / (b + .05);
-  if (ratio < 4.5) low.push(text.slice(0, 30) + ' ' + ratio.toFixed(2));
-}
-return low;
-"""
-OUTSIDE = """
-return [...document.querySelectorAll('main *')].filter(e => e.checkVisibility() && e.getBoundingClientRect().width > 0
-  && (e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
-  && getComputedStyle(e).position !== 'absolute').map(e => e.tagName + '.' + e.className + '#' + e.id).slice(0, 5)
-"""
 
 
 @pytest.mark.browser
@@ -347,14 +232,24 @@ def test_ctrl_c_in_the_middle_of_a_run_ends_the_page_and_nothing_stays_or_left_t
     """The last one here: what the server did during all of the tests above is looked at too."""
     process, address, folder = page
     begun(browser, address)
-    write(browser, "count", "400")
+    write(browser, "count", "900")
     press(browser, "run")
-    said(browser, "Wrote ", "of 400")
+    said(browser, "Wrote ", "of 900")
+    press(browser, "stop")
+    time.sleep(0.5)
+    stopped = len(wrote(browser, SENT))
+    press(browser, "step")
+    assert len(wrote(browser, stopped)) == stopped + 1 < SENT + 900
+    press(browser, "run")
+    said(browser, "Wrote ", "of 900")
+    asked = time.time()
     assert ended(process) == 0
+    assert time.time() - asked < 15
     printed = (folder / "console.txt").read_text()
     assert "snapshots in" in printed and "task=ui out=" in printed and "Traceback" not in printed
     called = {line.split()[1] for line in printed.splitlines() if line.startswith("CONNECT")}
     assert called <= {"127.0.0.1", "localhost"}, called
     (result,) = folder.glob("ui/*/result.json")
     assert '"verdict": null' in result.read_text()
-    assert not list((folder / "tmp").iterdir()) and not list(result.parent.glob("proof*"))
+    left = [p.name for p in (folder / "tmp").iterdir() if not p.name.startswith("torchinductor")]
+    assert left == [] and not list(result.parent.glob("proof*"))
