@@ -62,7 +62,7 @@ class Page:
         self._on([c.prompt.submit, c.begin.click], self._begin, [c.prompt])
         self._on([c.step.click], self._step, [])
         running = self._on([c.run.click], self._run, [c.count])
-        c.stop.click(None, cancels=[running])
+        self._on([c.stop.click], self._stop, [], cancels=[running])
         self._on([c.more.submit, c.add.click], self._add, [c.more])
         self._on([s.input for s in settings], self._sample, settings)
         self._on([c.pruned.click], self._prune, [c.policy, c.keep])
@@ -73,7 +73,9 @@ class Page:
         self._on([c.compare.click], self._compare, [c.other])
         self._on([c.judge.click], self._judge, [])
 
-    def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any]) -> Any:
+    def _on(
+        self, events: list[Any], act: Callable[..., Any], inputs: list[Any], **also: Any
+    ) -> Any:
         """`act(desk, ...)` on each of `events`: an expected failure becomes one message."""
 
         def handled(desk: Desk | None, *given: Any) -> Iterator[dict[Any, Any]]:
@@ -93,7 +95,7 @@ class Page:
 
         return gr.on(
             events, handled, [self.c.desk, *inputs], self.everything, show_progress="hidden",
-            api_visibility="private", concurrency_limit=1, concurrency_id="desk",
+            api_visibility="private", concurrency_limit=1, concurrency_id="desk", **also,
         )  # fmt: skip
 
     def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
@@ -165,6 +167,9 @@ class Page:
             if done == many or time.monotonic() - shown >= BEAT:
                 yield f"Wrote {done} of {many} tokens.", {}
                 shown = time.monotonic()
+
+    def _stop(self, desk: Desk) -> Any:
+        yield f"Stopped at {desk.branch.state.tokens} tokens.", {}  # after the run's last beat
 
     def _add(self, desk: Desk, text: str) -> Any:
         added = desk.say(text)
