@@ -62,7 +62,8 @@ class Page:
         self._on([c.prompt.submit, c.begin.click], self._begin, [c.prompt])
         self._on([c.step.click], self._step, [])
         running = self._on([c.run.click], self._run, [c.count])
-        self._on([c.stop.click], self._stop, [], cancels=[running])
+        c.stop.click(None, cancels=[running])
+        self._on([c.stop.click], self._stop, [])  # waits for the run's last beat
         self._on([c.more.submit, c.add.click], self._add, [c.more])
         self._on([s.input for s in settings], self._sample, settings)
         self._on([c.pruned.click], self._prune, [c.policy, c.keep])
@@ -73,9 +74,7 @@ class Page:
         self._on([c.compare.click], self._compare, [c.other])
         self._on([c.judge.click], self._judge, [])
 
-    def _on(
-        self, events: list[Any], act: Callable[..., Any], inputs: list[Any], **also: Any
-    ) -> Any:
+    def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any]) -> Any:
         """`act(desk, ...)` on each of `events`: an expected failure becomes one message."""
 
         def handled(desk: Desk | None, *given: Any) -> Iterator[dict[Any, Any]]:
@@ -95,7 +94,7 @@ class Page:
 
         return gr.on(
             events, handled, [self.c.desk, *inputs], self.everything, show_progress="hidden",
-            api_visibility="private", concurrency_limit=1, concurrency_id="desk", **also,
+            api_visibility="private", concurrency_limit=1, concurrency_id="desk",
         )  # fmt: skip
 
     def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
@@ -169,7 +168,7 @@ class Page:
                 shown = time.monotonic()
 
     def _stop(self, desk: Desk) -> Any:
-        yield f"Stopped at {desk.branch.state.tokens} tokens.", {}  # after the run's last beat
+        yield f"Stopped at {desk.branch.state.tokens} tokens.", {}
 
     def _add(self, desk: Desk, text: str) -> Any:
         added = desk.say(text)
