@@ -161,3 +161,13 @@ def recorded(runs, shell) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (runs / "recorded").iterdir()
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A headless Chromium; tests that ask for it carry `browsing.needs_browser`."""
+    from browsing import started
+
+    driver = started(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.quit()

@@ -53,12 +53,15 @@ class TaskConfig:
     contexts: list[int] = field(default_factory=list)  # bench: past tokens
     dtypes: list[str] = field(default_factory=list)  # bench, format_bench
     runs: int = 11  # bench: timed steps per cache
-    seconds: float = 15  # bench: per combination
+    seconds: float = 15  # bench: per combination; ui: the page's life, 0 without end
     branches: list[int] = field(default_factory=list)  # bench: continuations of one state at once
     branch_contexts: list[int] = field(default_factory=list)  # bench
     branch_dtypes: list[str] = field(default_factory=list)  # bench
     branch_caches: list[str] = field(default_factory=list)  # bench
     families: list[str] = field(default_factory=list)  # architectures: these instead of all
+    port: int = 0  # ui: 0 takes the first free one
+    run: int = 16  # ui: tokens of a run, at first
+    check: int = 16  # ui: tokens that a verdict judges
 
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
@@ -73,6 +76,13 @@ class TaskConfig:
         at_least("task.repeats", self.repeats, 1)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
         at_least("task.runs", self.runs, 3)
+        at_least("task.seconds", self.seconds, 0)
+        if not 0 <= self.port < 65536:
+            raise ConfigProblem(
+                f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
+            )
+        at_least("task.run", self.run, 1)
+        at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):
             one_of("task.dtypes", dtype, DTYPES)
         for count in (*self.contexts, *self.branches, *self.branch_contexts):

@@ -10,14 +10,13 @@ from typing import Any, BinaryIO
 
 import torch
 
-from harness.cache.base import Decoder
-from harness.cache.registry import decoder as build_decoder
-from harness.capture.observe import Observation, observe_again, observing
+from harness.capture.observe import observe_again
 from harness.model.sampler import Sampler
-from harness.prune.base import EVERY_QUERY, Policy, gathered
+from harness.prune.base import Policy, gathered
 from harness.prune.positions import Turn, reindexed
-from harness.snapshot.state import LayerState, Segment, State
+from harness.snapshot.state import State
 from harness.task.pruning import moves, observed, policy_of, without_scores
+from harness.task.scoring import feed, joined
 
 
 class Loop:
@@ -81,35 +80,11 @@ class Loop:
 
     def _generated(self, token: torch.Tensor) -> State:
         """A State with `token` `[1, 1]` fed, and the attention it gave added to the scores."""
-        decoder = self._decoder(self.session.cfg.cache)
         wanted = None if self.policy is None else self.policy.observes
-        before = decoder.fingerprint()
-        with observing(self.loaded, wanted) as seen:
-            decoder.step(token)
-        self.mutated += decoder.fingerprint() != before
-        self.copied += decoder.bytes_copied
-        grown = decoder.commit()
-        if wanted is None:
-            return grown
-        if not self._complete(seen):  # this cache has an attention of its own: ask the model's
-            with observing(self.loaded, wanted) as seen:
-                self._decoder(replace(self.session.cfg.cache, name="cloned")).step(token)
-        layers = [
-            _scored(old, new, seen, wanted)
-            for old, new in zip(self.state.layers, grown.layers, strict=True)
-        ]
-        return grown.with_layers(tuple(layers))
-
-    def _decoder(self, settings: Any) -> Decoder:
-        return build_decoder(self.loaded, self.state, settings)
-
-    def _complete(self, seen: Observation) -> bool:
-        """Whether every key of every layer was seen to receive attention."""
-        return all(
-            layer.index in seen.layers and seen.layers[layer.index].shape[2] == layer.kept + 1
-            for layer in self.state.layers
-            if layer.segments
-        )
+        step = feed(self.loaded, self.state, token, self.session.cfg.cache, wanted)
+        self.mutated += step.mutated
+        self.copied += step.bytes_copied
+        return step.state
 
     def _patch(self, state: State) -> tuple[State, list[list[int]]]:
         """The only place where the cache changes: what is over the budget goes, a new State comes.
@@ -117,10 +92,10 @@ class Loop:
         Also returns, per layer, the positions that were culled.
         """
         if self.policy is None or state.kept_tokens <= (self.budget or 0):
-            return state.with_layers(tuple(map(_joined, state.layers))), [[] for _ in state.layers]
+            return state.with_layers(tuple(map(joined, state.layers))), [[] for _ in state.layers]
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
-            kept = layer if index is None else _joined(gathered(layer, index))
+            kept = layer if index is None else joined(gathered(layer, index))
             held = set(kept.positions[0].tolist()) if kept.segments else set()
             gone = [p for p in layer.positions[0].tolist() if p not in held] if held else []
             layers.append(kept)
@@ -182,25 +157,6 @@ def _declared(state: State, settings: Any, budget: int | None) -> State:
     if record not in before:
         state = state.document("kv_format", pruned=[*before, record])
     return state.document("generation", loop=loop)
-
-
-def _joined(layer: LayerState) -> LayerState:
-    """`layer` with one segment of its own: no view keeps what was culled in memory."""
-    if len(layer.segments) < 2 and all(s.key.is_contiguous() for s in layer.segments):
-        return layer
-    segment = Segment(
-        layer.key.contiguous(), layer.value.contiguous(), layer.positions.contiguous()
-    )
-    return replace(layer, segments=(segment,))
-
-
-def _scored(old: LayerState, new: LayerState, seen: Observation, queries: int) -> LayerState:
-    """`new` with the newest query's attention added to what `old` had received."""
-    if old.received is None or not new.segments:
-        return new
-    held, got = torch.nn.functional.pad(old.received, (0, 1)), seen.layers[old.index]
-    total = held + got if queries == EVERY_QUERY else torch.cat([held, got], 1)[:, -queries:]
-    return replace(new, received=total[:, :, total.shape[2] - new.kept :].contiguous())
 
 
 def _resident() -> int:

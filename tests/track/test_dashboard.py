@@ -1,8 +1,6 @@
 """The dashboard and the sweep page in a real browser: what they show, and that nothing leaves."""
 
-import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,36 +10,12 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
+from browsing import hosts, needs_browser, shown
 
 from harness.snapshot import record
 from harness.track import dashboard
 
 ROOT = Path(__file__).resolve().parents[2]
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--window-size=1600,1400", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-)  # fmt: skip
-
-needs_browser = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="no browser: apt-get install chromium chromium-driver"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -67,31 +41,6 @@ def server(swept, runs):
     yield process, next(w for w in said.split() if w.startswith("http://127.0.0.1"))
     process.terminate()
     process.wait(20)
-
-
-def shown(browser, *wanted: str, seconds: float = 60) -> str:
-    """The page's text once all of `wanted` is in it."""
-    give_up = time.time() + seconds
-    text = ""
-    while time.time() < give_up:
-        text = browser.execute_script("return document.body ? document.body.innerText : ''")
-        text = " ".join(text.split())
-        if all(w in text for w in wanted):
-            return text
-        time.sleep(0.3)
-    raise AssertionError(f"{[w for w in wanted if w not in text]} not in the page:\n{text[:2000]}")
-
-
-def hosts(browser) -> set[str]:
-    """Every host that the page asked for anything since the last call."""
-    found = set()
-    for entry in browser.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            url = urlparse(message["params"]["request"]["url"])
-            if url.scheme in ("http", "https", "ws", "wss"):
-                found.add(url.hostname)
-    return found
 
 
 @pytest.mark.browser

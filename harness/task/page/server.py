@@ -1,0 +1,93 @@
+"""Serve the page on this machine only: nothing is reported, nothing is fetched from outside."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputProblem
+
+HOST = "127.0.0.1"
+QUIET = {
+    "GRADIO_ANALYTICS_ENABLED": "False",  # its version check too
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+}
+# what the page may load, whatever a component would like to
+POLICY = (
+    "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; form-action 'self'; base-uri 'self'"
+)
+FONTS = ("system-ui", "-apple-system", "Segoe UI", "sans-serif")
+MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "monospace")
+
+
+def prepare() -> None:
+    """Before anything imports gradio, which reads its settings then. Raises InputProblem, with the
+    command that helps, when it is missing."""
+    if find_spec("gradio") is None:
+        raise InputProblem("task=ui needs the extra `ui`: pip install 'harness[ui]' (in a checkout: pip install -c constraints.txt -e '.[ui]').")  # fmt: skip
+    os.environ.update(QUIET)
+    os.environ.setdefault("GRADIO_TEMP_DIR", _scratch().name)
+
+
+@contextmanager
+def serving(build: Any, port: int) -> Iterator[str]:
+    """The page that `build()` makes, while the block runs; yields its address.
+
+    port: 0 takes the first free one from 7860 on. Call `prepare` first. Raises InputProblem when a given port is taken.
+    """
+    import gradio as gr
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    page = build()
+    theme = gr.themes.Base(font=FONTS, font_mono=MONO, primary_hue="teal", neutral_hue="slate")
+    guards = [
+        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"]),
+        Middleware(Guarded),
+    ]
+    try:
+        _, address, _ = page.launch(
+            server_name=HOST, server_port=port or None, share=False, inbrowser=False, quiet=True,
+            prevent_thread_lock=True, ssr_mode=False, mcp_server=False, pwa=False, footer_links=[],
+            run_history=False, enable_monitoring=False, max_file_size=0, theme=theme,
+            css_paths=Path(__file__).with_name("page.css"), app_kwargs={"middleware": guards},
+        )  # fmt: skip
+    except OSError as problem:
+        raise InputProblem(f"task.port={port} cannot be had: {problem}. Give another, or 0 for any free one.") from None  # fmt: skip
+    try:
+        yield address
+    finally:
+        page.close(verbose=False)
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Gradio's own files, gone with the process: its default, one /tmp/gradio for all users, cannot
+    be written by the second one."""
+    return tempfile.TemporaryDirectory(prefix="harness-ui-", ignore_cleanup_errors=True)
+
+
+class Guarded:
+    """ASGI middleware: every answer tells the browser to load from here only."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                extra = [
+                    (b"content-security-policy", POLICY.encode()),
+                    (b"referrer-policy", b"no-referrer"),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self.app(scope, receive, guarded)

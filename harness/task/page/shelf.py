@@ -1,0 +1,70 @@
+"""Snapshots by the names a person types: one folder, nothing outside it, nothing written over."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputProblem, printable, suggestion
+from harness.save import store
+from harness.snapshot.state import State
+
+NAME = re.compile(r"\w(?:[\w .+-]*[\w+-])?")
+LONGEST = 120  # bytes of UTF-8: with the writer's own suffix every file system takes it
+
+
+class Shelf:
+    """The snapshots in `folder`. settings: a SaveConfig, the format they are written in."""
+
+    def __init__(self, folder: Path, settings: Any):
+        self.folder, self.settings = folder, settings
+
+    def names(self) -> list[str]:
+        """What is there, newest first; links and hidden folders are not."""
+        try:
+            held = [
+                (p.stat().st_mtime, p.name)
+                for p in self.folder.iterdir()
+                if not p.is_symlink() and not p.name.startswith(".") and (p / "manifest.json").is_file()
+            ]  # fmt: skip
+        except OSError:
+            return []
+        return [name for _, name in sorted(held, reverse=True)]
+
+    def save(self, state: State, name: str) -> dict[str, Any]:
+        """Write `state` under a new name, read every byte back; return the manifest.
+
+        Raises InputProblem for a name that is taken or is no name, and when the disk refuses.
+        """
+        target = self.folder / checked(name)
+        if target.exists() or target.is_symlink():
+            raise InputProblem(f"'{target.name}' is taken, and a snapshot is never written over. Type another name.")  # fmt: skip
+        manifest = store.save(state, target, self.settings)
+        store.load(target)
+        return manifest
+
+    def load(self, name: str) -> State:
+        """The State saved as `name`, every byte verified. Raises InputProblem when there is none,
+        SnapshotInvalid for any damage."""
+        name = checked(name)
+        if name not in (held := self.names()):
+            near = suggestion(name, held) if held else " Nothing was saved yet."
+            raise InputProblem(f"there is no snapshot named '{name}'.{near}")
+        return store.load(self.folder / name)[0]
+
+    def stored_bytes(self, name: str) -> int:
+        """Bytes that the snapshot's own files take."""
+        return store.stored_bytes(self.folder / name)
+
+
+def checked(name: str | None) -> str:
+    """`name` without surrounding space. Raises InputProblem unless it can only name a folder right
+    inside the shelf: letters, digits, inner spaces and . + - _, no separator, no leading dot."""
+    name = (name or "").strip()
+    if not name:
+        raise InputProblem("a snapshot needs a name. Type one first.")
+    if not NAME.fullmatch(name) or len(name.encode()) > LONGEST:
+        raise InputProblem(
+            f"'{printable(name)[:40]}' cannot name a snapshot. Use letters, digits, spaces and . + - _ "
+            "between them, not too many."
+        )
+    return name

@@ -1,0 +1,69 @@
+"""`task=ui` from the outside: a missing extra, wrong settings, its end. The page itself: tests/task/page."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT = """
+import sys
+sys.modules["gradio"] = None
+sys.argv = ["harness", "task=ui"]
+from harness.__main__ import main
+code = main()
+print("HEAVY", [m for m in ("torch", "transformers", "mlflow") if m in sys.modules])
+sys.exit(code)
+"""
+
+
+def test_without_gradio_one_message_names_the_command(place):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, cwd=place, env={"PYTHONPATH": str(ROOT)}
+    )  # fmt: skip
+    assert done.returncode == 2 and "HEAVY []" in done.stdout
+    assert done.stderr.count("\n") == 1 and "pip install 'harness[ui]'" in done.stderr
+    assert not list(place.rglob("result.json"))
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        (["out=s3://bucket/x"], "local folder"),
+        (["snapshot=nowhere"], "nowhere"),
+        (["task.port=-1"], "task.port"),
+        (["task.port=70000"], "task.port"),
+        (["task.check=0"], "task.check"),
+    ],
+    ids=lambda g: g[0] if isinstance(g, list) else None,
+)
+def test_wrong_settings_end_with_one_message(harness, given, wanted):
+    done = harness("task=ui", "task.seconds=0.1", *given)
+    assert done.code == 2 and wanted in done.out and "Traceback" not in done.out
+
+
+def test_it_opens_a_snapshot_and_ends_by_itself(harness, place):
+    assert harness("task=save", "text=let k be 5 .", "out=mine").code == 0
+    done = harness("task=ui", "task.seconds=0.1", "snapshot=mine", "out=shelf")
+    assert done.code == 0 and "page: http://127.0.0.1:" in done.out
+    assert "0 snapshots in shelf" in done.out
+    refused = harness("task=ui", "task.seconds=0.1", "snapshot=mine", "model=tiny_gpt2")
+    assert refused.code == 3 and "page: " not in refused.out
+
+
+def test_a_port_that_is_taken_is_named(harness):
+    import socket
+
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        done = harness("task=ui", "task.seconds=0.1", f"task.port={port}")
+    assert done.code == 2 and f"task.port={port}" in done.out
+
+
+def test_help_fits_a_screen_and_has_an_example(process):
+    done = process("task=ui", "--help")
+    assert done.code == 0 and "example: python -m harness task=ui" in done.out
+    assert len(done.out.splitlines()) <= 24 and max(map(len, done.out.splitlines())) <= 110
