@@ -8,6 +8,7 @@ shelf, on which nothing is written over. One act runs at a time.
 import logging
 import time
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 import gradio as gr
@@ -35,6 +36,7 @@ class Page:
 
     def __init__(self, open_desk: Callable[[], Desk], steps: int, controls: Controls):
         self.open_desk, self.steps, self.c = open_desk, steps, controls
+        self._turn = Lock()
         c = controls
         self.acts = [
             c.step,
@@ -80,8 +82,9 @@ class Page:
         def handled(desk: Desk | None, *given: Any) -> Iterator[dict[Any, Any]]:
             try:
                 desk = desk or self.open_desk()
-                for said, changed in act(desk, *given):
-                    yield {**self._view(desk, said), **changed}
+                doing = act(desk, *given)
+                while (answer := self._next(desk, doing)) is not None:
+                    yield answer
             except Exception as problem:
                 said = str(problem)
                 if not isinstance(problem, HarnessError):
@@ -96,6 +99,14 @@ class Page:
             events, handled, [self.c.desk, *inputs], self.everything, show_progress="hidden",
             api_visibility="private", concurrency_limit=1, concurrency_id="desk",
         )  # fmt: skip
+
+    def _next(self, desk: Desk, doing: Iterator[Any]) -> dict[Any, Any] | None:
+        """One piece of an act and what it shows, alone: the queue gives the turn away while a run
+        that was stopped is still at its last piece. None when the act is done."""
+        with self._turn:
+            if (done := next(doing, None)) is None:
+                return None
+            return {**self._view(desk, done[0]), **done[1]}
 
     def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
         """What every act may change. What a person set or typed is left alone."""
