@@ -18,7 +18,7 @@ from math import frexp, inf
 
 import torch
 
-from harness.cache.kernels import cpu, cuda
+from harness.cache.kernels import cpu, flash, products
 
 BLOCK = 2**23  # scores per block: 32 MiB in float32
 
@@ -33,6 +33,7 @@ class Part:
     key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing.
     first, last: smallest and largest position, read once, so that no mask is built needlessly.
     uniform: all rows have the same positions, so that a window is a slice instead of a mask.
+    seen: `[batch of the queries, new, tokens]` bool, what `visible` gives, where it was made before.
     """
 
     key: torch.Tensor
@@ -41,6 +42,7 @@ class Part:
     first: int
     last: int
     uniform: bool = False
+    seen: torch.Tensor | None = None
 
     @classmethod
     def of(cls, key: torch.Tensor, value: torch.Tensor, positions: torch.Tensor) -> "Part":
@@ -69,6 +71,7 @@ class Part:
             positions=self.positions[:, start:stop],
             first=first,
             last=last,
+            seen=None if self.seen is None else self.seen[..., start:stop],
         )
 
 
@@ -109,8 +112,8 @@ def split_attention(
     start = 0
     for part in parts:
         stop = start + part.tokens
-        if part.tokens and not _out_of_sight(part, queries, window):
-            low, high = _in_window(part, queries, window)
+        if part.tokens and not out_of_sight(part, queries, window):
+            low, high = in_window(part, queries, window)
             added = None if bias is None else bias[..., start + low : start + high]
             in_sight.append((part.cut(low, high), added))
         start = stop
@@ -118,6 +121,11 @@ def split_attention(
         return query.new_zeros(batch, heads, new, parts[0].value.shape[-1])
     seen = [part for part, _ in in_sight]
     plain = softcap is None and bias is None and sinks is None
+    if plain and flash.available(query):
+        given = [(part.key, part.value, visible(part, queries, window)) for part in seen]
+        out = flash.attend(query, given, scale)
+        if out is not None:
+            return out
     if plain and all(visible(part, queries, window) is None for part in seen):
         out = _in_one_pass(query, seen, scale)
         if out is not None:
@@ -150,6 +158,8 @@ def merge(results: list[Triple]) -> torch.Tensor:
 
 def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | None:
     """`[batch, new, tokens]` bool (batch of the queries), or None when every query sees every key."""
+    if part.seen is not None:
+        return part.seen
     causal = part.last > queries.first
     padded = part.first < 0
     windowed = window is not None and part.first <= queries.last - window
@@ -179,11 +189,7 @@ def _is_small(query: torch.Tensor, parts: list[Part]) -> bool:
     batch, rows = len(query), query.shape[1] * query.shape[2]
     if batch * rows * sum(part.tokens for part in parts) > BLOCK:
         return False
-    return all(
-        len(part.key) == batch
-        and (batch == 1 or part.key.stride(0) == part.key.shape[1] * part.key.stride(1))
-        for part in parts
-    )
+    return all(len(part.key) == batch and products.one_by_one(part.key) for part in parts)
 
 
 def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> torch.Tensor:
@@ -193,12 +199,12 @@ def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> tor
     folded = query.reshape(batch * kv_heads, -1, head_dim)
     exact = query.dtype.itemsize >= 4 or abs(frexp(scale)[0]) == 0.5
     folded = folded * scale if exact else folded
-    scores = [_scores(folded, part.key.flatten(0, 1)) for part in parts]
+    scores = [products.scores(folded, part.key.flatten(0, 1)) for part in parts]
     joined = torch.cat(scores, -1) if len(scores) > 1 else scores[0]
     weights = torch.softmax(joined if exact else joined * scale, -1)
     out, start = None, 0
     for part in parts:
-        given = _values(weights[..., start : start + part.tokens], part.value.flatten(0, 1))
+        given = products.values(weights[..., start : start + part.tokens], part.value.flatten(0, 1))
         out = given if out is None else out.add_(given)
         start += part.tokens
     return out.view(batch, heads, new, -1).to(query.dtype)
@@ -230,7 +236,7 @@ def _attend(
     start = 0
     for part, added in block:
         piece = scores[..., start : start + part.tokens]
-        piece.copy_(_per_part(folded, part.key, _scores))
+        piece.copy_(_per_part(folded, part.key, products.scores))
         if not exact:
             piece.mul_(scale)
         if softcap is not None:
@@ -249,7 +255,7 @@ def _attend(
         weights = torch.where((top == -inf)[..., None], 0.0, weights)
     out, start = None, 0
     for part, _ in block:
-        given = _per_part(weights[..., start : start + part.tokens], part.value, _values)
+        given = _per_part(weights[..., start : start + part.tokens], part.value, products.values)
         out = given if out is None else out + given
         start += part.tokens
     out = out.transpose(1, 2).reshape(batch, heads, new, -1)
@@ -273,18 +279,10 @@ def _per_part(left: torch.Tensor, part: torch.Tensor, product: Product) -> torch
 def _matrices(left: torch.Tensor, part: torch.Tensor, product: Product) -> torch.Tensor:
     """Batched `product` over the two leading dimensions; K and V are only viewed."""
     count, kv_heads = part.shape[:2]
-    if count == 1 or part.stride(0) == kv_heads * part.stride(1):
+    if products.one_by_one(part):
         out = product(left.flatten(0, 1), part.flatten(0, 1))
         return out.unflatten(0, (count, kv_heads))
     return torch.stack([product(mine, yours) for mine, yours in zip(left, part, strict=True)])
-
-
-def _scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    return (cuda if key.is_cuda else cpu).scores(query, key)
-
-
-def _values(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return (cuda if value.is_cuda else cpu).values(weights, value)
 
 
 def _folded(mask: torch.Tensor, base: int, kv_heads: int, batch: int) -> torch.Tensor:
@@ -318,7 +316,7 @@ def _blocks(
     return blocks
 
 
-def _in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, int]:
+def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, int]:
     """Token range of the part that some query may see through the window; exact for uniform rows."""
     oldest = None if window is None else queries.first - window + 1
     if oldest is None or not part.uniform or part.first >= oldest:
@@ -329,7 +327,7 @@ def _in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, i
     return int(found), part.tokens
 
 
-def _out_of_sight(part: Part, queries: Queries, window: int | None) -> bool:
+def out_of_sight(part: Part, queries: Queries, window: int | None) -> bool:
     """Whether no query can see any key of the part: too old for the window, or all in the future."""
     too_old = window is not None and part.last <= queries.first - window
     return too_old or part.first > queries.last

@@ -23,12 +23,12 @@ class Memory:
         self, state: State, windows: Sequence[int | None] | None = None, branches: int = 1
     ):
         bounds: dict[int, tuple[int, int, bool]] = {}  # layers share their positions, as a rule
-        self._past = [[_opened(s, bounds) for s in layer.segments] for layer in state.layers]
-        self._windows = windows or [layer.window for layer in state.layers]
+        self.past = [[_opened(s, bounds) for s in layer.segments] for layer in state.layers]
+        self.windows = windows or [layer.window for layer in state.layers]
         room = max(FIRST_ROOM // branches, 8)
         self.tails = [Tail(room) for _ in state.layers]
         self.queries: Queries | None = None
-        self._positions: torch.Tensor | None = None  # [rows, fed], shared by all tails
+        self.positions: torch.Tensor | None = None  # [rows, fed], shared by all tails
         self._bounds = (0, 0, False)
 
     @property
@@ -39,12 +39,15 @@ class Memory:
     def begin(self, positions: torch.Tensor) -> None:
         """Announce the `[rows, new]` positions of the tokens that are about to be processed."""
         self.queries = Queries.of(positions)
-        if self._positions is None:
-            self._positions = positions
-        else:
-            self._positions = torch.cat([self._positions, positions], dim=1)
-        whole = Part.of(self._positions[:, None], self._positions[:, None], self._positions)
+        held = self.note(positions)
+        whole = Part.of(held[:, None], held[:, None], held)
         self._bounds = (whole.first, whole.last, whole.uniform)
+
+    def note(self, positions: torch.Tensor) -> torch.Tensor:
+        """Remember the `[rows, new]` positions of tokens that join the tails; returns all so far."""
+        known = self.positions
+        self.positions = positions if known is None else torch.cat([known, positions], dim=1)
+        return self.positions
 
     def append(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Keep `[rows, kv_heads, new, head_dim]` of the new tokens in the layer's tail."""
@@ -54,10 +57,10 @@ class Memory:
         """Past segments and tail of a layer, in order of position."""
         tail = self.tails[layer]
         if not tail.length:
-            return self._past[layer]
-        assert self._positions is not None
-        fresh = Part(tail.key, tail.value, self._positions[:, -tail.length :], *self._bounds)
-        return [*self._past[layer], fresh]
+            return self.past[layer]
+        assert self.positions is not None
+        fresh = Part(tail.key, tail.value, self.positions[:, -tail.length :], *self._bounds)
+        return [*self.past[layer], fresh]
 
     def attend(
         self,
@@ -73,7 +76,7 @@ class Memory:
         over the layer's past and tail. windowed: apply the layer's window. The
         rest as in `split_attention`."""
         assert self.queries is not None
-        window = self._windows[layer] if windowed else None
+        window = self.windows[layer] if windowed else None
         return split_attention(
             query, self.parts(layer), self.queries, scale, window, softcap, bias, sinks
         )

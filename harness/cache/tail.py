@@ -30,6 +30,14 @@ class Tail:
         self._value[:, :, self.length : self.length + new] = value
         self.length += new
 
+    def reserve(self, new: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for `new` more tokens after some have been appended. Returns the whole buffers, which
+        stay the same until the tail grows again; what is beyond `length` means nothing."""
+        assert self._key is not None and self._value is not None
+        self._key = self._room(self._key, self._key, new)
+        self._value = self._room(self._value, self._value, new)
+        return self._key, self._value
+
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers, used or not."""

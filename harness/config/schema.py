@@ -125,6 +125,7 @@ class CacheConfig:
     branches: int = 1
     audit: str = "digest"
     pad_prime: int = 0
+    capture: bool = True  # manual on CUDA: record the step of one token and replay it
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)

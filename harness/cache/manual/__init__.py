@@ -4,12 +4,14 @@ One short file per family. A family's `forward` takes the model, the new ids and
 and asks `memory` for attention, layer by layer; it never sees the cache itself.
 """
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import torch
 
 from harness.cache.base import ReadOnlyDecoder, check_complete, check_heads
+from harness.cache.manual.captured import Captured, recordable
 from harness.cache.memory import Memory
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import FULL, SLIDING, State
@@ -26,7 +28,11 @@ FAMILIES = {
 
 
 class Manual(ReadOnlyDecoder):
-    """Reads the State, writes only its own tail. Raises UnsupportedModel for other families."""
+    """Reads the State, writes only its own tail. Raises UnsupportedModel for other families.
+
+    On CUDA steps of one token are recorded and replayed, from the second on (`cache.capture=false`:
+    never). Everywhere else, and for more tokens, each step is started operation by operation.
+    """
 
     def __init__(self, loaded: Any, state: State, settings: Any):
         kind = loaded.text_config.model_type
@@ -52,9 +58,19 @@ class Manual(ReadOnlyDecoder):
         for layer, window in zip(state.layers, windows, strict=True):
             check_complete(layer, window)
         self.memory = Memory(state, windows, self.branches)
+        self.captured: Captured | None = None  # the step of one token with fixed shapes
+        if settings.capture and loaded.device.type == "cuda" and recordable(loaded.model):
+            self.capture(record=True)
+
+    def capture(self, record: bool) -> None:
+        """Feed single tokens with fixed shapes from now on. record: as a CUDA graph."""
+        forward = partial(self._forward, self.loaded.model)
+        self.captured = Captured(self.memory, forward, record)
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
+            if self.captured is not None and self.captured.serves(ids):
+                return self.captured.step(ids, positions)
             self.memory.begin(positions)
             return self._forward(self.loaded.model, ids, positions, self.memory)
 
