@@ -76,7 +76,7 @@ class Captured:
                 self._graph, self._logits = _recorded(
                     lambda: room.run(self._forward), room.ids.device
                 )
-        except RuntimeError as problem:
+        except Exception as problem:  # whatever it is: unrecorded, the step is right
             self.record = False
             warnings.warn(
                 f"the decode step could not be recorded ({str(problem).splitlines()[0]}). It goes on "
@@ -122,7 +122,7 @@ class Room:
                 if not out_of_sight(part, self._queries, window)
             ]
             self._layers.append([*parts, Part(key, value, self._positions, -1, last)])
-        self._parts = self._layers
+        self._parts: list[list[Part]] = []  # with their masks
 
     def lies_in(self, buffers: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
         """Whether the tails are still in `buffers`."""
