@@ -38,6 +38,9 @@ format: $(READY) ## ruff: mend what can be mended
 bench: $(READY) ## caches side by side with DynamicCache, beside the machine's limit
 	@$(PY) -m harness task=bench $(ARGS)
 
+bench-gpu: $(READY) ## the same on a GPU: TinyLlama's shape, up to 128k tokens and 32 branches
+	@$(PY) -m harness experiment=bench_gpu $(ARGS)
+
 dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
 	@$(PY) -m harness.track.dashboard $(ARGS)
 
@@ -65,4 +68,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow lint format bench dashboard audit reference across train recall clean
+.PHONY: help run test test-slow lint format bench bench-gpu dashboard audit reference across train recall clean

@@ -19,7 +19,8 @@ from harness.task.session import Session
 from harness.task.synthetic import synthetic_state
 from harness.task.tabling import conclude_table
 
-PROBE_BYTES = 2**28  # read to measure the bandwidth: far larger than any cache
+PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
+# cache, and on a GPU long enough that starting to read does not count
 
 OPENINGS = 5  # of which the median is reported
 
@@ -80,6 +81,8 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
     state = synthetic_state(loaded, cell.context, cfg.seed)
     settings = {c: replace(cfg.cache, name=c, branches=cell.branches) for c in cell.caches}
     decoders, opened, refused = {}, {}, {}
+    probe_bytes = PROBE_BYTES[loaded.device.type]
+    probe = torch.ones(probe_bytes // 4, device=loaded.device)
     for name, chosen in settings.items():
         try:
             opening = []
@@ -93,7 +96,13 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
         except HarnessError as problem:
             decoders.pop(name, None)
             refused[name] = str(problem)
-    probe = torch.ones(PROBE_BYTES // 4, device=loaded.device)
+        except torch.OutOfMemoryError:
+            decoders.pop(name, None)
+            refused[name] = (
+                "out of memory on the device: this cache does not fit beside the others."
+            )
+        if name in refused and loaded.device.type == "cuda":
+            torch.cuda.empty_cache()
     seconds: dict[str, list[float]] = {name: [] for name in decoders}
     copied = {name: d.bytes_copied for name, d in decoders.items()}
     reading: list[float] = []
@@ -106,7 +115,7 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
             ids = _ids(loaded, state, cfg.seed + turn)
             seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
         reading.append(_timed(loaded, probe.sum))
-    bandwidth = PROBE_BYTES / median(reading)
+    bandwidth = probe_bytes / median(reading)
     baseline = median(seconds["dynamic"]) if seconds.get("dynamic") else None
     needed = weight_bytes(loaded.model) + state.kv_bytes
     return [

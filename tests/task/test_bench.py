@@ -1,0 +1,75 @@
+"""The bench itself: every cache gets a row, and the figures that do not depend on the clock are right."""
+
+import json
+
+import pytest
+
+SHAPE = ["num_hidden_layers=2", "hidden_size=64", "intermediate_size=96", "num_attention_heads=4",
+         "num_key_value_heads=2", "head_dim=16", "vocab_size=512"]  # fmt: skip
+CONTEXT = 600
+VALUES = (
+    2 * 2 * 2 * 16 * CONTEXT
+)  # numbers in the past: K and V, layers, KV heads, head_dim, tokens
+BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@pytest.fixture
+def rows(harness):
+    def run(*arguments):
+        shape = [f"model.config.{value}" for value in SHAPE]
+        done = harness(*arguments, *shape, "device=cpu", "task.runs=3", "task.seconds=1")
+        assert done.code == 0, done.out
+        return json.loads((done.folders[0] / "bench.json").read_text())
+
+    return run
+
+
+def test_every_cache_has_a_row_and_its_figures_hold(rows, monkeypatch):
+    from harness.task import bench
+
+    monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**22)  # the bandwidth is not what is looked at
+    names = ["dynamic", "cloned", "static", "view", "manual"]
+    found = rows("task=bench", f"task.contexts=[{CONTEXT}]", "task.branches=[2]",
+                 f"task.branch_contexts=[{CONTEXT}]", "task.branch_caches=[dynamic,static,manual]")  # fmt: skip
+    by = {(r["dtype"], r["branches"], r["cache"]): r for r in found}
+    assert len(by) == len(found)
+    assert set(by) == {(dtype, 1, n) for dtype in BYTES for n in names} | {
+        ("bfloat16", 2, n) for n in ("dynamic", "static", "manual")
+    }
+    for (dtype, branches, name), row in by.items():
+        assert row["limit_s"] > 0 and row["bandwidth_gb_s"] > 0
+        if branches == 2 and name == "static":
+            assert row["reason"] and row["per_token_s"] is None
+            continue
+        assert row["reason"] is None and row["runs"] == 3 and row["per_token_s"] > 0
+        past = VALUES * BYTES[dtype]
+        if name == "dynamic":
+            assert row["ratio_to_dynamic"] == 1
+        if name == "cloned":
+            assert row["bytes_copied_per_token"] >= past
+        if name in ("view", "manual"):
+            assert row["bytes_copied_per_token"] < past / 4
+    past = VALUES * BYTES["bfloat16"]
+    assert by["bfloat16", 2, "dynamic"]["kv_bytes"] >= 2 * past
+    assert by["bfloat16", 2, "manual"]["kv_bytes"] < 1.25 * past
+
+
+def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch):
+    from harness.task import bench
+
+    monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**22)
+    cfg = compose("experiment=bench_gpu")
+    assert cfg.device == "cuda" and cfg.model.config["num_key_value_heads"] == 4
+    assert len(bench.cells(cfg.task)) == 12
+    found = rows("experiment=bench_gpu", "task.contexts=[64]", "task.branches=[2]", "task.branch_contexts=[64]")  # fmt: skip
+    assert [r["cache"] for r in found] == ["dynamic", "cloned", "view", "manual", "dynamic", "view", "manual"]  # fmt: skip
+    assert all(r["per_token_s"] for r in found)
+
+
+def test_a_gpu_bench_without_a_gpu_is_one_plain_message(harness):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = harness("experiment=bench_gpu")
+    assert done.code == 2 and "no usable CUDA device" in done.out and "Traceback" not in done.out
