@@ -22,6 +22,8 @@ from harness.task.tabling import conclude_table
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
 # cache, and on a GPU long enough that starting to read does not count
 
+FULL = "out of memory: on this device the cache does not fit beside the others of its row."
+
 OPENINGS = 5  # of which the median is reported
 
 
@@ -98,9 +100,7 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
             refused[name] = str(problem)
         except torch.OutOfMemoryError:
             decoders.pop(name, None)
-            refused[name] = (
-                "out of memory on the device: this cache does not fit beside the others."
-            )
+            refused[name] = FULL
         if name in refused and loaded.device.type == "cuda":
             torch.cuda.empty_cache()
     seconds: dict[str, list[float]] = {name: [] for name in decoders}
@@ -110,11 +110,17 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
     for turn in range(cfg.task.runs):
         if turn >= 3 and time.perf_counter() - began > cfg.task.seconds:
             break
-        order = list(decoders)
+        order = [name for name in seconds if name not in refused]
         for name in order[turn % max(len(order), 1) :] + order[: turn % max(len(order), 1)]:
             ids = _ids(loaded, state, cfg.seed + turn)
-            seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
+            try:
+                seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
+            except torch.OutOfMemoryError:
+                refused[name] = FULL
+                for figures in (decoders, opened, copied):
+                    figures.pop(name)
         reading.append(_timed(loaded, probe.sum))
+    seconds = {name: times for name, times in seconds.items() if name not in refused}
     bandwidth = probe_bytes / median(reading)
     baseline = median(seconds["dynamic"]) if seconds.get("dynamic") else None
     needed = weight_bytes(loaded.model) + state.kv_bytes

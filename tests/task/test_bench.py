@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 SHAPE = ["num_hidden_layers=2", "hidden_size=64", "intermediate_size=96", "num_attention_heads=4",
          "num_key_value_heads=2", "head_dim=16", "vocab_size=512"]  # fmt: skip
@@ -54,6 +55,10 @@ def test_every_cache_has_a_row_and_its_figures_hold(rows, monkeypatch):
     assert by["bfloat16", 2, "manual"]["kv_bytes"] < 1.25 * past
 
 
+def no_room(ids):
+    raise torch.OutOfMemoryError("no room")
+
+
 def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch):
     from harness.task import bench
 
@@ -61,14 +66,29 @@ def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch
     cfg = compose("experiment=bench_gpu")
     assert cfg.device == "cuda" and cfg.model.config["num_key_value_heads"] == 4
     assert len(bench.cells(cfg.task)) == 12
+    build = bench.build_decoder
+
+    def full(loaded, state, settings):
+        """No device here is small enough for the real error; the others' figures must not suffer."""
+        made = build(loaded, state, settings)
+        if settings.branches == 2 and settings.name == "dynamic":
+            raise torch.OutOfMemoryError("no room")
+        if settings.branches == 2 and settings.name == "view":
+            left = iter([made.step] * 3)
+            made.step = lambda ids: next(left, no_room)(ids)
+        return made
+
+    monkeypatch.setattr(bench, "build_decoder", full)
     found = rows("experiment=bench_gpu", "task.contexts=[64]", "task.branches=[2]", "task.branch_contexts=[64]")  # fmt: skip
     assert [r["cache"] for r in found] == ["dynamic", "cloned", "view", "manual", "dynamic", "view", "manual"]  # fmt: skip
-    assert all(r["per_token_s"] for r in found)
+    *fitting, dynamic, view, manual = found
+    assert all(r["per_token_s"] for r in [*fitting, manual])
+    for row in (dynamic, view):
+        assert "out of memory" in row["reason"] and row["per_token_s"] is row["open_s"] is None
+    assert manual["runs"] == 3 and manual["ratio_to_dynamic"] is None
 
 
 def test_a_gpu_bench_without_a_gpu_is_one_plain_message(harness):
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     done = harness("experiment=bench_gpu")
