@@ -39,9 +39,9 @@ def _run(given: list[str]) -> int:
         print(help.show(config.conf_dir(), given), flush=True)
         return 0
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
-    import hydra
-
     try:
+        import hydra
+
         arguments.check_flags(given)
         if (said := resuming.delivered(given)) is not None:
             print(said)
@@ -62,6 +62,8 @@ def _run(given: list[str]) -> int:
     except Exception as problem:
         if interrupt.stopped():  # a library made another error of it
             raise KeyboardInterrupt from None
+        if isinstance(problem, BrokenPipeError):
+            raise
         if (message := config.explain(problem, given)) is not None:
             return _fail(message, 2)
         if isinstance(problem, OSError):

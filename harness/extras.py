@@ -8,6 +8,7 @@ from harness.errors import MissingExtra
 NEEDS = {
     "joblib": ("hydra_plugins.hydra_joblib_launcher", "joblib"),
     "submitit": ("hydra_plugins.hydra_submitit_launcher", "submitit"),
+    "ray": ("hydra_plugins.hydra_ray_launcher", "ray"),
     "postgres": ("psycopg",),
     "remote": ("fsspec", "s3fs"),
     "gs": ("fsspec", "gcsfs"),

@@ -27,6 +27,7 @@ CASES = [
     ("joblib", [*SWEEP, "hydra/launcher=joblib"], "joblib"),
     ("hydra_plugins", [*SWEEP, "hydra/launcher=joblib"], "joblib"),
     ("submitit", [*SWEEP, "hydra/launcher=submitit_slurm"], "submitit"),
+    ("ray", [*SWEEP, "hydra/launcher=ray"], "ray"),
     ("psycopg,psycopg2", ["track.uri=postgresql://me@localhost/db"], "postgres"),
     ("s3fs", ["task=save", "out=s3://bucket/mine"], "remote"),
     ("fsspec", ["task=resume", "snapshot=s3://bucket/mine"], "remote"),
