@@ -171,3 +171,8 @@ def browser(tmp_path_factory):
     driver = started(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start many processes come first, so that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: not item.path.is_relative_to(ROOT / "tests" / "track"))

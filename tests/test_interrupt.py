@@ -115,6 +115,7 @@ def test_while_resumed_text_streams(place, captured) -> None:
     assert store.load(place / "mine")[1] == manifest
 
 
+@pytest.mark.slow
 def test_in_a_chat_the_finished_turns_are_kept(place) -> None:
     running = Running(place, "task=chat", "steps=12", "track=none")
     said = running.stop(lambda r: r.out.count("user:") > 3)
@@ -130,6 +131,7 @@ def uploading(running: Running) -> bool:
     return any("run_id" in p.read_text() for p in running.place.glob("runs/*/*/pending.json"))
 
 
+@pytest.mark.slow
 def test_while_it_is_tracked(place) -> None:
     said = Running(place, "steps=2", "prompt=text").stop(uploading)
     (folder,) = folders(place)

@@ -54,6 +54,7 @@ def test_four_joblib_workers_on_a_server(shell, tmp_path, postgres):
 
 
 @needs_submitit
+@pytest.mark.slow
 def test_submitit_on_this_machine(shell, tmp_path):
     """Each point is a job of its own; the jobs create the store at the same time."""
     done = shell("-m", "steps=4", "seed=1,2,3", "hydra/launcher=submitit_local",
@@ -120,6 +121,7 @@ def workers(pid: int) -> list[int]:
 
 
 @needs_joblib
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc to find workers in")
 def test_a_killed_worker_is_said_plainly_and_its_points_run_again(shell, tmp_path):
     process = subprocess.Popen(

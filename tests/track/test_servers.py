@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from tracking import ENV, ROOT, expected, free_port, start, stop, whole
 
 from harness import track
@@ -125,6 +126,7 @@ def points(folder: Path, name: str) -> list[Path]:
     return list(folder.glob(f"runs/live/*/*/{name}"))
 
 
+@pytest.mark.slow
 def test_a_server_killed_and_restarted_during_a_live_sweep(shell, tmp_path):
     """Killed after two points, back after four: every point is there or named with its command."""
     port, store = free_port(), f"sqlite:///{tmp_path / 'server.db'}"
@@ -161,6 +163,7 @@ def test_a_server_killed_and_restarted_during_a_live_sweep(shell, tmp_path):
     whole(tmp_path / "server.db", folder, 6)
 
 
+@pytest.mark.slow
 def test_a_server_that_was_never_there(process, place):
     """Nobody answers: the result is kept at once, and one command uploads it later."""
     port = free_port()
