@@ -24,7 +24,7 @@ run: $(READY) ## the main job: pause, save, restore, judge (ARGS='group=option .
 	@$(PY) -m harness $(ARGS)
 
 test: $(READY) ## the whole test suite but the slow runs, a worker per core (WORKERS=0: none)
-	@$(PY) -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(READY) ## the long fuzz, soak and training runs
 	@$(PY) -m pytest -m slow $(ARGS)

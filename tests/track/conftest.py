@@ -4,7 +4,9 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tracking import free_port
@@ -13,18 +15,22 @@ POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), re
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
+def postgres():
     """A PostgreSQL of our own on localhost, gone afterwards."""
     if POSTGRES is None:
         pytest.skip("no PostgreSQL server: apt-get install postgresql")
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("no PostgreSQL driver: pip install 'harness[postgres]'")
-    place, port = tmp_path_factory.mktemp("postgres"), free_port()
+    with TemporaryDirectory(
+        prefix="postgres-"
+    ) as place:  # not below a folder that only root may enter
+        yield from _served(Path(place), free_port())
+
+
+def _served(place: Path, port: int) -> Iterator[str]:
     user = []
     if os.geteuid() == 0:  # it refuses to run as root
         user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        for path in (place, *place.parents[:2]):
-            path.chmod(0o755)
         shutil.chown(place, "postgres", "postgres")
     bins, data = POSTGRES.parent, place / "data"
     subprocess.run([*user, bins / "initdb", "-D", data, "-U", "harness", "-A", "trust"], check=True, capture_output=True)  # fmt: skip
