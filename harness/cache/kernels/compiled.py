@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from harness.cache.kernels.vectors import LANES, dots, mixing
 
-PIECE = 256  # stored rows that one job of `attend` reads
+PIECE = 512  # stored rows that one job of `attend` reads
 AT_ONCE = 64  # stored rows that one job of `project` reads
 FIELDS = 10
 COUNTER, FINISHED, JOBS, ROWS, MOST, WIDTH, DEPTH, QUERIES, PARTIAL, RESULT = range(FIELDS)

@@ -22,10 +22,10 @@ def attend(
     """Attention of `query` `[batch, heads, new, head_dim]` to all of every `(key, value)` part (see
     `stream.attend`) in one pass, or None where two separate products are the better way."""
     batch, heads, new, _ = query.shape
-    base = min(len(key) for key, _ in parts)
+    base = min([key.shape[0] for key, _ in parts])
     stored = [tensor for part in parts for tensor in part]
     rows = batch // base * heads // stored[0].shape[1] * new
-    if not stream.serves(rows, sum(s.numel() for s in stored), *stored):
+    if not stream.serves(rows, sum([s.numel() for s in stored]), *stored):
         return None
     return stream.attend(query.float() * scale, parts)
 

@@ -7,9 +7,7 @@ This side knows torch, compiled.py knows the machine.
 
 from itertools import product
 from math import inf
-from typing import Any
 
-import numpy as np
 import torch
 
 from harness.cache.kernels import team
@@ -17,18 +15,16 @@ from harness.cache.kernels import team
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
 SMALLEST = {torch.float32: 2**16, torch.bfloat16: 2**16}  # numbers; below, calling costs more
 _KIND = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_END = (0,) * 9  # the rest of the line after the last entry, which no job is at or beyond
 
 
 def serves(count: int, numbers: int, *stored: torch.Tensor) -> bool:
     """Whether the `stored` `[..., many, width]`, `numbers` in all, are worth streaming for `count`
     rows: of one dtype, float32 or bfloat16, each stored row contiguous, on a CPU."""
-    return (
-        count <= ROWS
-        and numbers >= SMALLEST.get(stored[0].dtype, inf)
-        and all(s.stride(-1) == 1 and s.dtype == stored[0].dtype for s in stored)
-        and stored[0].device.type == "cpu"
-        and team.available()
-    )
+    dtype = stored[0].dtype
+    if count > ROWS or numbers < SMALLEST.get(dtype, inf) or stored[0].device.type != "cpu":
+        return False
+    return all([s.stride(-1) == 1 and s.dtype == dtype for s in stored]) and team.available()
 
 
 def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -39,16 +35,17 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
     rows = rows.float().contiguous()
     count, width = rows.shape
     sizes = [weight.shape[0] for weight in weights]
-    out = torch.empty(count * sum(sizes), dtype=torch.float32)
+    out = torch.empty(count * sum(sizes))
     lines, jobs, to = [], 0, out.data_ptr()
     for weight, many in zip(weights, sizes, strict=True):
-        lines.append((jobs, many, 0, count, weight.data_ptr(), weight.stride(0), to, 0, 0, 0))
+        lines += (jobs, many, 0, count, weight.data_ptr(), weight.stride(0), to, 0, 0, 0)
         jobs += -(-many // compiled.AT_ONCE)
         to += 4 * count * many
     head = (0, 0, jobs, count, count, width, 0, rows.data_ptr(), 0, 0)
-    function = compiled.project(_KIND[weights[0].dtype])
-    task = np.array([head, *lines, _end(jobs)])
-    team.run(function.address, task, jobs, width * sum(sizes))
+    function = compiled.project(_KIND[weights[0].dtype]).address
+    team.run(function, [*head, *lines, jobs, *_END], jobs, width * sum(sizes))
+    if len(sizes) == 1:
+        return [out.view(count, -1)]
     return [made.view(count, -1) for made in out.split([count * many for many in sizes])]
 
 
@@ -64,35 +61,39 @@ def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) 
 
     batch, heads, new, width = query.shape
     kv_heads, depth = parts[0][0].shape[1], parts[0][1].shape[3]
-    base = min(len(key) for key, _ in parts)
+    base = min([key.shape[0] for key, _ in parts])
     folded = query.float().reshape(base, batch // base, kv_heads, -1, width)
     folded = folded.transpose(1, 2).contiguous()
-    total, most = batch * heads * new, batch // base * heads // kv_heads * new
-    lines: list[tuple[int, ...]] = []
-    jobs = 0
+    total = batch * heads * new
+    most = total // (base * kv_heads)
+    lines: list[int] = []
+    jobs = numbers = 0
     for key, value in parts:
-        own, count = len(key) // base, total // (len(key) * kv_heads)
-        _, _, tokens, _ = key.shape
-        for row, (b, head, branch) in enumerate(product(range(base), range(kv_heads), range(own))):
-            places = (_at(t, b * own + branch, head) for t in (key, value))
-            start = (jobs, tokens, row * count, count)
-            lines.append((*start, next(places), key.stride(2), next(places), value.stride(2), 0, 0))
+        own, count, tokens = key.shape[0] // base, total // (key.shape[0] * kv_heads), key.shape[2]
+        (row, head, step, _), (row_v, head_v, step_v, _) = key.stride(), value.stride()
+        at, at_v, size = key.data_ptr(), value.data_ptr(), key.element_size()
+        places = product(range(base), range(kv_heads), range(own))
+        for first, (b, h, branch) in enumerate(places):
+            i = b * own + branch
+            keys, values = (i * row + h * head) * size, (i * row_v + h * head_v) * size
+            lines += (
+                jobs,
+                tokens,
+                first * count,
+                count,
+                at + keys,
+                step,
+                at_v + values,
+                step_v,
+                0,
+                0,
+            )
             jobs += -(-tokens // compiled.PIECE)
+        numbers += key.numel() + value.numel()
     partial = torch.empty(jobs, most, depth + 2)
     result = torch.empty(base, kv_heads, batch // base, total // (batch * kv_heads), depth)
-    places = (folded.data_ptr(), partial.data_ptr(), result.data_ptr())
-    head = (0, 0, jobs, total, most, width, depth, *places)
-    numbers = sum(key.numel() + value.numel() for key, value in parts)
-    function = compiled.attend(_KIND[parts[0][0].dtype])
-    team.run(function.address, np.array([head, *lines, _end(jobs)]), jobs, numbers)
+    addresses = (folded.data_ptr(), partial.data_ptr(), result.data_ptr())
+    whole = (0, 0, jobs, total, most, width, depth, *addresses)
+    function = compiled.attend(_KIND[parts[0][0].dtype]).address
+    team.run(function, [*whole, *lines, jobs, *_END], jobs, numbers)
     return result.transpose(1, 2).reshape(batch, heads, new, depth)
-
-
-def _end(jobs: int) -> tuple[int, ...]:
-    """The line after the last entry: no job is at or beyond it."""
-    return (jobs, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-
-
-def _at(stored: torch.Tensor, *place: int) -> int:
-    steps: Any = zip(place, stored.stride(), strict=False)
-    return stored.data_ptr() + sum(i * step for i, step in steps) * stored.element_size()

@@ -6,10 +6,10 @@ the OpenMP library that torch itself brought and loaded.
 """
 
 import ctypes
+from array import array
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import torch
 
 _ALONE = 2**15  # numbers to read; below, waking other threads costs more than they save
@@ -20,16 +20,17 @@ def available() -> bool:
     return torch.get_num_threads() == 1 or _parallel() is not None
 
 
-def run(function: int, task: np.ndarray, jobs: int, numbers: int) -> None:
+def run(function: int, task: list[int], jobs: int, numbers: int) -> None:
     """Call the C function at address `function`, `void (int64_t *)`, with `task` on several threads at
     once; returns when all have. The function hands out its `jobs` itself. numbers: how many it reads.
     The interpreter is free meanwhile."""
+    shared = array("q", task)
     threads = min(torch.get_num_threads(), jobs) if numbers > _ALONE else 1
     parallel = _parallel()
     if threads > 1 and parallel is not None:
-        parallel(function, task.ctypes.data, threads, 0)
+        parallel(function, shared.buffer_info()[0], threads, 0)
     else:
-        _CALL(function)(task.ctypes.data)
+        _CALL(function)(shared.buffer_info()[0])
 
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -41,7 +41,7 @@ def gated_mlp(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
 def rms_norm(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
     """The Llama norm of module `norm`: in float32, then rounded, then scaled."""
     size = hidden.shape[-1:]
-    normed = torch.nn.functional.rms_norm(hidden.float(), size, None, norm.variance_epsilon)
+    normed = torch.rms_norm(hidden.float(), size, None, norm.variance_epsilon)
     return norm.weight * normed.to(hidden.dtype)
 
 
@@ -53,7 +53,7 @@ def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tensor]:
     """Each linear layer's output for the same `hidden` `[batch, new, in]`. Few tokens meet large
     weights streamed, all in one go; anything but a plain `nn.Linear` is called as it is."""
-    rows = hidden.flatten(0, -2)
+    rows = hidden.reshape(-1, hidden.shape[-1])
     if rows.shape[0] > _FEW or not all(map(_is_linear, modules)):
         return [module(hidden) for module in modules]
     weights: list[Any] = [module.weight for module in modules]
