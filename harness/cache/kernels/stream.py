@@ -24,7 +24,8 @@ def serves(count: int, numbers: int, *stored: torch.Tensor) -> bool:
     dtype = stored[0].dtype
     if count > ROWS or numbers < SMALLEST.get(dtype, inf) or stored[0].device.type != "cpu":
         return False
-    return all([s.stride(-1) == 1 and s.dtype == dtype for s in stored]) and team.available()
+    fitting = all(s.stride(-1) == 1 and s.dtype == dtype for s in stored)
+    return fitting and team.available()
 
 
 def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tensor]:
