@@ -238,8 +238,9 @@ def _tokenizer(place: str, revision: str | None) -> Any:
     from transformers import AutoTokenizer
 
     where = str(SHIPPED.get(place, place))
+    local = Path(where).is_dir()  # said here, or the files it saves would tell HF_HUB_OFFLINE
     try:
-        return AutoTokenizer.from_pretrained(where, revision=revision)
+        return AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
     except (OSError, ValueError, KeyError) as problem:
         raise InputProblem(
             f"no tokenizer could be loaded from {where}: {_first_line(problem)} "
