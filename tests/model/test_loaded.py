@@ -92,3 +92,11 @@ def test_the_oracle_is_float64_all_the_way(compose, model: str) -> None:
     other = loaded.oracle.forward(padded, shifted, mask, 1)
     plain = loaded.forward(ids, positions, keep=1).double()
     assert (exact - other).abs().max() < 1e-5 * (exact - plain).abs().max()
+
+
+def test_what_a_tokenizer_saves_does_not_tell_the_network(process, place):
+    """A snapshot's id must not depend on HF_HUB_OFFLINE (the other tests set it)."""
+    done = process("task=save", "text=let k be 5 .", "out=made", "track=none", env={"HF_HUB_OFFLINE": "0"})  # fmt: skip
+    assert done.code == 0, done.out
+    (saved,) = place.glob("made/**/tokenizer_config.json")
+    assert '"local_files_only": true' in saved.read_text()
