@@ -25,6 +25,12 @@ class UnsupportedModel(HarnessError):
     """The chosen cache, policy or tokenizer cannot serve this model; the message names what can."""
 
 
+class Misfit(UnsupportedModel):
+    """A state that belongs to a model of other shapes: nothing can be attended to, whatever was waived."""
+
+    exit_code = 3
+
+
 class MissingExtra(InputProblem):
     """Something asks for an optional package that is not installed; the message says the command."""
 

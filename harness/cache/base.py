@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from harness.cache.memory import Memory
-from harness.errors import InputProblem, UnsupportedModel
+from harness.errors import InputProblem, Misfit, UnsupportedModel
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -207,7 +207,7 @@ def check_complete(layer: LayerState, window: int | None) -> None:
 
 
 def check_heads(loaded: Any, state: State) -> None:
-    """Raise UnsupportedModel when the K/V heads are not what the config of a plain model says."""
+    """Raise Misfit when the K/V heads are not what the config of a plain model says."""
     config = loaded.text_config
     heads = config.num_attention_heads
     wide = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -216,7 +216,7 @@ def check_heads(loaded: Any, state: State) -> None:
         for segment in layer.segments:
             found = (segment.key.shape[1], segment.key.shape[3])
             if found != wanted:
-                raise UnsupportedModel(
+                raise Misfit(
                     f"layer {layer.index} of this state has {found[0]} KV heads of {found[1]}, the "
                     f"model {wanted[0]} of {wanted[1]}. Load the model it was captured from."
                 )

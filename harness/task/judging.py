@@ -47,7 +47,7 @@ def judge(
         [measure.compare(logits, reference.logits, nexts) for logits in paths.values()]
     )
     exact = continuing.oracle(loaded, state, fed) if settings.oracle else None
-    oracle = errors(restored.logits, [reference.logits, *paths.values()], exact)
+    oracle = errors(restored.logits, reference.logits, exact)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
     verdict, reason = decide(

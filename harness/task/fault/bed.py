@@ -65,7 +65,7 @@ class Bed:
         oracle = None if self.oracle is None else trimmed(self.oracle, plain)[0]
         other = (run.ids != self.reference.ids).any(0).nonzero()
         name, _ = decide(
-            found, plain, metrics, self.floor, errors(found, [plain], oracle),
+            found, plain, metrics, self.floor, errors(found, plain, oracle),
             int(other[0, 0]) if len(other) else None, (),
         )  # fmt: skip
         gap = metrics["max_abs_diff"]
