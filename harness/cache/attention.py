@@ -108,15 +108,10 @@ def split_attention(
     that may see no key at all gets zeros.
     """
     batch, heads, new, _ = query.shape
-    in_sight = []
-    start = 0
-    for part in parts:
-        stop = start + part.tokens
-        if part.tokens and not out_of_sight(part, queries, window):
-            low, high = in_window(part, queries, window)
-            added = None if bias is None else bias[..., start + low : start + high]
-            in_sight.append((part.cut(low, high), added))
-        start = stop
+    in_sight = [
+        (part, None if bias is None else bias[..., at : at + part.tokens])
+        for at, part in seen_of(parts, queries, window)
+    ]
     if not in_sight:
         return query.new_zeros(batch, heads, new, parts[0].value.shape[-1])
     seen = [part for part, _ in in_sight]
@@ -314,6 +309,19 @@ def _blocks(
             room -= stop - start
             start = stop
     return blocks
+
+
+def seen_of(
+    parts: list[Part], queries: Queries, window: int | None
+) -> list[tuple[int, Part]]:
+    """What of each part some query may see, by position, with its place among the tokens of all."""
+    found, start = [], 0
+    for part in parts:
+        if part.tokens and not out_of_sight(part, queries, window):
+            low, high = in_window(part, queries, window)
+            found.append((start + low, part.cut(low, high)))
+        start += part.tokens
+    return found
 
 
 def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, int]:

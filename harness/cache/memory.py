@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.cache.attention import Part, Queries, split_attention
+from harness.cache.attention import Part, Queries, seen_of, split_attention
 from harness.cache.tail import Tail
 from harness.snapshot.state import Segment, State
 
@@ -52,6 +52,31 @@ class Memory:
     def append(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Keep `[rows, kv_heads, new, head_dim]` of the new tokens in the layer's tail."""
         self.tails[layer].append(key, value)
+
+    def slot(
+        self, layer: int, rows: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for one more token of each row in the layer's tail, which counts as kept from now on:
+        where its key and its value go, `[rows, kv_heads, head_dim]`, views that lie alike."""
+        return self.tails[layer].slot(rows, kv_heads, head_dim, dtype)
+
+    def unmasked(self) -> bool:
+        """Whether all rows are at one position and nothing is padded, so that the announced tokens
+        see all that their window, then a slice, lets them see."""
+        assert self.queries is not None
+        at = self.queries.first
+        level = at == self.queries.last and self._bounds[2]
+        return level and all(
+            part.uniform and part.first >= 0 and part.last < at
+            for parts in self.past
+            for part in parts
+        )
+
+    def in_sight(self, layer: int) -> list[Part]:
+        """What of `parts` the announced tokens may see through the layer's window."""
+        assert self.queries is not None
+        found = seen_of(self.parts(layer), self.queries, self.windows[layer])
+        return [part for _, part in found]
 
     def parts(self, layer: int) -> list[Part]:
         """Past segments and tail of a layer, in order of position."""

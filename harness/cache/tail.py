@@ -30,6 +30,16 @@ class Tail:
         self._value[:, :, self.length : self.length + new] = value
         self.length += new
 
+    def slot(
+        self, rows: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One more token, yet to be written: its key and value, `[rows, kv_heads, head_dim]`, views
+        into buffers of the same strides."""
+        like = torch.empty(rows, kv_heads, 0, head_dim, dtype=dtype)
+        self._key, self._value = self._room(self._key, like, 1), self._room(self._value, like, 1)
+        self.length += 1
+        return self._key[:, :, self.length - 1], self._value[:, :, self.length - 1]
+
     def reserve(self, new: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Room for `new` more tokens after some have been appended. Returns the whole buffers, which
         stay the same until the tail grows again; what is beyond `length` means nothing."""

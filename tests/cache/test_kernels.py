@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from harness.cache.kernels import compiled, stream, team
+from harness.cache.kernels import arithmetic, program, stream, team
 from harness.cache.manual.pieces import linear, linears
 
 ROUNDING = 2.0**-24
@@ -68,7 +68,7 @@ def attentions(draw):
     parts = []
     for _ in range(draw(st.integers(1, 3))):
         tokens = draw(
-            st.integers(1, 90) | st.sampled_from([compiled.PIECE, 2 * compiled.PIECE + 9])
+            st.integers(1, 90) | st.sampled_from([program.PIECE, 2 * program.PIECE + 9])
         )
         own = base * draw(st.sampled_from([1, branches]))
         place = draw(layouts)
@@ -172,7 +172,7 @@ def test_the_exponential_is_good_to_one_and_a_half_units_in_the_last_place():
     @njit
     def each(x, y):
         for i in range(len(x)):
-            y[i] = compiled._exp(x[i])
+            y[i] = arithmetic._exp(x[i])
 
     x = np.linspace(-86.9, 0, 200_001).astype(np.float32)
     y = np.empty_like(x)

@@ -54,6 +54,7 @@ class Manual(ReadOnlyDecoder):
         check_heads(loaded, state)
         super().__init__(loaded, state, settings)
         self._forward = family.forward
+        self._whole = getattr(family, "step", None) if settings.capture else None
         windows = [family.window(loaded.text_config, layer.index) for layer in state.layers]
         for layer, window in zip(state.layers, windows, strict=True):
             check_complete(layer, window)
@@ -72,6 +73,10 @@ class Manual(ReadOnlyDecoder):
             if self.captured is not None and self.captured.serves(ids):
                 return self.captured.step(ids, positions)
             self.memory.begin(positions)
+            if self._whole is not None:
+                logits = self._whole(self.loaded.model, ids, positions, self.memory)
+                if logits is not None:
+                    return logits
             return self._forward(self.loaded.model, ids, positions, self.memory)
 
 

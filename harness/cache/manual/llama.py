@@ -19,6 +19,7 @@ from harness.cache.manual.pieces import (
     split_heads,
     turning,
 )
+from harness.cache.manual.whole import step as step
 
 
 def refuses(config: Any) -> str | None:

@@ -54,7 +54,7 @@ def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tenso
     """Each linear layer's output for the same `hidden` `[batch, new, in]`. Few tokens meet large
     weights streamed, all in one go; anything but a plain `nn.Linear` is called as it is."""
     rows = hidden.reshape(-1, hidden.shape[-1])
-    if rows.shape[0] > _FEW or not all(map(_is_linear, modules)):
+    if rows.shape[0] > _FEW or not all(map(is_linear, modules)):
         return [module(hidden) for module in modules]
     weights: list[Any] = [module.weight for module in modules]
     numbers = sum(weight.numel() for weight in weights)
@@ -67,6 +67,7 @@ def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tenso
     return made
 
 
-def _is_linear(module: torch.nn.Module) -> bool:
+def is_linear(module: torch.nn.Module) -> bool:
+    """Whether `module` is a plain linear layer that nobody listens to or has wrapped."""
     hooked = module._forward_hooks or module._forward_pre_hooks
-    return type(module) is torch.nn.Linear and not hooked
+    return type(module) is torch.nn.Linear and not hooked and "forward" not in module.__dict__

@@ -1,0 +1,96 @@
+"""The Llama decode step on a CPU as one program: every layer's norms, projections, RoPE and attention
+are phases that the same threads work through, with no operator to start in between.
+
+It computes what llama.py writes out, which stays its oracle, and rounds less: the residual stream is
+float64, everything else float32 until K and V are stored. Whatever it was not made for (padding, rows
+at different positions, wrapped or unusual modules) it leaves to llama.py.
+"""
+
+from typing import Any
+
+import torch
+
+from harness.cache.kernels import stream, team
+from harness.cache.kernels.program import ADD, GATE, KINDS, SET, Program
+from harness.cache.manual.pieces import is_linear
+
+
+def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> Any:
+    """Logits `[rows, 1, vocab]` of `ids` `[rows, 1]` at `positions` `[rows, 1]`, or None, with nothing
+    touched, where this is no step for one program. Only the tails of `memory` grow."""
+    if not _serves(model, ids, memory):
+        return None
+    body, head = model.get_decoder(), model.get_output_embeddings()
+    hidden = body.embed_tokens(ids)[:, 0].double()
+    turn = [t[:, 0].contiguous() for t in body.rotary_emb(torch.empty(0), positions)]
+    rows, width = hidden.shape
+    program, normed = Program(head.weight.dtype), torch.empty(rows, width)
+    for index, layer in enumerate(body.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        three = (attention.q_proj, attention.k_proj, attention.v_proj)
+        ends = [one.weight.shape[0] for one in three]
+        made = torch.empty(rows, sum(ends))
+        program.norm(hidden, *_scaled(layer.input_layernorm), normed)
+        program.project(normed, *(
+            (out, SET, one.weight, one.bias, None)
+            for out, one in zip(made.split(ends, dim=1), three, strict=True)
+        ))  # fmt: skip
+        dim = attention.head_dim
+        key, value = memory.slot(index, rows, ends[1] // dim, dim, head.weight.dtype)
+        parts = memory.in_sight(index)
+        queries = _folded(rows, ends[0] // dim, parts)
+        norms = None
+        if hasattr(attention, "q_norm"):
+            norms = (attention.q_norm.weight, *_scaled(attention.k_norm))
+        program.prepare(
+            made.view(rows, -1, dim), turn, queries, key, value, attention.scaling, norms
+        )
+        mixed = torch.empty(rows, ends[0])
+        program.attend(queries, [(part.key, part.value) for part in parts], mixed)
+        out = attention.o_proj
+        program.project(mixed, (hidden, ADD, out.weight, out.bias, None))
+        program.norm(hidden, *_scaled(layer.post_attention_layernorm), normed)
+        gated = torch.empty(rows, mlp.gate_proj.weight.shape[0])
+        program.project(normed, (gated, GATE, mlp.gate_proj.weight, None, mlp.up_proj.weight))
+        out = mlp.down_proj
+        program.project(gated, (hidden, ADD, out.weight, out.bias, None))
+    program.norm(hidden, *_scaled(body.norm), normed)
+    logits = torch.empty(rows, head.weight.shape[0])
+    program.project(normed, (logits, SET, head.weight, head.bias, None))
+    program.run()
+    return logits[:, None].to(head.weight.dtype)
+
+
+def _serves(model: Any, ids: torch.Tensor, memory: Any) -> bool:
+    body, head = model.get_decoder(), model.get_output_embeddings()
+    if ids.shape[1] != 1 or len(ids) > stream.ROWS or ids.device.type != "cpu":
+        return False
+    if not (memory.unmasked() and team.available() and head.weight.dtype in KINDS):
+        return False
+    return is_linear(head) and all(_plain(layer, head.weight.dtype) for layer in body.layers)
+
+
+def _plain(layer: Any, dtype: torch.dtype) -> bool:
+    attention, mlp = layer.self_attn, layer.mlp
+    one_norm = not hasattr(attention, "q_norm") or (
+        attention.q_norm.variance_epsilon == attention.k_norm.variance_epsilon
+    )
+    wide = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    deep = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    if not (one_norm and all(map(is_linear, (*wide, *deep)))):
+        return False
+    weights = [one.weight for one in (*wide, *deep)]
+    silu = type(mlp.act_fn) in (torch.nn.SiLU,) or type(mlp.act_fn).__name__ == "SiLUActivation"
+    unbiased = mlp.gate_proj.bias is None and mlp.up_proj.bias is None
+    return silu and unbiased and all(w.dtype == dtype and w.stride(1) == 1 for w in weights)
+
+
+def _scaled(norm: Any) -> tuple[torch.Tensor, float]:
+    return norm.weight, norm.variance_epsilon
+
+
+def _folded(rows: int, heads: int, parts: list[Any]) -> torch.Tensor:
+    """Room for queries `[base, kv_heads, branches, group, head_dim]` (see `Program.attend`)."""
+    base = min(len(part.key) for part in parts)
+    kv_heads, dim = parts[0].key.shape[1], parts[0].key.shape[3]
+    return torch.empty(base, kv_heads, rows // base, heads // kv_heads, dim)
