@@ -4,8 +4,6 @@ A part is only read. The query heads that share one KV head, and the branches th
 are folded into the query axis, so no key or value is repeated, concatenated or copied; only scores
 (one number per query row and key) are laid side by side, under one softmax. Where the scores of all
 parts would not fit a cache-sized block, blocks are attended in turn and merged by softmax mass.
-Masks live in position space: a key may be seen when its position is not negative (padding), not
-after the query, and inside the window.
 Each block reports its mass as (maximum score, sum of exponentials): a sharp attention's float32
 log-sum-exp of 50 has no digits left below 2e-6, which the pair keeps.
 Sources: FlashAttention (blocks merged by log-sum-exp), Hydragen (shared prefix folded into the
@@ -13,79 +11,18 @@ query axis), the isolation document (read-only forward). The plain version is re
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import frexp, inf
 
 import torch
 
 from harness.cache.kernels import cpu, flash, products
+from harness.cache.parts import Part, Queries, seen_of, visible
 
 BLOCK = 2**23  # scores per block: 32 MiB in float32
+FEW = 2**15  # numbers of K, up to which an attention in float32 is computed in float64
 
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Keys and values to attend to.
-
-    key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing.
-    first, last: smallest and largest position, read once, so that no mask is built needlessly.
-    uniform: all rows have the same positions, so that a window is a slice instead of a mask.
-    seen: `[batch of the queries, new, tokens]` bool, what `visible` gives, where it was made before.
-    """
-
-    key: torch.Tensor
-    value: torch.Tensor
-    positions: torch.Tensor
-    first: int
-    last: int
-    uniform: bool = False
-    seen: torch.Tensor | None = None
-
-    @classmethod
-    def of(cls, key: torch.Tensor, value: torch.Tensor, positions: torch.Tensor) -> "Part":
-        """Read the bounds of `positions` once (a device synchronization on CUDA)."""
-        if not positions.numel():
-            return cls(key, value, positions, 0, -1, True)
-        uniform = len(positions) == 1 or bool((positions == positions[:1]).all())
-        first, last = int(positions[:, 0].min()), int(positions[:, -1].max())
-        return cls(key, value, positions, first, last, uniform)
-
-    @property
-    def tokens(self) -> int:
-        return self.key.shape[2]
-
-    def cut(self, start: int, stop: int) -> "Part":
-        """Tokens `start:stop`, as views. The bounds stay valid, if wider than they need to be."""
-        if start == 0 and stop == self.tokens:
-            return self
-        first, last = self.first, self.last
-        if self.uniform and start < stop:
-            first, last = int(self.positions[0, start]), int(self.positions[0, stop - 1])
-        return replace(
-            self,
-            key=self.key[:, :, start:stop],
-            value=self.value[:, :, start:stop],
-            positions=self.positions[:, start:stop],
-            first=first,
-            last=last,
-            seen=None if self.seen is None else self.seen[..., start:stop],
-        )
-
-
-@dataclass(frozen=True)
-class Queries:
-    """Positions of the new tokens, `[batch, new]` int64, with their bounds."""
-
-    positions: torch.Tensor
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, positions: torch.Tensor) -> "Queries":
-        return cls(positions, int(positions[:, 0].min()), int(positions[:, -1].max()))
 
 
 def split_attention(
@@ -127,10 +64,12 @@ def split_attention(
             return out
         if _is_small(query, seen):
             return _attend_plainly(query, seen, scale)
+    work = _precision(query, seen)
     blocks = _blocks(in_sight, BLOCK // max(batch * heads * new, 1))
     alone = len(blocks) == 1 and sinks is None
     results = [
-        _attend(query, block, queries, scale, window, softcap, mass=not alone) for block in blocks
+        _attend(query, block, queries, scale, window, softcap, work, mass=not alone)
+        for block in blocks
     ]
     if sinks is not None:
         out = results[0][0]
@@ -149,26 +88,6 @@ def merge(results: list[Triple]) -> torch.Tensor:
     total = sum(masses)
     mixed = sum(m[..., None] * out for m, (out, _, _) in zip(masses, results, strict=True))
     return mixed / torch.where(total == 0, 1.0, total)[..., None]
-
-
-def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | None:
-    """`[batch, new, tokens]` bool (batch of the queries), or None when every query sees every key."""
-    if part.seen is not None:
-        return part.seen
-    causal = part.last > queries.first
-    padded = part.first < 0
-    windowed = window is not None and part.first <= queries.last - window
-    if not (causal or padded or windowed):
-        return None
-    branches = len(queries.positions) // len(part.positions)
-    key = part.positions.repeat_interleave(branches, 0)[:, None, :]
-    query = queries.positions[:, :, None]
-    seen = key >= 0
-    if causal:
-        seen = seen & (key <= query)
-    if windowed:
-        seen = seen & (key > query - window)
-    return seen.expand(-1, query.shape[1], -1)
 
 
 def _in_one_pass(query: torch.Tensor, parts: list[Part], scale: float) -> torch.Tensor | None:
@@ -192,6 +111,7 @@ def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> tor
     batch, heads, new, head_dim = query.shape
     kv_heads = parts[0].key.shape[1]
     folded = query.reshape(batch * kv_heads, -1, head_dim)
+    folded = folded.to(_precision(query, parts))
     exact = query.dtype.itemsize >= 4 or abs(frexp(scale)[0]) == 0.5
     folded = folded * scale if exact else folded
     scores = [products.scores(folded, part.key.flatten(0, 1)) for part in parts]
@@ -212,16 +132,17 @@ def _attend(
     scale: float,
     window: int | None,
     softcap: float | None,
+    work: torch.dtype,
     mass: bool,
 ) -> Triple:
     """One softmax over a block of parts: output `[batch, heads, new, value_dim]`, maximum score and
-    sum of exponentials, each `[batch, heads, new]`, at least float32. Rows that see nothing: 0,
+    sum of exponentials, each `[batch, heads, new]`, of dtype `work`. Rows that see nothing: 0,
     -inf, 0. Without `mass` the last two mean nothing."""
     batch, heads, new, head_dim = query.shape
     kv_heads = block[0][0].key.shape[1]
     group = heads // kv_heads
     base = min(part.key.shape[0] for part, _ in block)
-    work = torch.promote_types(query.dtype, torch.float32)
+    query = query.to(work) if query.dtype.itemsize >= 4 else query
     exact = work == query.dtype or abs(frexp(scale)[0]) == 0.5
     # [base, kv_heads, branches, group * new, ...]: all branches meet a shared past in one product
     folded = query.reshape(base, batch // base, kv_heads, group * new, head_dim).transpose(1, 2)
@@ -259,6 +180,14 @@ def _attend(
     largest = weights.amax(-1)  # exp(0) / sum
     summed = torch.where(largest == 0, 0.0, 1.0 / largest)
     return out, *(t.transpose(1, 2).reshape(batch, heads, new) for t in (top, summed))
+
+
+def _precision(query: torch.Tensor, parts: list[Part]) -> torch.dtype:
+    """The dtype of scores and sums: float32 at least, and float64 where that costs next to nothing."""
+    numbers = sum(part.key.numel() for part in parts)
+    if query.dtype == torch.float32 and not query.is_cuda and numbers <= FEW:
+        return torch.float64
+    return torch.promote_types(query.dtype, torch.float32)
 
 
 def _per_part(left: torch.Tensor, part: torch.Tensor, product: Product) -> torch.Tensor:
@@ -309,33 +238,3 @@ def _blocks(
             room -= stop - start
             start = stop
     return blocks
-
-
-def seen_of(
-    parts: list[Part], queries: Queries, window: int | None
-) -> list[tuple[int, Part]]:
-    """What of each part some query may see, by position, with its place among the tokens of all."""
-    found, start = [], 0
-    for part in parts:
-        if part.tokens and not out_of_sight(part, queries, window):
-            low, high = in_window(part, queries, window)
-            found.append((start + low, part.cut(low, high)))
-        start += part.tokens
-    return found
-
-
-def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, int]:
-    """Token range of the part that some query may see through the window; exact for uniform rows."""
-    oldest = None if window is None else queries.first - window + 1
-    if oldest is None or not part.uniform or part.first >= oldest:
-        return 0, part.tokens
-    if part.last - part.first + 1 == part.tokens:  # no gaps
-        return oldest - part.first, part.tokens
-    found = torch.searchsorted(part.positions[0].contiguous(), oldest)
-    return int(found), part.tokens
-
-
-def out_of_sight(part: Part, queries: Queries, window: int | None) -> bool:
-    """Whether no query can see any key of the part: too old for the window, or all in the future."""
-    too_old = window is not None and part.last <= queries.first - window
-    return too_old or part.first > queries.last

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.cache.attention import Part, Queries, seen_of, split_attention
+from harness.cache.attention import split_attention
+from harness.cache.parts import Part, Queries, seen_of
 from harness.cache.tail import Tail
 from harness.snapshot.state import Segment, State
 

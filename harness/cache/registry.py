@@ -17,6 +17,8 @@ _INFRASTRUCTURE = {
     "kernels",
     "library",
     "memory",
+    "parts",
+    "projections",
     "reference",
     "registry",
     "tail",

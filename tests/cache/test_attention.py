@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.cache import attention
-from harness.cache.attention import Part, Queries, split_attention
+from harness.cache.attention import split_attention
+from harness.cache.parts import Part, Queries
 from harness.cache.reference import reference_attention
 
 EPSILON = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from harness.cache.kernels import arithmetic, program, stream, team
-from harness.cache.manual.pieces import linear, linears
+from harness.cache.projections import linear, linears
 
 ROUNDING = 2.0**-24
 dtypes = st.sampled_from([torch.float32, torch.bfloat16])
@@ -67,9 +67,7 @@ def attentions(draw):
     )
     parts = []
     for _ in range(draw(st.integers(1, 3))):
-        tokens = draw(
-            st.integers(1, 90) | st.sampled_from([program.PIECE, 2 * program.PIECE + 9])
-        )
+        tokens = draw(st.integers(1, 90) | st.sampled_from([program.PIECE, 2 * program.PIECE + 9]))
         own = base * draw(st.sampled_from([1, branches]))
         place = draw(layouts)
         parts.append(

@@ -77,7 +77,9 @@ def runner(kind: str) -> Any:
 def _sources() -> str:
     """Digest of all that is compiled. Numba itself looks at this one file only."""
     folder = Path(__file__).parent
-    files = [folder / f"{name}.py" for name in ("arithmetic", "compiled", "program", "raw", "vectors")]
+    files = [
+        folder / f"{name}.py" for name in ("arithmetic", "compiled", "program", "raw", "vectors")
+    ]
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -40,6 +40,7 @@ def scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         return rounded.float().add_(rest)
     if key.dtype in (torch.bfloat16, torch.float16):
         return torch.bmm(query.float(), key.float().transpose(1, 2))
+    key = key.to(query.dtype)
     if query.shape[1] > 64:
         return torch.bmm(query, key.transpose(1, 2))
     return torch.bmm(key, query.transpose(1, 2)).transpose(1, 2)
@@ -53,7 +54,7 @@ def values(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return torch.bmm(weights.to(torch.bfloat16), value).float()
     if value.dtype in (torch.bfloat16, torch.float16):
         return torch.bmm(weights, value.float())
-    return torch.bmm(weights, value)
+    return torch.bmm(weights, value.to(weights.dtype))
 
 
 @cache

@@ -10,13 +10,12 @@ import torch
 
 from harness.cache.manual.pieces import (
     gated_mlp,
-    linear,
-    linears,
     merge_heads,
     rotate,
     split_heads,
     turning,
 )
+from harness.cache.projections import linear, linears
 
 
 def refuses(config: Any) -> str | None:

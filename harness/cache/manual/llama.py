@@ -11,8 +11,6 @@ import torch
 
 from harness.cache.manual.pieces import (
     gated_mlp,
-    linear,
-    linears,
     merge_heads,
     rms_norm,
     rotate,
@@ -20,6 +18,7 @@ from harness.cache.manual.pieces import (
     turning,
 )
 from harness.cache.manual.whole import step as step
+from harness.cache.projections import linear, linears
 
 
 def refuses(config: Any) -> str | None:

@@ -12,7 +12,7 @@ import torch
 
 from harness.cache.kernels import stream, team
 from harness.cache.kernels.program import ADD, GATE, KINDS, SET, Program
-from harness.cache.manual.pieces import is_linear
+from harness.cache.projections import is_plain
 
 
 def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> Any:
@@ -67,7 +67,7 @@ def _serves(model: Any, ids: torch.Tensor, memory: Any) -> bool:
         return False
     if not (memory.unmasked() and team.available() and head.weight.dtype in KINDS):
         return False
-    return is_linear(head) and all(_plain(layer, head.weight.dtype) for layer in body.layers)
+    return is_plain(head) and all(_plain(layer, head.weight.dtype) for layer in body.layers)
 
 
 def _plain(layer: Any, dtype: torch.dtype) -> bool:
@@ -77,7 +77,7 @@ def _plain(layer: Any, dtype: torch.dtype) -> bool:
     )
     wide = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
     deep = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-    if not (one_norm and all(map(is_linear, (*wide, *deep)))):
+    if not (one_norm and all(map(is_plain, (*wide, *deep)))):
         return False
     weights = [one.weight for one in (*wide, *deep)]
     silu = type(mlp.act_fn) in (torch.nn.SiLU,) or type(mlp.act_fn).__name__ == "SiLUActivation"

@@ -1,0 +1,116 @@
+"""What an attention reads, and what of it each query may see. Masks live in position space: a key may be
+seen when its position is not negative (padding), not after the query, and inside the window."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+
+@dataclass(frozen=True)
+class Part:
+    """Keys and values to attend to.
+
+    key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing.
+    first, last: smallest and largest position, read once, so that no mask is built needlessly.
+    uniform: all rows have the same positions, so that a window is a slice instead of a mask.
+    seen: `[batch of the queries, new, tokens]` bool, what `visible` gives, where it was made before.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+    positions: torch.Tensor
+    first: int
+    last: int
+    uniform: bool = False
+    seen: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, key: torch.Tensor, value: torch.Tensor, positions: torch.Tensor) -> "Part":
+        """Read the bounds of `positions` once (a device synchronization on CUDA)."""
+        if not positions.numel():
+            return cls(key, value, positions, 0, -1, True)
+        uniform = len(positions) == 1 or bool((positions == positions[:1]).all())
+        first, last = int(positions[:, 0].min()), int(positions[:, -1].max())
+        return cls(key, value, positions, first, last, uniform)
+
+    @property
+    def tokens(self) -> int:
+        return self.key.shape[2]
+
+    def cut(self, start: int, stop: int) -> "Part":
+        """Tokens `start:stop`, as views. The bounds stay valid, if wider than they need to be."""
+        if start == 0 and stop == self.tokens:
+            return self
+        first, last = self.first, self.last
+        if self.uniform and start < stop:
+            first, last = int(self.positions[0, start]), int(self.positions[0, stop - 1])
+        return replace(
+            self,
+            key=self.key[:, :, start:stop],
+            value=self.value[:, :, start:stop],
+            positions=self.positions[:, start:stop],
+            first=first,
+            last=last,
+            seen=None if self.seen is None else self.seen[..., start:stop],
+        )
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Positions of the new tokens, `[batch, new]` int64, with their bounds."""
+
+    positions: torch.Tensor
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, positions: torch.Tensor) -> "Queries":
+        return cls(positions, int(positions[:, 0].min()), int(positions[:, -1].max()))
+
+
+def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | None:
+    """`[batch, new, tokens]` bool (batch of the queries), or None when every query sees every key."""
+    if part.seen is not None:
+        return part.seen
+    causal = part.last > queries.first
+    padded = part.first < 0
+    windowed = window is not None and part.first <= queries.last - window
+    if not (causal or padded or windowed):
+        return None
+    branches = len(queries.positions) // len(part.positions)
+    key = part.positions.repeat_interleave(branches, 0)[:, None, :]
+    query = queries.positions[:, :, None]
+    seen = key >= 0
+    if causal:
+        seen = seen & (key <= query)
+    if windowed:
+        seen = seen & (key > query - window)
+    return seen.expand(-1, query.shape[1], -1)
+
+
+def seen_of(parts: list[Part], queries: Queries, window: int | None) -> list[tuple[int, Part]]:
+    """What of each part some query may see, by position, with its place among the tokens of all."""
+    found, start = [], 0
+    for part in parts:
+        if part.tokens and not out_of_sight(part, queries, window):
+            low, high = in_window(part, queries, window)
+            found.append((start + low, part.cut(low, high)))
+        start += part.tokens
+    return found
+
+
+def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, int]:
+    """Token range of the part that some query may see through the window; exact for uniform rows."""
+    oldest = None if window is None else queries.first - window + 1
+    if oldest is None or not part.uniform or part.first >= oldest:
+        return 0, part.tokens
+    if part.last - part.first + 1 == part.tokens:  # no gaps
+        return oldest - part.first, part.tokens
+    found = torch.searchsorted(part.positions[0].contiguous(), oldest)
+    return int(found), part.tokens
+
+
+def out_of_sight(part: Part, queries: Queries, window: int | None) -> bool:
+    """Whether no query can see any key of the part: too old for the window, or all in the future."""
+    too_old = window is not None and part.last <= queries.first - window
+    return too_old or part.first > queries.last
