@@ -3,7 +3,6 @@ in float32 or better whatever the weights are. Anything but a plain `nn.Linear` 
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,23 +30,47 @@ def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tenso
     return [module(hidden) for module in modules] if made is None else made
 
 
+class Streamed:
+    """A plain linear layer for few tokens at a time, with what is always the same made ready once."""
+
+    def __init__(self, module: Any):
+        self.module = module
+        self._made_for: Any = None
+        self._ready: Any = None
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """What the layer makes of `hidden` `[batch, new, in]`: `[batch, new, out]`."""
+        held = self.module._parameters
+        weight, bias = held["weight"], held["bias"]
+        rows = hidden.numel() // hidden.shape[-1]
+        made_for = (rows, hidden.dtype, weight.data_ptr(), bias is not None and bias.data_ptr())
+        if made_for != self._made_for:
+            self._made_for, self._ready = made_for, _ready(rows, hidden.dtype, weight, bias)
+        if self._ready is None:
+            return dense(hidden, weight, bias)
+        out = torch.empty(*hidden.shape[:-1], weight.shape[0])
+        self._ready.project(hidden.float().contiguous(), out)
+        return out.to(hidden.dtype)
+
+
 @contextmanager
-def streaming(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
-    """While this lasts, the plain linear layers among `modules` read their weights streamed, wherever
-    a model's own forward calls them."""
-    lent = [module for module in modules if is_plain(module)]
+def streaming(layers: Iterable[Streamed]) -> Iterator[None]:
+    """While this lasts, a model's own forward calls `layers` instead of the modules they are for, but
+    for those that somebody has wrapped or listens to."""
+    lent = [layer for layer in layers if is_plain(layer.module)]
     try:
-        for module in lent:
-            module.__dict__["forward"] = partial(_forward, module)
+        for layer in lent:
+            layer.module.__dict__["forward"] = layer
         yield
     finally:
-        for module in lent:
-            module.__dict__.pop("forward", None)
+        for layer in lent:
+            layer.module.__dict__.pop("forward", None)
 
 
-def _forward(module: Any, hidden: torch.Tensor) -> torch.Tensor:
-    made = _streamed(hidden, (module,))
-    return dense(hidden, module.weight, module.bias) if made is None else made[0]
+def _ready(rows: int, dtype: torch.dtype, weight: torch.Tensor, bias: Any) -> Any:
+    if rows > _FEW or dtype != weight.dtype or not stream.serves(rows, weight.numel(), weight):
+        return None
+    return stream.projection(rows, weight, bias)
 
 
 def _streamed(hidden: torch.Tensor, modules: tuple[Any, ...]) -> list[torch.Tensor] | None:

@@ -24,7 +24,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from harness.cache import library
 from harness.cache.base import ReadOnlyDecoder, check_complete
 from harness.cache.memory import Memory
-from harness.cache.projections import is_plain, streaming
+from harness.cache.projections import Streamed, is_plain, streaming
 from harness.errors import HarnessError, UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
@@ -48,7 +48,7 @@ class View(ReadOnlyDecoder):
         self._rules = Rules(self.memory, padding.to(loaded.device))
         self._cache = self._library_cache()
         self._configs = loaded.attention_configs
-        self._linears = [m for m in loaded.model.modules() if is_plain(m)]
+        self._linears = [Streamed(m) for m in loaded.model.modules() if is_plain(m)]
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self.memory.begin(positions)

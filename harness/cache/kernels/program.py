@@ -6,6 +6,8 @@ is float32, the residual stream float64, weights and K/V as they are stored (all
 or bfloat16). This side knows torch, compiled.py knows the machine.
 """
 
+from array import array
+from dataclasses import dataclass
 from itertools import product
 from struct import pack, unpack
 from typing import Any
@@ -139,18 +141,45 @@ class Program:
 
     def run(self) -> None:
         """Do it all, on as many threads as torch uses; returns when all is done."""
+        self.ready().run()
+
+    def ready(self) -> "Ready":
+        """The program as it is now."""
         from harness.cache.kernels import compiled
 
         sizes = (len(self._phases), self._rows, self._queries, self._depth)
         lines = [(*sizes, *_UNUSED[len(sizes) :]), *self._phases, *self._entries]
-        task = [number for line in lines for number in line]
-        team.run(compiled.runner(self._kind).address, task, self._jobs, self._numbers)
+        task = array("q", [number for line in lines for number in line])
+        function = compiled.runner(self._kind).address
+        return Ready(function, task, self._jobs, self._numbers, self._held)
 
     def _phase(self, jobs: int, entries: list[Entry]) -> None:
         line = (0, 0, jobs, len(self._entries), len(entries))
         self._phases.append((*line, *_UNUSED[len(line) :]))
         self._entries += entries
         self._jobs = max(self._jobs, jobs)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A program as compiled code reads it. held: the tensors it has the addresses of."""
+
+    function: int
+    task: "array[int]"
+    jobs: int
+    numbers: int
+    held: list[Any]
+
+    def run(self) -> None:
+        """Do it all. May be called again and again, by several threads too: the task is copied."""
+        team.run(self.function, self.task[:], self.jobs, self.numbers)
+
+    def project(self, given: torch.Tensor, out: torch.Tensor) -> None:
+        """Run a program of one projection with `given` and `out` in place of those it was made with,
+        both contiguous."""
+        task, entry = self.task[:], 2 * FIELDS
+        task[entry + GIVEN], task[entry + OUT] = given.data_ptr(), out.data_ptr()
+        team.run(self.function, task, self.jobs, self.numbers)
 
 
 def _bits(number: float) -> int:

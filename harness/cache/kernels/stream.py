@@ -10,7 +10,7 @@ from math import inf
 import torch
 
 from harness.cache.kernels import team
-from harness.cache.kernels.program import SET, Program
+from harness.cache.kernels.program import SET, Program, Ready
 
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
 SMALLEST = {torch.float32: 2**16, torch.bfloat16: 2**16}  # numbers; below, calling costs more
@@ -35,6 +35,14 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
     program.project(rows.float().contiguous(), *targets)
     program.run()
     return out
+
+
+def projection(rows: int, weight: torch.Tensor, bias: torch.Tensor | None) -> Ready:
+    """`project` of `rows` rows by one weight, plus its bias, to be run with `Ready.project`."""
+    program = Program(weight.dtype)
+    given, out = torch.empty(rows, weight.shape[1]), torch.empty(rows, weight.shape[0])
+    program.project(given, (out, SET, weight, bias, None))
+    return program.ready()
 
 
 def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:

@@ -20,17 +20,16 @@ def available() -> bool:
     return torch.get_num_threads() == 1 or _parallel() is not None
 
 
-def run(function: int, task: list[int], jobs: int, numbers: int) -> None:
+def run(function: int, task: "array[int]", jobs: int, numbers: int) -> None:
     """Call the C function at address `function`, `void (int64_t *)`, with `task` on several threads at
-    once; returns when all have. The function hands out its `jobs` itself. numbers: how many it reads.
+    once; returns when all have. The function hands out its `jobs` itself, counting in the task. numbers: how many it reads.
     The interpreter is free meanwhile."""
-    shared = array("q", task)
     threads = min(torch.get_num_threads(), jobs) if numbers > _ALONE else 1
     parallel = _parallel()
     if threads > 1 and parallel is not None:
-        parallel(function, shared.buffer_info()[0], threads, 0)
+        parallel(function, task.buffer_info()[0], threads, 0)
     else:
-        _CALL(function)(shared.buffer_info()[0])
+        _CALL(function)(task.buffer_info()[0])
 
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
