@@ -31,26 +31,57 @@ def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tenso
 
 
 class Streamed:
-    """A plain linear layer for few tokens at a time, with what is always the same made ready once."""
+    """A plain linear layer for few tokens at a time, with what is always the same made ready once.
 
-    def __init__(self, module: Any):
+    latest: shared by a model's layers, `[who was called last, with what]`. Layers that are called one
+    after the other with the same `hidden` are computed together from the next time on: whoever comes
+    first leaves the others' outputs for them to take.
+    """
+
+    def __init__(self, module: Any, latest: list[Any]):
         self.module = module
+        self._latest = latest
+        self._together = [self]
+        self._waiting: Any = None
         self._made_for: Any = None
         self._ready: Any = None
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """What the layer makes of `hidden` `[batch, new, in]`: `[batch, new, out]`."""
-        held = self.module._parameters
-        weight, bias = held["weight"], held["bias"]
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting[0] is hidden and waiting[1] == hidden._version:
+            return waiting[2]
+        first, given = self._latest
+        if given is hidden and self not in first._together:
+            first._together.append(self)
+        else:
+            self._latest[:] = self, hidden
+        made = self._made(hidden)
+        if made is None:
+            return dense(hidden, self.module.weight, self.module.bias)
+        for other, out in zip(self._together[1:], made[1:], strict=True):
+            other._waiting = (hidden, hidden._version, out)
+        return made[0]
+
+    def forget(self) -> None:
+        """Let go of what a forward left behind; what nobody came for is not computed again."""
+        if len(self._together) > 1:
+            self._together = [o for o in self._together if o is self or o._waiting is None]
+        self._waiting = None
+        self._latest[:] = None, None
+
+    def _made(self, hidden: torch.Tensor) -> list[torch.Tensor] | None:
+        held = [one.module._parameters for one in self._together]
+        layers = [(one["weight"], one["bias"]) for one in held]
         rows = hidden.numel() // hidden.shape[-1]
-        made_for = (rows, hidden.dtype, weight.data_ptr(), bias is not None and bias.data_ptr())
-        if made_for != self._made_for:
-            self._made_for, self._ready = made_for, _ready(rows, hidden.dtype, weight, bias)
+        places = [t.data_ptr() for layer in layers for t in layer if t is not None]
+        if (made_for := (rows, hidden.dtype, places)) != self._made_for:
+            self._made_for, self._ready = made_for, _ready(rows, hidden.dtype, layers)
         if self._ready is None:
-            return dense(hidden, weight, bias)
-        out = torch.empty(*hidden.shape[:-1], weight.shape[0])
-        self._ready.project(hidden.float().contiguous(), out)
-        return out.to(hidden.dtype)
+            return None
+        made = [torch.empty(*hidden.shape[:-1], len(weight)) for weight, _ in layers]
+        self._ready.project(hidden.float().contiguous(), made)
+        return made if hidden.dtype == torch.float32 else [out.to(hidden.dtype) for out in made]
 
 
 @contextmanager
@@ -65,12 +96,15 @@ def streaming(layers: Iterable[Streamed]) -> Iterator[None]:
     finally:
         for layer in lent:
             layer.module.__dict__.pop("forward", None)
+            layer.forget()
 
 
-def _ready(rows: int, dtype: torch.dtype, weight: torch.Tensor, bias: Any) -> Any:
-    if rows > _FEW or dtype != weight.dtype or not stream.serves(rows, weight.numel(), weight):
+def _ready(rows: int, dtype: torch.dtype, layers: list[Any]) -> Any:
+    weights = [weight for weight, _ in layers]
+    numbers = sum(weight.numel() for weight in weights)
+    if rows > _FEW or dtype != weights[0].dtype or not stream.serves(rows, numbers, *weights):
         return None
-    return stream.projection(rows, weight, bias)
+    return stream.projection(rows, layers)
 
 
 def _streamed(hidden: torch.Tensor, modules: tuple[Any, ...]) -> list[torch.Tensor] | None:

@@ -48,7 +48,8 @@ class View(ReadOnlyDecoder):
         self._rules = Rules(self.memory, padding.to(loaded.device))
         self._cache = self._library_cache()
         self._configs = loaded.attention_configs
-        self._linears = [Streamed(m) for m in loaded.model.modules() if is_plain(m)]
+        latest: list[Any] = [None, None]
+        self._linears = [Streamed(m, latest) for m in loaded.model.modules() if is_plain(m)]
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self.memory.begin(positions)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from numba import njit
 
 from harness.cache.kernels import arithmetic, program, stream, team
-from harness.cache.projections import linear, linears
 
 ROUNDING = 2.0**-24
 dtypes = st.sampled_from([torch.float32, torch.bfloat16])
@@ -185,30 +184,3 @@ def test_the_exponential_is_good_to_one_and_a_half_units_in_the_last_place():
 def test_compiled_code_gets_the_threads_of_torch():
     assert team.available()
     assert team._parallel() is not None, "this torch brought no OpenMP library that is known"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_streamed_projection_is_the_modules_own(dtype, bias):
-    torch.manual_seed(0)
-    module = torch.nn.Linear(512, 512, bias=bias).to(dtype)
-    other = torch.nn.Linear(512, 70, bias=bias).to(dtype)
-    hidden = torch.randn(1, 3, 512).to(dtype)
-    assert stream.serves(3, module.weight.numel(), module.weight)
-    with torch.no_grad():
-        for made, mine in zip(linears(hidden, module, other), (module, other), strict=True):
-            at_best = mine.double()(hidden.double())
-            own = mine.to(dtype)(hidden)
-            assert made.shape == own.shape and made.dtype == dtype
-            assert (made - at_best).abs().max() <= 2 * (own - at_best).abs().max() + 1e-6
-        exact = linear(module, hidden)
-        module.weight[5, 7] += 1
-        assert (linear(module, hidden) - exact).abs().max() > 0.01
-
-
-def test_a_wrapped_projection_is_called_as_it_is():
-    module = torch.nn.Linear(512, 512)
-    module.register_forward_hook(lambda _, __, out: out + 1)
-    hidden = torch.randn(1, 1, 512)
-    with torch.no_grad():
-        assert torch.equal(linear(module, hidden), module(hidden))

@@ -174,11 +174,13 @@ class Ready:
         """Do it all. May be called again and again, by several threads too: the task is copied."""
         team.run(self.function, self.task[:], self.jobs, self.numbers)
 
-    def project(self, given: torch.Tensor, out: torch.Tensor) -> None:
-        """Run a program of one projection with `given` and `out` in place of those it was made with,
-        both contiguous."""
-        task, entry = self.task[:], 2 * FIELDS
-        task[entry + GIVEN], task[entry + OUT] = given.data_ptr(), out.data_ptr()
+    def project(self, given: torch.Tensor, made: list[torch.Tensor]) -> None:
+        """Run a program of one phase of projections with `given` and `made` in place of what it was
+        made with, all contiguous."""
+        task, entry, address = self.task[:], 2 * FIELDS, given.data_ptr()
+        for out in made:
+            task[entry + GIVEN], task[entry + OUT] = address, out.data_ptr()
+            entry += FIELDS
         team.run(self.function, task, self.jobs, self.numbers)
 
 

@@ -37,11 +37,12 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
     return out
 
 
-def projection(rows: int, weight: torch.Tensor, bias: torch.Tensor | None) -> Ready:
-    """`project` of `rows` rows by one weight, plus its bias, to be run with `Ready.project`."""
-    program = Program(weight.dtype)
-    given, out = torch.empty(rows, weight.shape[1]), torch.empty(rows, weight.shape[0])
-    program.project(given, (out, SET, weight, bias, None))
+def projection(rows: int, layers: list[tuple[torch.Tensor, torch.Tensor | None]]) -> Ready:
+    """`rows` rows times each weight, transposed, plus its bias, to be run with `Ready.project`."""
+    program = Program(layers[0][0].dtype)
+    given = torch.empty(rows, layers[0][0].shape[1])
+    made = [torch.empty(rows, weight.shape[0]) for weight, _ in layers]
+    program.project(given, *((o, SET, w, b, None) for o, (w, b) in zip(made, layers, strict=True)))
     return program.ready()
 
 

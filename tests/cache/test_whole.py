@@ -1,0 +1,153 @@
+"""The decode step as one program is the step that llama.py writes out, and leaves alone what it cannot do."""
+
+import pytest
+import torch
+
+from harness.cache.kernels import program
+from harness.cache.manual import whole
+from harness.cache.registry import decoder
+from harness.task import continuing
+
+from .test_decoders import built, captured, settings
+
+KINDS = {
+    "llama": {},
+    "biased": {"kind": "llama", "attention_bias": True},
+    "every head its own": {"kind": "llama", "num_key_value_heads": 4},
+    "odd heads": {"hidden_size": 48, "kind": "llama", "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 6},
+    "mistral": {"sliding_window": 24},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+    "qwen3": {},
+    "large": {"kind": "llama", "hidden_size": 320, "intermediate_size": 700, "head_dim": 64},
+    "growing RoPE": {"kind": "llama",
+                     "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+}  # fmt: skip
+STEPS = [1] * 12 + [3] + [1] * 6
+
+
+def made(name, dtype=torch.float32):
+    values = dict(KINDS[name])
+    loaded = built(values.pop("kind", name), **values)
+    loaded.model.to(dtype)
+    for module in loaded.model.modules():
+        if getattr(module, "bias", None) is not None:
+            torch.nn.init.normal_(module.bias)
+    return loaded
+
+
+def fed(batch, plan=STEPS):
+    draw = torch.Generator().manual_seed(4)
+    return [torch.randint(3, 96, (batch, new), generator=draw) for new in plan]
+
+
+def both(loaded, state, branches=1, plan=STEPS):
+    """Logits of the program's decoder and of the written-out one, and how often the program served."""
+    ours, written = (
+        decoder(loaded, state, settings("manual", branches=branches, capture=capture))
+        for capture in (True, False)
+    )
+    served = []
+    step = ours._whole
+    ours._whole = lambda *given: served.append(step(*given)) or served[-1]
+    ids = fed(state.batch * branches, plan)
+    logits = [torch.cat([one.step(i) for i in ids], 1) for one in (ours, written)]
+    return ours, written, logits, sum(s is not None for s in served)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("branches", [1, 2, 6])
+def test_the_program_is_the_written_step(name, branches):
+    loaded = made(name)
+    state = captured(loaded).state
+    before = [(t.data_ptr(), t._version) for _, t in state.tensors()]
+    ours, written, (found, plain), served = both(loaded, state, branches)
+    assert served == STEPS.count(1)
+    assert (found - plain).abs().max() < 1e-4 * plain.abs().max()
+    one, other = ours.commit(branches - 1), written.commit(branches - 1)
+    assert torch.equal(one.token_ids, other.token_ids)
+    for a, b in zip(one.layers, other.layers, strict=True):
+        assert torch.equal(a.positions, b.positions) and a.key.dtype == b.key.dtype
+        assert (a.key - b.key).abs().max() < 1e-4 and (a.value - b.value).abs().max() < 1e-4
+    assert [(t.data_ptr(), t._version) for _, t in state.tensors()] == before
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_it_is_nearer_to_float64_than_the_library(name, dtype):
+    """Over all tokens together, where no single number decides."""
+    loaded = made(name, dtype)
+    found = captured(loaded)
+    ids = torch.cat(fed(1, [1] * 20), 1)
+    ours = decoder(loaded, found.state, settings("manual"))
+    logits = torch.cat([ours.step(i) for i in ids.split(1, 1)], 1).double()
+    live = continuing.Live(loaded, found.live, found.state)
+    plain = torch.cat([live.step(i) for i in ids.split(1, 1)], 1).double()
+    exact = continuing.oracle(loaded, found.state, ids)
+    assert (logits - exact).abs().mean() < (plain - exact).abs().mean()
+    assert (logits - exact).abs().max() <= 2 * (plain - exact).abs().max()
+
+
+@pytest.mark.parametrize(
+    "batch, kinds", [(2, "padded"), (1, "hooked"), (1, "gelu"), (1, "wrapped")]
+)
+def test_what_it_cannot_do_is_left_to_the_written_step(batch, kinds):
+    loaded = built(hidden_act="gelu") if kinds == "gelu" else built()
+    state = captured(loaded, batch=batch).state
+    layer = loaded.model.model.layers[1]
+    if kinds == "hooked":
+        layer.mlp.up_proj.register_forward_hook(lambda _, __, out: out + 1)
+    if kinds == "wrapped":
+        layer.self_attn.o_proj.forward = lambda hidden: torch.zeros_like(hidden)
+    _, _, (found, plain), served = both(loaded, state)
+    assert served == 0 and torch.equal(found, plain)
+
+
+def test_a_changed_weight_is_seen_at_once():
+    loaded = built()
+    state = captured(loaded).state
+    ours, written = (
+        decoder(loaded, state, settings("manual", capture=c)) for c in (True, False)
+    )  # fmt: skip
+    for change in (None, "in place", "replaced", "epsilon"):
+        layer = loaded.model.model.layers[0]
+        if change == "in place":
+            layer.self_attn.q_proj.weight.data.mul_(1.5)
+        elif change == "replaced":
+            layer.mlp.down_proj.weight = torch.nn.Parameter(torch.randn(64, 96))
+        elif change == "epsilon":
+            layer.input_layernorm.variance_epsilon = 0.5
+        ids = torch.tensor([[7]])
+        assert (ours.step(ids) - written.step(ids)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_number_of_threads_changes_no_bit(dtype):
+    loaded = made("large", dtype)
+    state = captured(loaded).state
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            ours = decoder(loaded, state, settings("manual", branches=5))
+            found.append(torch.cat([ours.step(ids) for ids in fed(5, [1] * 4)], 1))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("phase", range(9))
+def test_a_phase_left_out_would_be_noticed(monkeypatch, phase):
+    """The twin of the first test: without any one phase of a layer the logits are far away."""
+    loaded, left = made("llama"), []
+    whole_phase = program.Program._phase
+
+    def without(self, jobs, entries):
+        self._count = getattr(self, "_count", -1) + 1
+        kept = jobs if self._count != 10 + phase or left.append(1) else 0
+        whole_phase(self, kept, entries)
+
+    monkeypatch.setattr(program.Program, "_phase", without)
+    torch_empty = torch.empty
+    monkeypatch.setattr(whole.torch, "empty", lambda *a, **k: torch_empty(*a, **k).fill_(0.5))
+    _, _, (found, plain), _ = both(loaded, captured(loaded).state, plan=[1, 1])
+    assert left and not (found - plain).abs().max() < 1e-2
