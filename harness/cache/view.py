@@ -12,6 +12,7 @@ registered at import, and nothing stays registered after a forward.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -48,8 +49,6 @@ class View(ReadOnlyDecoder):
         self._rules = Rules(self.memory, padding.to(loaded.device))
         self._cache = self._library_cache()
         self._configs = loaded.attention_configs
-        latest: list[Any] = [None, None]
-        self._linears = [Streamed(m, latest) for m in loaded.model.modules() if is_plain(m)]
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self.memory.begin(positions)
@@ -68,6 +67,13 @@ class View(ReadOnlyDecoder):
                 f"layers {missed[:4]} do their attention outside the library's attention interface"
             )
         return logits
+
+    @cached_property
+    def _linears(self) -> list[Streamed]:
+        """The model's linear layers, to be read streamed where that is worth it."""
+        latest: list[Any] = [None, None]
+        modules = self.loaded.model.modules() if self.loaded.device.type == "cpu" else []
+        return [Streamed(module, latest) for module in modules if is_plain(module)]
 
     def recurrent(self, index: int) -> dict[str, torch.Tensor]:
         return library.recurrent_of(self._cache.layers[index])

@@ -125,7 +125,9 @@ class CacheConfig:
     branches: int = 1
     audit: str = "digest"
     pad_prime: int = 0
-    capture: bool = True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
+    capture: bool = (
+        True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
+    )
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)

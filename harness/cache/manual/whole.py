@@ -80,7 +80,7 @@ def _plain(layer: Any, dtype: torch.dtype) -> bool:
     if not (one_norm and all(map(is_plain, (*wide, *deep)))):
         return False
     weights = [one.weight for one in (*wide, *deep)]
-    silu = type(mlp.act_fn) in (torch.nn.SiLU,) or type(mlp.act_fn).__name__ == "SiLUActivation"
+    silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
     unbiased = mlp.gate_proj.bias is None and mlp.up_proj.bias is None
     return silu and unbiased and all(w.dtype == dtype and w.stride(1) == 1 for w in weights)
 
