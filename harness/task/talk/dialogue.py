@@ -18,6 +18,7 @@ from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
 from harness.task.session import Session
+from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, encode, render
 
 
@@ -63,6 +64,9 @@ class Dialogue:
     buffer: list[int] = field(default_factory=list)  # every id processed so far
     _ended: bool = True
 
+    def __post_init__(self) -> None:
+        self._history = History(self.session.loaded.tokenizer)
+
     @classmethod
     def resumed(cls, session: Session, state: State, repair: bool = True) -> "Dialogue":
         """The chat that `state` paused: its messages, its generator, its ids."""
@@ -77,11 +81,11 @@ class Dialogue:
         """The user says `text`; the model answers with at most `limit` tokens."""
         start = time.perf_counter()
         asked = [*self.messages, {"role": "user", "content": text}]
-        rendered = encode("chat", self.session.loaded.tokenizer, "", asked)
+        whole = self._history.encode(asked)
         rendering = time.perf_counter() - start
-        new, mismatch = self._unsent(rendered, asked)
+        new, mismatch = self._unsent(whole, asked)
         check_length(self.session.loaded, len(self.buffer) + len(new), limit)
-        logits = self._send(rendered, new)
+        logits = self._send(asked, new)
         ids = self._answer(logits, limit)
         answer = self._text(ids)
         self.messages = [*asked, {"role": "assistant", "content": answer}]
@@ -97,19 +101,19 @@ class Dialogue:
         return state.document("prompt_meta", turns=self.messages, ended=self._ended)
 
     def _unsent(
-        self, rendered: Encoded, asked: Sequence[dict[str, str]]
+        self, whole: Encoded, asked: Sequence[dict[str, str]]
     ) -> tuple[tuple[int, ...], Mismatch | None]:
         """The ids to send, after the check that history is what it was."""
         buffer = tuple(self.buffer)
-        if rendered.ids[: len(buffer)] == buffer:
-            return rendered.ids[len(buffer) :], None
-        mismatch = self._mismatch(buffer, rendered.ids)
+        if whole.ids[: len(buffer)] == buffer:
+            return whole.ids[len(buffer) :], None
+        mismatch = self._mismatch(buffer, whole.ids)
         if not self.repair:
             raise InputProblem(
                 f"the re-rendered chat is not what was processed: {mismatch}. Use "
                 "task.on_mismatch=repair to go on with the ids that were processed."
             )
-        return self._after_history(rendered.text, asked), mismatch
+        return self._after_history(whole.text, asked), mismatch
 
     def _mismatch(self, buffer: Sequence[int], ids: Sequence[int]) -> Mismatch:
         length = min(len(buffer), len(ids))
@@ -132,11 +136,12 @@ class Dialogue:
         closing = tuple(tokenizer(before, add_special_tokens=False)["input_ids"])[-1:]
         return (*closing, *new)
 
-    def _send(self, rendered: Encoded, new: tuple[int, ...]) -> torch.Tensor:
+    def _send(self, asked: Sequence[dict[str, str]], new: tuple[int, ...]) -> torch.Tensor:
         """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
         self.buffer += new
         if self.decoder is None:
-            captured = self.session.capture([rendered], self.sampler)
+            whole = encode("chat", self.session.loaded.tokenizer, "", asked)
+            captured = self.session.capture([whole], self.sampler)
             self.decoder = build_decoder(
                 self.session.loaded, captured.state, self.session.cfg.cache
             )
