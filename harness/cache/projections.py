@@ -43,8 +43,7 @@ class Streamed:
         self._latest = latest
         self._together = [self]
         self._waiting: Any = None
-        self._made_for: Any = None
-        self._ready: Any = None
+        self._prepared: tuple[Any, Any] = (None, None)  # what for, and the program
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """What the layer makes of `hidden` `[batch, new, in]`: `[batch, new, out]`."""
@@ -56,10 +55,12 @@ class Streamed:
             first._together.append(self)
         else:
             self._latest[:] = self, hidden
-        made = self._made(hidden)
+        # nobody can tell whether a tensor of inference mode is changed before the others come
+        together = (self,) if hidden.is_inference() else tuple(self._together)
+        made = self._made(hidden, together)
         if made is None:
             return dense(hidden, self.module.weight, self.module.bias)
-        for other, out in zip(self._together[1:], made[1:], strict=True):
+        for other, out in zip(together[1:], made[1:], strict=True):
             other._waiting = (hidden, hidden._version, out)
         return made[0]
 
@@ -70,17 +71,24 @@ class Streamed:
         self._waiting = None
         self._latest[:] = None, None
 
-    def _made(self, hidden: torch.Tensor) -> list[torch.Tensor] | None:
-        held = [one.module._parameters for one in self._together]
+    def _made(
+        self, hidden: torch.Tensor, together: tuple["Streamed", ...]
+    ) -> list[torch.Tensor] | None:
+        held = [one.module._parameters for one in together]
         layers = [(one["weight"], one["bias"]) for one in held]
         rows = hidden.numel() // hidden.shape[-1]
-        places = [t.data_ptr() for layer in layers for t in layer if t is not None]
-        if (made_for := (rows, hidden.dtype, places)) != self._made_for:
-            self._made_for, self._ready = made_for, _ready(rows, hidden.dtype, layers)
-        if self._ready is None:
+        places = [
+            (w.data_ptr(), w.shape, w.stride(0), b is None or b.data_ptr()) for w, b in layers
+        ]
+        wanted = (rows, hidden.dtype, places)
+        made_for, ready = self._prepared
+        if wanted != made_for:
+            ready = _ready(rows, hidden.dtype, layers)
+            self._prepared = (wanted, ready)
+        if ready is None:
             return None
         made = [torch.empty(*hidden.shape[:-1], len(weight)) for weight, _ in layers]
-        self._ready.project(hidden.float().contiguous(), made)
+        ready.project(hidden.float().contiguous(), made)
         return made if hidden.dtype == torch.float32 else [out.to(hidden.dtype) for out in made]
 
 

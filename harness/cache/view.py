@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from math import inf
+from threading import Lock
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from harness.errors import HarnessError, UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
 NAME = "harness_view"
+_ONE_AT_A_TIME = Lock()  # what is registered and lent belongs to the process and to the model
 
 # arguments that an attention function may be given without changing what it computes
 _HARMLESS = {
@@ -54,7 +56,7 @@ class View(ReadOnlyDecoder):
         self.memory.begin(positions)
         self._rules.begin()
         try:
-            with registered(self._configs), streaming(self._linears):
+            with _ONE_AT_A_TIME, registered(self._configs), streaming(self._linears):
                 logits = self.loaded.forward(ids, positions, self.mask(ids.shape[1]), self._cache)
         except HarnessError:
             raise

@@ -1,5 +1,6 @@
 """Every cache continues one thought: against the library, against its own commit, and refused by name."""
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -178,3 +179,18 @@ def test_on_cuda_each_cache_goes_on_as_the_uninterrupted_run_does(name):
     plain = continuing.Live(loaded, found.live, found.state).step(fed)
     floor = (plain.double() - oracle).abs().max()
     assert (logits.double() - oracle).abs().max() <= 2 * floor
+
+
+def test_two_threads_may_view_one_model_at_once(llama):
+    states = [captured(llama, tokens=n).state for n in (20, 9)]
+    fed = torch.randint(3, 96, (12, 1, 1), generator=torch.Generator().manual_seed(5))
+
+    def run(state):
+        one = decoder(llama, state, settings("view"))
+        return torch.cat([one.step(ids) for ids in fed], 1)
+
+    alone = [run(state) for state in states]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for found, expected in zip(pool.map(run, states * 2), alone * 2, strict=True):
+                assert torch.equal(found, expected)

@@ -98,6 +98,18 @@ def test_what_was_made_together_is_only_taken_for_what_it_was_made_of():
     assert near(found, model(given.clone()))
 
 
+def test_inference_mode_has_no_versions_and_needs_none():
+    model = Mixed()
+    layers = lent(model)
+    for edited in (False, False, True):
+        model.edited = edited
+        with torch.inference_mode(), streaming(layers):
+            given = torch.randn(1, 1, 512)
+            found = model(given.clone())
+        with torch.no_grad():
+            assert near(found, model(given.clone()))
+
+
 @torch.no_grad()
 def test_what_nobody_comes_for_is_not_made_again():
     model = Mixed()
