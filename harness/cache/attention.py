@@ -111,7 +111,7 @@ def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> tor
     batch, heads, new, head_dim = query.shape
     kv_heads = parts[0].key.shape[1]
     folded = query.reshape(batch * kv_heads, -1, head_dim)
-    folded = folded.to(_precision(query, parts))
+    folded = folded.to(_precision(query, parts)) if query.dtype.itemsize >= 4 else folded
     exact = query.dtype.itemsize >= 4 or abs(frexp(scale)[0]) == 0.5
     folded = folded * scale if exact else folded
     scores = [products.scores(folded, part.key.flatten(0, 1)) for part in parts]

@@ -113,6 +113,19 @@ def test_long_pasts_take_the_streaming_kernels_and_stay_accurate(dtype, rows):
     assert found["split"] <= 2 * found["plain"], found
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("tokens, dim", [(40, 16), (600, 16), (900, 40), (2100, 16)])
+def test_where_one_way_of_attending_ends_and_the_next_begins(dtype, padding, tokens, dim):
+    """Many tokens of narrow heads are still few numbers: every kernel must take every dtype."""
+    case = {"seed": 3, "shape": (1, 1, 2, 2, tokens, 1), "dims": (dim, dim), "cuts": [0, tokens - 20, tokens],
+            "padding": padding, "gap": 1, "window": None, "softcap": None, "bias": False, "sinks": False,
+            "sharp": 2.0}  # fmt: skip
+    found = errors(case, dtype)
+    assert found["mean"] <= 2 * found["plain_mean"] + EPSILON[dtype] * found["size"], found
+    assert found["split"] <= 2 * found["plain"] + EPSILON[dtype] * max(found["size"], 1.0), found
+
+
 @pytest.mark.parametrize("twin", ["window", "position", "scale", "part", "softcap"])
 def test_a_corrupted_twin_is_far_away(twin):
     case = {"seed": 2, "shape": (1, 1, 2, 2, 40, 2), "dims": (8, 8), "cuts": [0, 20, 40], "padding": 0,
