@@ -30,10 +30,13 @@ class History:
         if at and not (text.startswith(self._text) and ids[: len(known)] == known):
             at = count = 0
             ids, offsets = self._tokenized(text)
-        fresh, end = self._tokenizer.added_tokens_decoder, len(self._text)
+        end = len(self._text)
         self._text, self._ids, self._cut = text, (*self._ids[:count], *ids), (0, 0)
-        for index, (token, (start, _)) in enumerate(zip(ids, offsets, strict=False)):
-            if at + start >= end and token in fresh:
+        added = self._tokenizer.added_tokens_decoder
+        for index, (token, (start, stop)) in enumerate(zip(ids, offsets, strict=False)):
+            if at + start >= max(end, 1) and _splits(
+                added.get(token), text[at + start : at + stop]
+            ):
                 self._cut = (at + start, count + index)
                 break
         return Encoded(self._ids, text, "chat", turns=tuple(turns))
@@ -45,3 +48,9 @@ class History:
             text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False
         )
         return tuple(found["input_ids"]), found["offset_mapping"] if fast else ()
+
+
+def _splits(token: Any, piece: str) -> bool:
+    """Whether `token` stands here because its own text does: an unknown piece becomes an added token
+    too, without splitting anything, and a normalized one is only looked for after the first splits."""
+    return token is not None and not token.normalized and piece.strip() == token.content.strip()

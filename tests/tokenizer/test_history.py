@@ -3,9 +3,14 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import encode
+
+BETWEEN = "{% for m in messages %}{{ m.content }}<s>{% endfor %}"
+NOTHING = "{% for m in messages %}u:{{ m.content }}{% endfor %}"
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny_gpt2", "tiny_gemma3"])
@@ -77,3 +82,39 @@ def test_ids_that_do_not_go_on_from_the_known_ones_are_not_trusted(tokenizer):
         history.encode(one)
     history._ids = (*history._ids[:-1], history._ids[-1] + 1)
     assert history.encode(turns[2]).ids == encode("chat", tokenizer, "", turns[2]).ids
+
+
+def built(normalizer=None, pre_tokenizer=None, template=BETWEEN, **flags):
+    """A tokenizer of single characters, with one special token that knows `flags`."""
+    known = {c: i for i, c in enumerate(["<unk>", *"\u2581abu: "])}
+    one = Tokenizer(models.BPE(vocab=known, merges=[], unk_token="<unk>"))
+    if normalizer:
+        one.normalizer = normalizer
+    if pre_tokenizer:
+        one.pre_tokenizer = pre_tokenizer
+    one.add_special_tokens([AddedToken("<s>", **flags)])
+    made = PreTrainedTokenizerFast(tokenizer_object=one, unk_token="<unk>", bos_token="<s>")
+    made.chat_template = template
+    return made
+
+
+ODD = {
+    "unknown first": {"pre_tokenizer": pre_tokenizers.Metaspace()},
+    "prepended": {"normalizer": normalizers.Prepend("\u2581")},
+    "nothing between": {"normalizer": normalizers.Prepend("\u2581"), "template": NOTHING},
+    "lstrip": {"lstrip": True, "pre_tokenizer": pre_tokenizers.Metaspace(prepend_scheme="first")},
+    "rstrip": {"rstrip": True, "pre_tokenizer": pre_tokenizers.Metaspace()},
+    "normalized": {"normalized": True, "normalizer": normalizers.Lowercase()},
+    "stripped": {"normalizer": normalizers.Strip()},
+    "single words": {"single_word": True},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@settings(max_examples=80, deadline=None)
+@given(texts=st.lists(st.text("ab: \u2603", min_size=1, max_size=4), min_size=1, max_size=9))
+def test_odd_tokenizers_are_not_taken_by_surprise(name, texts):
+    odd = built(**ODD[name])
+    history = History(odd)
+    for turns in asked(texts):
+        assert history.encode(turns).ids == encode("chat", odd, "", turns).ids
