@@ -185,7 +185,8 @@ def _attend(
 def _precision(query: torch.Tensor, parts: list[Part]) -> torch.dtype:
     """The dtype of scores and sums: float32 at least, and float64 where that costs next to nothing."""
     numbers = sum(part.key.numel() for part in parts)
-    if query.dtype == torch.float32 and query.device.type == "cpu" and numbers <= FEW:
+    single = query.dtype == torch.float32 and query.device.type == "cpu"
+    if single and numbers <= FEW and not torch.is_autocast_enabled("cpu"):
         return torch.float64
     return torch.promote_types(query.dtype, torch.float32)
 

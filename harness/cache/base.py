@@ -156,7 +156,14 @@ class ReadOnlyDecoder(Decoder):
         self.memory = Memory(state, branches=self.branches)
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        logits = super().step(ids)
+        """As of every decoder; a step that fails half-way, or is interrupted, leaves no trace."""
+        mark, furthest = self.memory.mark(), self._furthest
+        try:
+            logits = super().step(ids)
+        except BaseException:
+            self.memory.rewind(mark)
+            self._furthest = furthest
+            raise
         self.bytes_copied = self.memory.bytes_copied
         return logits
 

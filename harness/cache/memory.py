@@ -1,6 +1,8 @@
 """The read-only past and the growing tails of every layer: what `manual` and `view` attend to."""
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -65,13 +67,36 @@ class Memory:
         """Whether all rows are at one position and nothing is padded, so that the announced tokens
         see all that their window, then a slice, lets them see."""
         assert self.queries is not None
-        at = self.queries.first
-        level = at == self.queries.last and self._bounds[2]
-        return level and all(
-            part.uniform and part.first >= 0 and part.last < at
+        at, (first, last, uniform) = self.queries.first, self._extent
+        return uniform and self._bounds[2] and first >= 0 and last < at == self.queries.last
+
+    @cached_property
+    def _extent(self) -> tuple[int, int, bool]:
+        parts = [part for parts in self.past for part in parts if part.tokens]
+        return (
+            min((part.first for part in parts), default=0),
+            max((part.last for part in parts), default=-1),
+            all(part.uniform for part in parts),
+        )
+
+    @cached_property
+    def kinds(self) -> set[tuple[torch.dtype, int, int]]:
+        """Dtype and last strides of every key and value of the past."""
+        return {
+            (part.key.dtype, part.key.stride(3), part.value.stride(3))
             for parts in self.past
             for part in parts
-        )
+        }
+
+    def mark(self) -> tuple[Any, ...]:
+        """Where the tails end now, for `rewind`."""
+        return self.positions, self.queries, self._bounds, [tail.length for tail in self.tails]
+
+    def rewind(self, mark: tuple[Any, ...]) -> None:
+        """Forget what came after `mark`: a step that failed half-way."""
+        self.positions, self.queries, self._bounds, lengths = mark
+        for tail, length in zip(self.tails, lengths, strict=True):
+            tail.length = length
 
     def in_sight(self, layer: int) -> list[Part]:
         """What of `parts` the announced tokens may see through the layer's window."""

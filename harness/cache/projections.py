@@ -6,17 +6,28 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn.functional import linear as dense
+from torch.nn.functional import linear as multiplied
 
 from harness.cache.kernels import stream
+from harness.cache.kernels.program import dense, floats
 
 _FEW = 4  # tokens; with more, the library reads a weight once for all of them as well as we do
 
 
 def is_plain(module: torch.nn.Module) -> bool:
-    """Whether `module` is a linear layer that nobody listens to or has wrapped."""
+    """Whether `module` is a linear layer that nobody listens to or has wrapped, with plain weights."""
+    return (
+        type(module) is torch.nn.Linear
+        and untouched(module)
+        and type(module._parameters.get("weight")) is torch.nn.Parameter
+        and type(module._parameters.get("bias")) in (torch.nn.Parameter, type(None))
+    )
+
+
+def untouched(module: torch.nn.Module) -> bool:
+    """Whether nobody listens to `module` or has wrapped its forward."""
     hooked = module._forward_hooks or module._forward_pre_hooks
-    return type(module) is torch.nn.Linear and not hooked and "forward" not in module.__dict__
+    return not hooked and "forward" not in module.__dict__
 
 
 def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
@@ -40,6 +51,7 @@ class Streamed:
 
     def __init__(self, module: Any, latest: list[Any]):
         self.module = module
+        self.lent = False
         self._latest = latest
         self._together = [self]
         self._waiting: Any = None
@@ -56,10 +68,11 @@ class Streamed:
         else:
             self._latest[:] = self, hidden
         # nobody can tell whether a tensor of inference mode is changed before the others come
-        together = (self,) if hidden.is_inference() else tuple(self._together)
+        alone = hidden.is_inference()
+        together = (self, *(o for o in self._together[1:] if o.lent and not alone))
         made = self._made(hidden, together)
         if made is None:
-            return dense(hidden, self.module.weight, self.module.bias)
+            return multiplied(hidden, self.module.weight, self.module.bias)
         for other, out in zip(together[1:], made[1:], strict=True):
             other._waiting = (hidden, hidden._version, out)
         return made[0]
@@ -87,7 +100,7 @@ class Streamed:
             self._prepared = (wanted, ready)
         if ready is None:
             return None
-        made = [torch.empty(*hidden.shape[:-1], len(weight)) for weight, _ in layers]
+        made = [floats(*hidden.shape[:-1], len(weight)) for weight, _ in layers]
         ready.project(hidden.float().contiguous(), made)
         return made if hidden.dtype == torch.float32 else [out.to(hidden.dtype) for out in made]
 
@@ -100,10 +113,12 @@ def streaming(layers: Iterable[Streamed]) -> Iterator[None]:
     try:
         for layer in lent:
             layer.module.__dict__["forward"] = layer
+            layer.lent = True
         yield
     finally:
         for layer in lent:
             layer.module.__dict__.pop("forward", None)
+            layer.lent = False
             layer.forget()
 
 
@@ -112,7 +127,7 @@ def _ready(rows: int, dtype: torch.dtype, layers: list[Any]) -> Any:
     numbers = sum(weight.numel() for weight in weights)
     if rows > _FEW or dtype != weights[0].dtype or not stream.serves(rows, numbers, *weights):
         return None
-    return stream.projection(rows, layers)
+    return stream.projection(rows, layers) if all(dense(b, dtype) for _, b in layers) else None
 
 
 def _streamed(hidden: torch.Tensor, modules: tuple[Any, ...]) -> list[torch.Tensor] | None:

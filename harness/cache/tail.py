@@ -35,7 +35,7 @@ class Tail:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One more token, yet to be written: its key and value, `[rows, kv_heads, head_dim]`, views
         into buffers of the same strides."""
-        like = torch.empty(rows, kv_heads, 0, head_dim, dtype=dtype)
+        like = torch.empty(rows, kv_heads, 0, head_dim, dtype=dtype, device="cpu")
         self._key, self._value = self._room(self._key, like, 1), self._room(self._value, like, 1)
         self.length += 1
         return self._key[:, :, self.length - 1], self._value[:, :, self.length - 1]

@@ -51,6 +51,8 @@ class History:
 
 
 def _splits(token: Any, piece: str) -> bool:
-    """Whether `token` stands here because its own text does: an unknown piece becomes an added token
-    too, without splitting anything, and a normalized one is only looked for after the first splits."""
-    return token is not None and not token.normalized and piece.strip() == token.content.strip()
+    """Whether `token` stands here because its own text does, and splits wherever it does. An unknown
+    piece becomes an added token too, without splitting anything."""
+    if token is None or token.normalized or token.single_word:
+        return False
+    return piece.strip() == token.content.strip()

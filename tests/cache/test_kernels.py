@@ -184,3 +184,15 @@ def test_the_exponential_is_good_to_one_and_a_half_units_in_the_last_place():
 def test_compiled_code_gets_the_threads_of_torch():
     assert team.available()
     assert team._parallel() is not None, "this torch brought no OpenMP library that is known"
+
+
+@pytest.mark.parametrize("tokens", [40, 20_000])
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
+def test_huge_scores_choose_one_key_and_stay_finite(tokens, size):
+    """In float64 for few scores, in float32 for many: either way the largest score takes it all."""
+    torch.manual_seed(0)
+    query, part = torch.randn(1, 1, 1, 16) * size, [torch.randn(1, 1, tokens, 16) for _ in range(2)]
+    found = stream.attend(query, [tuple(part)])
+    exact = joined(query, [tuple(part)], torch.float64)[0]
+    plain = joined(query, [tuple(part)], torch.float32)[0]
+    assert (found - exact).abs().max() <= 2 * (plain - exact).abs().max() + 4e-6

@@ -136,3 +136,28 @@ def test_layers_somebody_listens_to_are_left_alone_and_errors_leave_nothing():
     with pytest.raises(ValueError), streaming(layers):
         raise ValueError
     assert not any("forward" in m.__dict__ for m in model.modules())
+
+
+@torch.no_grad()
+def test_a_layer_that_is_no_longer_lent_is_not_computed_for():
+    """Parametrized, or with numbers apart: the others go on without it."""
+    model = Mixed()
+    layers = lent(model)
+    given = torch.randn(1, 1, 512)
+    for _ in range(2):
+        with streaming(layers):
+            model(given)
+    assert len(layers[0]._together) == 3
+
+    class Twice(torch.nn.Module):
+        def forward(self, weight):
+            return weight * 2
+
+    torch.nn.utils.parametrize.register_parametrization(model.two, "weight", Twice())
+    with streaming(layers):
+        found = model(given)
+    assert near(found, model(given))
+    plain = model.one.bias.data
+    model.one.bias.data = torch.stack([plain, plain + 9], -1)[:, 0]
+    with streaming(layers):
+        assert near(model(given), found)

@@ -1,5 +1,7 @@
 """The decode step as one program is the step that llama.py writes out, and leaves alone what it cannot do."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -87,19 +89,107 @@ def test_it_is_nearer_to_float64_than_the_library(name, dtype):
     assert (logits - exact).abs().max() <= 2 * (plain - exact).abs().max()
 
 
-@pytest.mark.parametrize(
-    "batch, kinds", [(2, "padded"), (1, "hooked"), (1, "gelu"), (1, "wrapped")]
-)
-def test_what_it_cannot_do_is_left_to_the_written_step(batch, kinds):
-    loaded = built(hidden_act="gelu") if kinds == "gelu" else built()
-    state = captured(loaded, batch=batch).state
-    layer = loaded.model.model.layers[1]
-    if kinds == "hooked":
-        layer.mlp.up_proj.register_forward_hook(lambda _, __, out: out + 1)
-    if kinds == "wrapped":
-        layer.self_attn.o_proj.forward = lambda hidden: torch.zeros_like(hidden)
+def apart(tensor):
+    """The same numbers, not one after the other."""
+    return torch.stack([tensor, tensor + 1], -1)[..., 0]
+
+
+class Own(torch.nn.Parameter):
+    """A weight that computes in its own way."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out * 2 if func is torch.nn.functional.linear else out
+
+
+def strided_past(model, state):
+    segments = [
+        tuple(replace(s, key=apart(s.key), value=apart(s.value)) for s in layer.segments)
+        for layer in state.layers
+    ]
+    pairs = zip(state.layers, segments, strict=True)
+    return state.with_layers(tuple(replace(layer, segments=new) for layer, new in pairs))
+
+
+def edit(change):
+    """A change to the second layer's attention and MLP, its norm, and the head."""
+
+    def made(model, state):
+        layer = model.model.layers[1]
+        change(layer.self_attn, layer.mlp, layer.input_layernorm, model.lm_head)
+
+    return made
+
+
+UNSERVED = {
+    "padding": None,
+    "a past with gaps in memory": strided_past,
+    "a hooked projection": edit(lambda a, m, n, h: m.up_proj.register_forward_hook(
+        lambda _, __, out: out + 1)),
+    "a wrapped projection": edit(lambda a, m, n, h: setattr(a.o_proj, "forward", torch.zeros_like)),
+    "a hooked activation": edit(lambda a, m, n, h: m.act_fn.register_forward_hook(
+        lambda _, __, out: out * 0)),
+    "another activation": edit(lambda a, m, n, h: setattr(m, "act_fn", torch.nn.GELU())),
+    "a norm with gaps": edit(lambda a, m, n, h: setattr(n.weight, "data", apart(n.weight.data))),
+    "one number as a norm": edit(lambda a, m, n, h: setattr(
+        n.weight, "data", torch.ones(1).expand(64))),
+    "a bias with gaps": edit(lambda a, m, n, h: setattr(
+        a.q_proj.bias, "data", apart(a.q_proj.bias.data))),
+    "a head by columns": edit(lambda a, m, n, h: setattr(
+        h.weight, "data", h.weight.data.T.contiguous().T)),
+    "a weight of its own kind": edit(lambda a, m, n, h: setattr(
+        a.k_proj, "weight", Own(a.k_proj.weight.data))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSERVED)
+def test_what_it_cannot_do_is_left_to_the_written_step(name):
+    loaded = made("biased")
+    state = captured(loaded, batch=2 if name == "padding" else 1).state
+    if UNSERVED[name] is not None:
+        state = UNSERVED[name](loaded.model, state) or state
     _, _, (found, plain), served = both(loaded, state)
     assert served == 0 and torch.equal(found, plain)
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name, capture", [("manual", True), ("manual", False), ("view", True)])
+def test_torchs_default_dtype_is_not_asked(default, name, capture):
+    loaded = made("large")
+    state = captured(loaded).state
+
+    def run():
+        one = decoder(loaded, state, settings(name, capture=capture))
+        return torch.cat([one.step(ids) for ids in fed(1, [1] * 3)], 1)
+
+    expected, before = run(), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(default)
+        assert near(run(), expected)
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("name, capture", [("manual", True), ("manual", False), ("view", True)])
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_a_step_that_fails_half_way_leaves_no_trace(name, capture, tokens):
+    loaded = built()
+    state = captured(loaded).state
+    one, other = (decoder(loaded, state, settings(name, capture=capture)) for _ in range(2))
+    for done in (one, other):
+        done.step(torch.tensor([[5]]))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    hook = loaded.model.model.layers[1].mlp.down_proj.register_forward_hook(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.step(torch.full((1, tokens), 9))
+    hook.remove()
+    for token in (6, 7):
+        assert torch.equal(one.step(torch.tensor([[token]])), other.step(torch.tensor([[token]])))
+    assert torch.equal(one.commit().token_ids, other.commit().token_ids)
 
 
 def test_a_changed_weight_is_seen_at_once():

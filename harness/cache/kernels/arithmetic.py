@@ -90,18 +90,20 @@ def attend_finely(rows, key, key_step, value, value_step, scores, sums, out):
     """What `score`, `soften` and `mix` do, in float64. scores: room for one per token; sums: for a row."""
     width, depth, tokens = rows.shape[1], out.shape[1] - 2, len(scores)
     for r in range(len(out)):
-        top = np.float32(-np.inf)
+        highest = -np.inf
         for t in range(tokens):
             a = key[t * key_step : t * key_step + width]
             total = 0.0
             for j in range(width):
                 total += np.float64(widened(a[j])) * np.float64(rows[r, j])
             scores[t] = total
-            top = max(top, np.float32(total))
+            highest = max(highest, total)
+        top = np.float32(highest)
+        shift = min(max(highest - np.float64(top), -80.0), 80.0)  # what rounding the maximum took
         mass = 0.0
         sums[:depth] = 0
         for t in range(tokens):
-            weight = exp(scores[t] - np.float64(top))
+            weight = exp(scores[t] - highest + shift)
             mass += weight
             a = value[t * value_step : t * value_step + depth]
             for j in range(depth):

@@ -115,7 +115,7 @@ class Program:
         tokens, most = sum([key.shape[2] for key, _ in parts]), branches * group
         fine = int(self._kind == "float32" and tokens * base * kv_heads * most <= _FINE)
         pieces = [-(-key.shape[2] // PIECE) * kv_heads * key.shape[0] for key, _ in parts]
-        partial = torch.empty(sum(pieces), most, depth + 2)
+        partial = floats(sum(pieces), most, depth + 2)
         to, lines, first = partial.data_ptr(), [], 0
         for key, value in parts:
             own, many = key.shape[0] // base, key.shape[2]
@@ -182,6 +182,17 @@ class Ready:
             task[entry + GIVEN], task[entry + OUT] = address, out.data_ptr()
             entry += FIELDS
         team.run(self.function, task, self.jobs, self.numbers)
+
+
+def floats(*shape: int) -> torch.Tensor:
+    """Room for what is given and made: float32 on the CPU, whatever torch's defaults are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+def dense(tensor: torch.Tensor | None, dtype: torch.dtype) -> bool:
+    """Whether compiled code can read `tensor` as numbers of `dtype` in a row; None is not read."""
+    plain = tensor is None or type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return plain and (tensor is None or (tensor.dtype == dtype and tensor.is_contiguous()))
 
 
 def _bits(number: float) -> int:

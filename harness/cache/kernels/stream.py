@@ -10,7 +10,7 @@ from math import inf
 import torch
 
 from harness.cache.kernels import team
-from harness.cache.kernels.program import SET, Program, Ready
+from harness.cache.kernels.program import SET, Program, Ready, floats
 
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
 SMALLEST = {torch.float32: 2**16, torch.bfloat16: 2**16}  # numbers; below, calling costs more
@@ -20,16 +20,16 @@ def serves(count: int, numbers: int, *stored: torch.Tensor) -> bool:
     """Whether the `stored` `[..., many, width]`, `numbers` in all, are worth streaming for `count`
     rows: of one dtype, float32 or bfloat16, each stored row contiguous, on a CPU."""
     dtype = stored[0].dtype
-    if count > ROWS or numbers < SMALLEST.get(dtype, inf) or stored[0].device.type != "cpu":
+    if count > ROWS or numbers < SMALLEST.get(dtype, inf):
         return False
-    fitting = all(s.stride(-1) == 1 and s.dtype == dtype for s in stored)
+    fitting = all(s.stride(-1) == 1 and s.dtype == dtype and s.device.type == "cpu" for s in stored)
     return fitting and team.available()
 
 
 def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tensor]:
     """`rows` `[rows, width]` times each of `weights` `[many, width]`, transposed: `[rows, many]`
     float32 each, sums in float32 or better. Mutates nothing."""
-    out = [torch.empty(len(rows), weight.shape[0]) for weight in weights]
+    out = [floats(len(rows), weight.shape[0]) for weight in weights]
     program = Program(weights[0].dtype)
     targets = [(to, SET, weight, None, None) for to, weight in zip(out, weights, strict=True)]
     program.project(rows.float().contiguous(), *targets)
@@ -40,8 +40,8 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
 def projection(rows: int, layers: list[tuple[torch.Tensor, torch.Tensor | None]]) -> Ready:
     """`rows` rows times each weight, transposed, plus its bias, to be run with `Ready.project`."""
     program = Program(layers[0][0].dtype)
-    given = torch.empty(rows, layers[0][0].shape[1])
-    made = [torch.empty(rows, weight.shape[0]) for weight, _ in layers]
+    given = floats(rows, layers[0][0].shape[1])
+    made = [floats(rows, weight.shape[0]) for weight, _ in layers]
     program.project(given, *((o, SET, w, b, None) for o, (w, b) in zip(made, layers, strict=True)))
     return program.ready()
 
@@ -57,7 +57,7 @@ def attend(query: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) 
     kv_heads, depth = parts[0][0].shape[1], parts[0][1].shape[3]
     base = min([key.shape[0] for key, _ in parts])
     folded = query.float().reshape(base, batch // base, kv_heads, -1, width)
-    out = torch.empty(batch, heads, new, depth)
+    out = floats(batch, heads, new, depth)
     program = Program(parts[0][0].dtype)
     program.attend(folded.transpose(1, 2).contiguous(), parts, out)
     program.run()

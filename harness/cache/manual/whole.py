@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from harness.cache.kernels import stream, team
-from harness.cache.kernels.program import ADD, GATE, KINDS, SET, Program
-from harness.cache.projections import is_plain
+from harness.cache.kernels.program import ADD, GATE, KINDS, SET, Program, dense, floats
+from harness.cache.projections import is_plain, untouched
 
 
 def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> Any:
@@ -22,14 +22,14 @@ def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) ->
         return None
     body, head = model.get_decoder(), model.get_output_embeddings()
     hidden = body.embed_tokens(ids)[:, 0].double()
-    turn = [t[:, 0].contiguous() for t in body.rotary_emb(torch.empty(0), positions)]
+    turn = [t[:, 0].contiguous() for t in body.rotary_emb(floats(0), positions)]
     rows, width = hidden.shape
-    program, normed = Program(head.weight.dtype), torch.empty(rows, width)
+    program, normed = Program(head.weight.dtype), floats(rows, width)
     for index, layer in enumerate(body.layers):
         attention, mlp = layer.self_attn, layer.mlp
         three = (attention.q_proj, attention.k_proj, attention.v_proj)
         ends = [one.weight.shape[0] for one in three]
-        made = torch.empty(rows, sum(ends))
+        made = floats(rows, sum(ends))
         program.norm(hidden, *_scaled(layer.input_layernorm), normed)
         program.project(normed, *(
             (out, SET, one.weight, one.bias, None)
@@ -45,17 +45,17 @@ def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) ->
         program.prepare(
             made.view(rows, -1, dim), turn, queries, key, value, attention.scaling, norms
         )
-        mixed = torch.empty(rows, ends[0])
+        mixed = floats(rows, ends[0])
         program.attend(queries, [(part.key, part.value) for part in parts], mixed)
         out = attention.o_proj
         program.project(mixed, (hidden, ADD, out.weight, out.bias, None))
         program.norm(hidden, *_scaled(layer.post_attention_layernorm), normed)
-        gated = torch.empty(rows, mlp.gate_proj.weight.shape[0])
+        gated = floats(rows, mlp.gate_proj.weight.shape[0])
         program.project(normed, (gated, GATE, mlp.gate_proj.weight, None, mlp.up_proj.weight))
         out = mlp.down_proj
         program.project(gated, (hidden, ADD, out.weight, out.bias, None))
     program.norm(hidden, *_scaled(body.norm), normed)
-    logits = torch.empty(rows, head.weight.shape[0])
+    logits = floats(rows, head.weight.shape[0])
     program.project(normed, (logits, SET, head.weight, head.bias, None))
     program.run()
     return logits[:, None].to(head.weight.dtype)
@@ -65,24 +65,35 @@ def _serves(model: Any, ids: torch.Tensor, memory: Any) -> bool:
     body, head = model.get_decoder(), model.get_output_embeddings()
     if ids.shape[1] != 1 or len(ids) > stream.ROWS or ids.device.type != "cpu":
         return False
-    if not (memory.unmasked() and team.available() and head.weight.dtype in KINDS):
+    if not (is_plain(head) and memory.unmasked() and team.available()):
         return False
-    return is_plain(head) and all(_plain(layer, head.weight.dtype) for layer in body.layers)
+    dtype = head.weight.dtype
+    if dtype not in KINDS or not memory.kinds <= {(dtype, 1, 1)} or not _rows(head, dtype):
+        return False
+    return dense(body.norm.weight, dtype) and all(_plain(one, dtype) for one in body.layers)
 
 
 def _plain(layer: Any, dtype: torch.dtype) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
-    one_norm = not hasattr(attention, "q_norm") or (
-        attention.q_norm.variance_epsilon == attention.k_norm.variance_epsilon
-    )
-    wide = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-    deep = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-    if not (one_norm and all(map(is_plain, (*wide, *deep)))):
+    norms = [layer.input_layernorm, layer.post_attention_layernorm]
+    if hasattr(attention, "q_norm"):
+        norms += [attention.q_norm, attention.k_norm]
+        if attention.q_norm.variance_epsilon != attention.k_norm.variance_epsilon:
+            return False
+    linears = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+               mlp.gate_proj, mlp.up_proj, mlp.down_proj)  # fmt: skip
+    if not all(is_plain(one) and _rows(one, dtype) for one in linears):
         return False
-    weights = [one.weight for one in (*wide, *deep)]
-    silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
+    silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation") and untouched(mlp.act_fn)
     unbiased = mlp.gate_proj.bias is None and mlp.up_proj.bias is None
-    return silu and unbiased and all(w.dtype == dtype and w.stride(1) == 1 for w in weights)
+    return silu and unbiased and all(dense(norm.weight, dtype) for norm in norms)
+
+
+def _rows(linear: Any, dtype: torch.dtype) -> bool:
+    """Whether each row of the weight, and the bias, lie in memory as compiled code reads them."""
+    weight = linear.weight
+    on_cpu = weight.dtype == dtype and weight.stride(1) == 1 and weight.device.type == "cpu"
+    return on_cpu and dense(linear.bias, dtype)
 
 
 def _scaled(norm: Any) -> tuple[torch.Tensor, float]:
@@ -93,4 +104,4 @@ def _folded(rows: int, heads: int, parts: list[Any]) -> torch.Tensor:
     """Room for queries `[base, kv_heads, branches, group, head_dim]` (see `Program.attend`)."""
     base = min(len(part.key) for part in parts)
     kv_heads, dim = parts[0].key.shape[1], parts[0].key.shape[3]
-    return torch.empty(base, kv_heads, rows // base, heads // kv_heads, dim)
+    return floats(base, kv_heads, rows // base, heads // kv_heads, dim)
