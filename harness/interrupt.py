@@ -15,7 +15,9 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME = 2.0  # seconds in which a further signal is an impatient repetition: cleaning up has begun
+SOON = 0.05  # seconds after which a signal that came in the middle of an import is sent again
 _last: list[tuple[float, int]] = []  # (when, exit code) of the signals that were raised
+_began: list[Any] = []  # the frame that listens
 
 
 class Stopped(KeyboardInterrupt):
@@ -29,6 +31,7 @@ def listening() -> Iterator[None]:
     A signal that the caller ignores (as under nohup) stays ignored.
     """
     _last.clear()
+    _began[:] = [sys._getframe(2)]
     before = sys.unraisablehook
     sys.unraisablehook = lambda report: _again(report, before)
     try:
@@ -36,6 +39,7 @@ def listening() -> Iterator[None]:
             yield
     finally:
         sys.unraisablehook = before
+        _began.clear()
 
 
 @contextmanager
@@ -80,6 +84,9 @@ def word() -> str:
 
 
 def _stop(number: int, frame: Any) -> None:
+    if _importing(frame):
+        _send(number, SOON)
+        return
     now = time.monotonic()
     if not _last or now - _last[-1][0] > SAME:
         _last.append((now, 128 + number))
@@ -92,7 +99,23 @@ def _again(report: Any, otherwise: Any) -> None:
         otherwise(report)
         return
     _, code = _last.pop()
-    threading.Timer(0.02, os.kill, (os.getpid(), code - 128)).start()
+    _send(code - 128, 0.02)
+
+
+def _importing(frame: Any) -> bool:
+    """Whether an import is going on. Libraries in C++ import Python modules while they start, and end
+    the process when one of these raises."""
+    while frame is not None and frame not in _began:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send(number: int, seconds: float) -> None:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
 
 
 @contextmanager

@@ -155,6 +155,43 @@ def test_in_the_middle_of_a_sweep(place, process) -> None:
     assert done.code == 0 and len(list(folder.glob("*/record.json"))) == 3
 
 
+def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch) -> None:
+    """What starts in C++ imports in Python, and ends the process when that raises: the signal waits."""
+    (tmp_path / "halved.py").write_text(
+        "import os, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "time.sleep(0.1)\n"
+        "whole = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    began = time.monotonic()
+    with pytest.raises(interrupt.Stopped), interrupt.listening():
+        import halved
+
+        assert halved.whole
+        while time.monotonic() < began + 5:
+            time.sleep(0.01)
+    assert time.monotonic() < began + 4 and sys.modules.pop("halved").whole
+
+
+def test_a_job_that_is_itself_imported_can_be_stopped(tmp_path, monkeypatch) -> None:
+    (tmp_path / "job.py").write_text(
+        "import os, signal, time\n"
+        "from harness import interrupt\n"
+        "try:\n"
+        "    with interrupt.listening():\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(5)\n"
+        "except interrupt.Stopped:\n"
+        "    stopped = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    began = time.monotonic()
+    import job
+
+    assert job.stopped and time.monotonic() < began + 2
+
+
 def test_what_is_held_is_done_whole(tmp_path) -> None:
     done = []
     with interrupt.listening(), pytest.raises(interrupt.Stopped), interrupt.held():
