@@ -37,6 +37,12 @@ class Tail:
         into buffers of the same strides."""
         like = torch.empty(rows, kv_heads, 0, head_dim, dtype=dtype, device="cpu")
         self._key, self._value = self._room(self._key, like, 1), self._room(self._value, like, 1)
+        if self._key.shape != self._value.shape:  # one of them grew alone, when memory ran out
+            more = self._key.shape[2] - self._value.shape[2]
+            self._key, self._value = (
+                torch.nn.functional.pad(t, (0, 0, 0, max(short, 0)))
+                for t, short in ((self._key, -more), (self._value, more))
+            )
         self.length += 1
         return self._key[:, :, self.length - 1], self._value[:, :, self.length - 1]
 

@@ -136,6 +136,8 @@ UNSERVED = {
         n.weight, "data", torch.ones(1).expand(64))),
     "a bias with gaps": edit(lambda a, m, n, h: setattr(
         a.q_proj.bias, "data", apart(a.q_proj.bias.data))),
+    "a gate within a larger matrix": edit(lambda a, m, n, h: setattr(
+        m.gate_proj.weight, "data", torch.randn(m.gate_proj.weight.shape[0], 99)[:, :64])),
     "a head by columns": edit(lambda a, m, n, h: setattr(
         h.weight, "data", h.weight.data.T.contiguous().T)),
     "a weight of its own kind": edit(lambda a, m, n, h: setattr(
@@ -241,3 +243,19 @@ def test_a_phase_left_out_would_be_noticed(monkeypatch, phase):
     monkeypatch.setattr(whole.torch, "empty", lambda *a, **k: torch_empty(*a, **k).fill_(0.5))
     _, _, (found, plain), _ = both(loaded, captured(loaded).state, plan=[1, 1])
     assert left and not near(found, plain, 10_000)
+
+
+def test_a_tail_of_which_one_half_grew_alone_is_mended():
+    loaded = built()
+    state = captured(loaded).state
+    one, other = (decoder(loaded, state, settings("manual", branches=2)) for _ in range(2))
+    for token in (5, 6, 7):
+        ids = torch.tensor([[token]])
+        assert near(one.step(ids), other.step(ids))
+        for tail in one.memory.tails:  # as if memory had run out between the two
+            wide = torch.zeros(2, 2, 4 * tail._key.shape[2], 16)
+            wide[:, :, : tail.length] = tail.key
+            if token != 6:
+                tail._key = wide
+            else:
+                tail._value, wide[:, :, : tail.length] = wide, tail.value

@@ -85,8 +85,10 @@ def _plain(layer: Any, dtype: torch.dtype) -> bool:
     if not all(is_plain(one) and _rows(one, dtype) for one in linears):
         return False
     silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation") and untouched(mlp.act_fn)
-    unbiased = mlp.gate_proj.bias is None and mlp.up_proj.bias is None
-    return silu and unbiased and all(dense(norm.weight, dtype) for norm in norms)
+    pair = [mlp.gate_proj, mlp.up_proj]  # read side by side
+    alike = pair[0].weight.stride() == pair[1].weight.stride()
+    unbiased = all(one.bias is None for one in pair)
+    return silu and alike and unbiased and all(dense(norm.weight, dtype) for norm in norms)
 
 
 def _rows(linear: Any, dtype: torch.dtype) -> bool:
