@@ -37,8 +37,12 @@ def linear(module: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 
 def linears(hidden: torch.Tensor, *modules: torch.nn.Module) -> list[torch.Tensor]:
     """Each linear layer's output for the same `hidden` `[batch, new, in]`, all in one go."""
-    made = _streamed(hidden, modules) if all(map(is_plain, modules)) else None
-    return [module(hidden) for module in modules] if made is None else made
+    if all(map(is_plain, modules)):
+        layers = [(module.weight, module.bias) for module in modules]
+        ready = _ready(hidden.numel() // hidden.shape[-1], hidden.dtype, layers)
+        if ready is not None:
+            return _run(ready, hidden, layers)
+    return [module(hidden) for module in modules]
 
 
 class Streamed:
@@ -98,11 +102,7 @@ class Streamed:
         if wanted != made_for:
             ready = _ready(rows, hidden.dtype, layers)
             self._prepared = (wanted, ready)
-        if ready is None:
-            return None
-        made = [floats(*hidden.shape[:-1], len(weight)) for weight, _ in layers]
-        ready.project(hidden.float().contiguous(), made)
-        return made if hidden.dtype == torch.float32 else [out.to(hidden.dtype) for out in made]
+        return None if ready is None else _run(ready, hidden, layers)
 
 
 @contextmanager
@@ -123,6 +123,7 @@ def streaming(layers: Iterable[Streamed]) -> Iterator[None]:
 
 
 def _ready(rows: int, dtype: torch.dtype, layers: list[Any]) -> Any:
+    """The program for `rows` tokens, or None where streaming would not be faster, or not be right."""
     weights = [weight for weight, _ in layers]
     numbers = sum(weight.numel() for weight in weights)
     if rows > _FEW or dtype != weights[0].dtype or not stream.serves(rows, numbers, *weights):
@@ -130,17 +131,7 @@ def _ready(rows: int, dtype: torch.dtype, layers: list[Any]) -> Any:
     return stream.projection(rows, layers) if all(dense(b, dtype) for _, b in layers) else None
 
 
-def _streamed(hidden: torch.Tensor, modules: tuple[Any, ...]) -> list[torch.Tensor] | None:
-    """Each output, or None where streaming would not be faster."""
-    rows = hidden.reshape(-1, hidden.shape[-1])
-    if rows.shape[0] > _FEW:
-        return None
-    weights: list[Any] = [module.weight for module in modules]
-    numbers = sum(weight.numel() for weight in weights)
-    if hidden.dtype != weights[0].dtype or not stream.serves(rows.shape[0], numbers, *weights):
-        return None
-    made = []
-    for module, out in zip(modules, stream.project(rows, weights), strict=True):
-        out = out if module.bias is None else out + module.bias
-        made.append(out.view(*hidden.shape[:-1], -1).to(hidden.dtype))
-    return made
+def _run(ready: Any, hidden: torch.Tensor, layers: list[Any]) -> list[torch.Tensor]:
+    made = [floats(*hidden.shape[:-1], len(weight)) for weight, _ in layers]
+    ready.project(hidden.float().contiguous(), made)
+    return made if hidden.dtype == torch.float32 else [out.to(hidden.dtype) for out in made]

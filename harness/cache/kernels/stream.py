@@ -30,10 +30,8 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
     """`rows` `[rows, width]` times each of `weights` `[many, width]`, transposed: `[rows, many]`
     float32 each, sums in float32 or better. Mutates nothing."""
     out = [floats(len(rows), weight.shape[0]) for weight in weights]
-    program = Program(weights[0].dtype)
-    targets = [(to, SET, weight, None, None) for to, weight in zip(out, weights, strict=True)]
-    program.project(rows.float().contiguous(), *targets)
-    program.run()
+    ready = projection(len(rows), [(weight, None) for weight in weights])
+    ready.project(rows.float().contiguous(), out)
     return out
 
 
