@@ -31,7 +31,8 @@ def command() -> None:
 
 
 def _run(given: list[str]) -> int:
-    from harness import arguments, config, extras, help, resuming, sweep
+    from harness import config, extras
+    from harness.cli import arguments, help, resume, sweep
     from harness.errors import HarnessError
 
     sweep.Watch.forget()
@@ -43,10 +44,10 @@ def _run(given: list[str]) -> int:
         import hydra
 
         arguments.check_flags(given)
-        if (said := resuming.delivered(given)) is not None:
+        if (said := resume.delivered(given)) is not None:
             print(said)
             return 0
-        sys.argv[1:] = given = resuming.resumed(arguments.literal_text(arguments.ordered(given)))
+        sys.argv[1:] = given = resume.resumed(arguments.literal_text(arguments.ordered(given)))
         extras.for_launcher(given)
         job = sweep.Job(config.register())
         app = hydra.main(
@@ -78,7 +79,7 @@ def _run(given: list[str]) -> int:
 def _kept(stop: KeyboardInterrupt) -> str:
     """What a job that was told to end leaves behind, as the rest of a sentence."""
     with interrupt.held():
-        from harness import sweep
+        from harness.cli import sweep
 
         return str(stop) or sweep.left()
 

@@ -27,13 +27,13 @@ from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, sugges
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.judge import Judgement, judge
+from harness.pipeline.restore import identity_check
+from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
-from harness.task import continuing
-from harness.task.judging import Judgement, judge
-from harness.task.restoring import identity_check
-from harness.task.session import Session
 from harness.tokenizer.policy import continuation, encode
 
 SAFE_CACHES = ("manual", "view", "cloned")  # none of them touches the past; fastest first
@@ -158,10 +158,10 @@ def compare(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -
     greedy = config.SamplingConfig(name="greedy")
     ids, mask, live = state.token_ids, state.attention_mask, new_cache(model)
     logits = prefill(model, ids, mask, positions_of(mask), live)
-    runner = continuing.Live(model, live, state.unpruned(logits[:, -1]))
-    reference = continuing.drive(runner, Sampler(greedy), steps)
+    runner = drive.Live(model, live, state.unpruned(logits[:, -1]))
+    reference = drive.drive(runner, Sampler(greedy), steps)
     decoder = _decoder(model, state, cache)
-    path = continuing.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
+    path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     return judge(model, state, reference, path, config.CompareConfig(name="lossless"))
 
 

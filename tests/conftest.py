@@ -102,8 +102,8 @@ def compose() -> Callable[..., object]:
 @pytest.fixture(scope="session")
 def session(compose, tmp_path_factory) -> Callable[..., object]:
     """An open Session for overrides, quiet; models are shared between equal configurations."""
+    from harness.pipeline.session import Session
     from harness.report.console import Say
-    from harness.task.session import Session
 
     def make(*overrides: str) -> object:
         cfg = compose("track=none", *overrides)

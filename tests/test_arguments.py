@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.arguments import decode_literal, literal_text, ordered
+from harness.cli.arguments import literal_text, ordered
+from harness.config.literal import decode_literal
 
 HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",
         "\\", "\\'", "new\nline", "null ", "true", "12", "???", "", "ünïcode 中文 🙂", "$(x)",

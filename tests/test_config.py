@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness import config, help
+from harness import config
+from harness.cli import help
 from harness.errors import ConfigProblem
 
 CONF = config.conf_dir()
@@ -14,7 +15,7 @@ OPTIONS = [
     (group, option)
     for group in help.GROUPS
     if group != "experiment"
-    for option in help.options(CONF, group)
+    for option in config.options(group)
 ]
 
 
@@ -36,9 +37,9 @@ def test_options_and_files_agree() -> None:
     from harness.cache import registry
     from harness.save import store
 
-    assert set(help.options(CONF, "cache")) == set(registry.names())
-    assert set(help.options(CONF, "save")) == set(store.names())
-    for task in help.options(CONF, "task"):
+    assert set(config.options("cache")) == set(registry.names())
+    assert set(config.options("save")) == set(store.names())
+    for task in config.options("task"):
         assert callable(import_module(f"harness.task.{task}").run)
 
 

@@ -1,4 +1,4 @@
-"""Imports run one way: `__main__ > task > rooms > snapshot > errors`; heavy libraries stay put."""
+"""Imports run one way: `__main__ > cli > task > pipeline > rooms > snapshot > errors`; heavy libraries stay put."""
 
 import ast
 import subprocess
@@ -9,26 +9,24 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "harness"
 LEVEL = {
-    "__main__": 6,
-    "api": 5,
-    "replay": 5,
-    "resuming": 5,
-    "sweep": 5,
-    "calling": 0,
-    "task": 4,
-    "snapshot": 2,
+    "__main__": 9,
+    "cli": 8,
+    "api": 7,
+    "task": 6,
+    "pipeline": 5,
+    "attention": 3,
     "config": 2,
-    "arguments": 1,
-    "help": 1,
-    "errors": 0,
+    "snapshot": 2,
     "extras": 1,
+    "calling": 0,
+    "errors": 0,
     "interrupt": 0,
     "machine": 0,
 }
-ROOM = 3
+ROOM = 4
 ALLOWED = {
-    "hydra": {"__main__", "config"},
-    "omegaconf": {"__main__", "config"},
+    "hydra": {"__main__", "cli", "config"},
+    "omegaconf": {"__main__", "cli", "config"},
     "mlflow": {"track"},
     "pandera": {"snapshot", "report"},
     "pandas": {"snapshot", "report"},
@@ -96,7 +94,7 @@ def test_no_file_is_too_long() -> None:
 
 def test_nothing_heavy_at_import() -> None:
     code = (
-        "import sys; import harness, harness.__main__, harness.config, harness.help;"
+        "import sys; import harness, harness.__main__, harness.config, harness.cli.help;"
         "print([m for m in ('torch','transformers','mlflow','pandas','hydra','matplotlib','gradio') if m in sys.modules])"
     )
     done = subprocess.run(

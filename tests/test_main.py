@@ -130,9 +130,10 @@ def test_help_may_be_cut_short() -> None:
 
 
 def test_every_task_has_a_help_with_an_example(process) -> None:
-    from harness import config, help
+    from harness import config
+    from harness.cli import help
 
-    for name in help.options(config.conf_dir(), "task"):
+    for name in config.options("task"):
         text = help.show(config.conf_dir(), [f"task={name}", "--help"])
         assert "example:" in text, name
         assert len(text.splitlines()) <= 24

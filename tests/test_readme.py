@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import config, help
+from harness import config
+from harness.cli import help
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -77,9 +78,7 @@ def test_the_table_of_groups_is_complete() -> None:
     assert set(rows) == set(help.GROUPS) - {"experiment"}
     for group, cell in rows.items():
         if group != "fault":
-            assert set(re.findall(r"`(\w+)`", cell)) == set(
-                help.options(config.conf_dir(), group)
-            ), group
+            assert set(re.findall(r"`(\w+)`", cell)) == set(config.options(group)), group
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", TEXT, flags=re.S))

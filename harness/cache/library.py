@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from harness.attention.parts import Part, Queries, visible
 from harness.cache.base import Decoder
-from harness.cache.parts import Part, Queries, visible
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from harness.cache.attention import split_attention
-from harness.cache.parts import Part, Queries, seen_of
+from harness.attention.parts import Part, Queries, seen_of
+from harness.attention.split import split_attention
 from harness.cache.tail import Tail
 from harness.snapshot.state import Segment, State
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn.functional import linear as multiplied
 
-from harness.cache.kernels import stream
-from harness.cache.kernels.program import dense, floats
+from harness.attention.kernels.cpu import stream
+from harness.attention.kernels.cpu.program import dense, floats
 
 _FEW = 4  # tokens; with more, the library reads a weight once for all of them as well as we do
 

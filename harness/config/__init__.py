@@ -1,6 +1,6 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
-from harness.config.compose import conf_dir, points, recorded, register, typed
+from harness.config.compose import conf_dir, options, points, recorded, register, typed
 from harness.config.explain import explain
 from harness.config.schema import (
     DTYPES,
@@ -40,6 +40,7 @@ __all__ = [
     "TrackConfig",
     "conf_dir",
     "explain",
+    "options",
     "points",
     "recorded",
     "register",

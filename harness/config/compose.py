@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from harness.arguments import decode_literal, plain
+from harness.config.literal import decode_literal, plain
 from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
@@ -19,6 +19,11 @@ def conf_dir() -> Path:
     """Where the YAML lives: inside the package in a wheel, beside it in a checkout."""
     here = Path(__file__).resolve().parent.parent
     return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
+
+
+def options(group: str, conf: Path | None = None) -> list[str]:
+    """Names of a group's options, from its folder."""
+    return sorted(p.stem for p in ((conf or conf_dir()) / group).glob("*.yaml"))
 
 
 def register(token: str | None = None) -> str:

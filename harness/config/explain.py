@@ -3,7 +3,7 @@
 import re
 from dataclasses import fields, is_dataclass
 
-from harness.config.compose import conf_dir
+from harness.config.compose import conf_dir, options
 from harness.config.schema import Config
 from harness.errors import suggestion
 
@@ -29,7 +29,7 @@ def explain(problem: Exception, given: list[str]) -> str | None:
             continue
         if (conf_dir() / key).is_dir():
             for option in value.split(","):
-                if f"'{key}/{option}'" in text or (no_name and option not in _options(key)):
+                if f"'{key}/{option}'" in text or (no_name and option not in options(key)):
                     return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
         elif (near := _unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
@@ -58,15 +58,11 @@ def _plain(text: str, cause: str) -> str:
     return line if first in line else f"{line.rstrip('.')}: {first}"
 
 
-def _options(group: str) -> list[str]:
-    return sorted(p.stem for p in (conf_dir() / group).glob("*.yaml"))
-
-
 def _option_meant(group: str, option: str) -> str:
     if group == "model" and ("/" in option or option.startswith((".", "~"))):
         return f" Did you mean model=path model.path={option}?"
     hint = " For words of your own: text='...'." if group == "prompt" else ""
-    return suggestion(option, _options(group)) + hint
+    return suggestion(option, options(group)) + hint
 
 
 def _unknown_key(key: str, value: str) -> str | None:
@@ -100,7 +96,7 @@ def _meant(part: str, value: str) -> str:
             if name != "task":
                 owners.setdefault(inner.name, []).append(name)
     nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
-    groups = [n for n in blocks if value in _options(n) and value != "none"]
+    groups = [n for n in blocks if value in options(n) and value != "none"]
     if part not in nested and part.lower() not in top and len(groups) == 1:
         return f" Did you mean '{groups[0]}={value}'?"
     near = suggestion(part, [*top, *(k for k in nested if k not in top)])

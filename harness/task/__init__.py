@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from harness import extras, interrupt
-from harness.config import conf_dir
+from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
-from harness.help import options
-from harness.task import leaving
+from harness.pipeline import leftovers
 
 
 def names() -> list[str]:
     """Every task: one YAML under `conf/task/` and one file of that name, with `run`, beside this."""
-    return options(conf_dir(), "task")
+    return task_options("task")
 
 
 def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: bool = False) -> Any:
@@ -28,13 +27,13 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this job's own
     and may be removed. Raises Stopped, saying what is left, when the job is told to end.
     """
+    from harness.pipeline.finish import Outcome
     from harness.report.console import Say
-    from harness.task.outcome import Outcome
 
     say, cfg, before = Say(quiet=sweep), None, None
     try:
         cfg = configure()
-        before = leaving.stamp(cfg)
+        before = leftovers.stamp(cfg)
         if cfg.task.name not in names():
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
@@ -51,7 +50,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if isinstance(problem, KeyboardInterrupt) or interrupt.stopped():
             with interrupt.held():
                 say.broken()
-                said = "" if sweep else leaving.left_behind(cfg, folder, say.what, before, fresh)
+                said = "" if sweep else leftovers.left_behind(cfg, folder, say.what, before, fresh)
             raise interrupt.Stopped(said) from None
         (folder / "harness.log").open("a").write(traceback.format_exc())
         say.problem(
@@ -64,8 +63,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
 
 def _record_failure(cfg: Any, folder: Path, verdict: str, problem: Exception, keep: bool) -> None:
     """`result.json` with the reason, sealed and tracked where the configuration was sound."""
+    from harness.pipeline.finish import options, sealed, shown
     from harness.snapshot.result import SCHEMA, write_json
-    from harness.task.outcome import options, sealed, shown
 
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,11 +13,11 @@ from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.errors import HarnessError
 from harness.model.loaded import load
+from harness.pipeline.finish import Outcome
+from harness.pipeline.session import Session
+from harness.pipeline.synthetic import synthetic_state
+from harness.pipeline.table import conclude_table
 from harness.snapshot.state import State
-from harness.task.outcome import Outcome
-from harness.task.session import Session
-from harness.task.synthetic import synthetic_state
-from harness.task.tabling import conclude_table
 
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
 # cache, and on a GPU long enough that starting to read does not count

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from harness.errors import InputProblem
+from harness.pipeline.finish import Outcome, shown
+from harness.pipeline.plain import finish, model_given
 from harness.report import html
 from harness.report.console import number, table
 from harness.save import store
 from harness.snapshot.state import State
-from harness.task.outcome import Outcome, shown
-from harness.task.plain import finish, model_given
 
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
@@ -125,8 +125,8 @@ def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
 def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any, Any]:
     """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
     from harness.cache.registry import decoder
-    from harness.task.restoring import identity_check
-    from harness.task.session import Session
+    from harness.pipeline.restore import identity_check
+    from harness.pipeline.session import Session
 
     session = Session.open(cfg, folder, say)
     token = one.logits.argmax(-1, keepdim=True)

@@ -9,15 +9,15 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
 from harness.fault.registry import fault_named
 from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.damage import aid_for, comparable, damaged
+from harness.pipeline.finish import Outcome, conclude, snapshot_record
+from harness.pipeline.judge import judge, mutation
+from harness.pipeline.prune import pruned
+from harness.pipeline.restore import identity_check
+from harness.pipeline.session import Session
 from harness.save import store
 from harness.snapshot.state import State
-from harness.task import continuing
-from harness.task.fault.line import aid_for, comparable, damaged
-from harness.task.judging import judge, mutation
-from harness.task.outcome import Outcome, conclude, snapshot_record
-from harness.task.pruning import pruned
-from harness.task.restoring import identity_check
-from harness.task.session import Session
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
@@ -56,9 +56,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if cfg.cache.branches > 1:
         captured.live.batch_repeat_interleave(cfg.cache.branches)
         whole = whole.branched(cfg.cache.branches)  # K/V stay one copy
-    live = continuing.Live(loaded, captured.live, whole)
-    reference = continuing.drive(live, sampler, cfg.steps)
-    times["recompute"] = continuing.recompute_seconds(loaded, whole)
+    live = drive.Live(loaded, captured.live, whole)
+    reference = drive.drive(live, sampler, cfg.steps)
+    times["recompute"] = drive.recompute_seconds(loaded, whole)
     say.done(f"{cfg.steps} tokens")
 
     say.stage(f"restored run, cache {cfg.cache.name}")
@@ -66,7 +66,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     decoder = build_decoder(restored.loaded, back, cfg.cache)
     times["restore"] = time.perf_counter() - start
     before = decoder.fingerprint(cfg.cache.audit == "digest")
-    path = comparable(continuing.drive(decoder, again, cfg.steps, follow=reference.fed), reference)
+    path = comparable(drive.drive(decoder, again, cfg.steps, follow=reference.fed), reference)
     times.update(path.times)
     changed = mutation(decoder, before, cfg.steps)
     say.done(f"{cfg.steps} tokens, teacher forced")

@@ -23,16 +23,16 @@ import torch
 
 from harness.cache.registry import decoder
 from harness.config import SaveConfig
+from harness.pipeline import payload
+from harness.pipeline.drive import recompute_seconds
+from harness.pipeline.finish import Outcome
+from harness.pipeline.session import Session
+from harness.pipeline.table import conclude_table
 from harness.report import formats as report
 from harness.save import store
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import write_json
 from harness.snapshot.state import State
-from harness.task import payload
-from harness.task.continuing import recompute_seconds
-from harness.task.outcome import Outcome
-from harness.task.session import Session
-from harness.task.tabling import conclude_table
 
 VARIANTS = {
     "safetensors": SaveConfig("safetensors"),

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputProblem
+from harness.pipeline.finish import Outcome
 from harness.save import store
 from harness.snapshot.state import State
-from harness.task.outcome import Outcome
 
 SHOWN = 2000  # characters of text at most
 

@@ -8,16 +8,16 @@ from typing import Any
 from harness.cache.registry import decoder as build_decoder
 from harness.errors import ConfigProblem, InputProblem
 from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.finish import Outcome, conclude, snapshot_record
+from harness.pipeline.judge import judge, mutation
+from harness.pipeline.prune import pruned
+from harness.pipeline.restore import identity_check
+from harness.pipeline.session import Session
 from harness.save import store
 from harness.snapshot.state import State
-from harness.task import continuing
 from harness.task.experiment import sizes
-from harness.task.judging import judge, mutation
-from harness.task.outcome import Outcome, conclude, snapshot_record
-from harness.task.pruning import pruned
-from harness.task.restoring import identity_check
 from harness.task.resume import rebuilt
-from harness.task.session import Session
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
@@ -76,7 +76,7 @@ def compared(session: Session, state: State, small: State, waived: list[Any]) ->
     decoder = build_decoder(loaded, small, cfg.cache)
     before = decoder.fingerprint(cfg.cache.audit == "digest")
     sampler = Sampler(cfg.sampling, cfg.seed, None if cfg.sampling.seed is not None else small.rng)
-    path = continuing.drive(decoder, sampler, cfg.steps, follow=reference.fed)
+    path = drive.drive(decoder, sampler, cfg.steps, follow=reference.fed)
     session.times.update(path.times)
     judgement = judge(loaded, state, reference, path, cfg.compare, waived)
     session.say.done(judgement.verdict)

@@ -12,14 +12,14 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length, new_cache, positions_of, prefill
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.finish import Outcome, conclude, snapshot_record
+from harness.pipeline.judge import judge, mutation
+from harness.pipeline.restore import identity_check
+from harness.pipeline.session import Session
 from harness.save import store
 from harness.snapshot.state import State
-from harness.task import continuing
 from harness.task.experiment import sizes
-from harness.task.judging import judge, mutation
-from harness.task.outcome import Outcome, conclude, snapshot_record
-from harness.task.restoring import identity_check
-from harness.task.session import Session
 from harness.tokenizer.policy import continuation
 
 
@@ -50,7 +50,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     before = decoder.fingerprint(cfg.cache.audit == "digest")
     say.line(f"{cfg.text or ''}", end="")
     sampler = Sampler(cfg.sampling, cfg.seed, None if cfg.sampling.seed is not None else state.rng)
-    path = continuing.drive(decoder, sampler, cfg.steps, given, on_token=_stream(session))
+    path = drive.drive(decoder, sampler, cfg.steps, given, on_token=_stream(session))
     say.line()
     times.update(path.times)
     changed = mutation(decoder, before, cfg.steps)
@@ -101,10 +101,10 @@ def rebuilt(session: Session, state: State, path: Any, given: torch.Tensor | Non
     start = time.perf_counter()
     logits = prefill(loaded, ids, mask, positions_of(mask), cache, session.cfg.prompt.chunk)
     session.times["recompute"] = time.perf_counter() - start
-    live = continuing.Live(loaded, cache, state.unpruned(logits[:, -1]))
+    live = drive.Live(loaded, cache, state.unpruned(logits[:, -1]))
     sampler = Sampler(session.cfg.sampling, session.cfg.seed,
                       None if session.cfg.sampling.seed is not None else state.rng)  # fmt: skip
-    return continuing.drive(live, sampler, session.cfg.steps, given, follow=path and path.fed)
+    return drive.drive(live, sampler, session.cfg.steps, given, follow=path and path.fed)
 
 
 def write_next(session: Session, decoder: Any, sampler: Sampler, rng: torch.Tensor) -> dict[str, Any]:  # fmt: skip

@@ -7,13 +7,13 @@ from typing import Any
 
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
+from harness.pipeline.finish import Outcome, conclude, snapshot_record
+from harness.pipeline.plain import finish
+from harness.pipeline.prune import pruned
+from harness.pipeline.session import Session
 from harness.report import html
 from harness.save import store
 from harness.task.experiment import sizes
-from harness.task.outcome import Outcome, conclude, snapshot_record
-from harness.task.plain import finish
-from harness.task.pruning import pruned
-from harness.task.session import Session
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import MISSING_PARENT, InputProblem, SnapshotInvalid
+from harness.pipeline.finish import Outcome, shown, snapshot_record
+from harness.pipeline.plain import finish
 from harness.report import html
 from harness.report.console import table
 from harness.save import store
-from harness.task.outcome import Outcome, shown, snapshot_record
-from harness.task.plain import finish
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.arguments import spelled
+from harness.config.literal import spelled
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip

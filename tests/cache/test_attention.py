@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cache import attention
-from harness.cache.attention import split_attention
-from harness.cache.parts import Part, Queries
-from harness.cache.reference import reference_attention
+from harness.attention import split
+from harness.attention.parts import Part, Queries
+from harness.attention.reference import reference_attention
+from harness.attention.split import split_attention
 
 EPSILON = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}
 
@@ -32,7 +32,7 @@ def cases(draw):
         "bias": draw(st.booleans()),
         "sinks": draw(st.booleans()),
         "sharp": draw(st.sampled_from([1.0, 8.0])),
-        "block": draw(st.sampled_from([attention.BLOCK, 600])),
+        "block": draw(st.sampled_from([split.BLOCK, 600])),
     }
 
 
@@ -93,11 +93,11 @@ def errors(case, dtype):
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
 def test_split_attention_is_as_near_to_float64_as_plain_attention(dtype, case):
-    old, attention.BLOCK = attention.BLOCK, case["block"]
+    old, split.BLOCK = split.BLOCK, case["block"]
     try:
         found = errors(case, dtype)
     finally:
-        attention.BLOCK = old
+        split.BLOCK = old
     assert found["split"] <= 2 * found["plain"] + EPSILON[dtype] * max(found["size"], 1.0), found
 
 

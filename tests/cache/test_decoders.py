@@ -13,7 +13,7 @@ from harness.capture import capture
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
-from harness.task import continuing
+from harness.pipeline import drive
 from harness.task.architectures import examine, rows_of
 
 SMALL = {"vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
@@ -61,12 +61,12 @@ def test_each_cache_goes_on_as_the_uninterrupted_run_does(llama, name, batch):
     again = decoder(llama, found.state, settings(name))
     before = again.fingerprint(digest=True)
     logits = torch.cat([again.step(p) for p in fed.split([3, 1, 1], 1)], 1)
-    live = continuing.Live(llama, found.live, found.state)
+    live = drive.Live(llama, found.live, found.state)
     plain = torch.cat([live.step(p) for p in fed.split([3, 1, 1], 1)], 1)
-    oracle = continuing.oracle(llama, found.state, fed)
+    oracle = drive.oracle(llama, found.state, fed)
     if name in EXACT:
         assert torch.equal(logits, plain)
-    noise = (continuing.recomputed(llama, found.state, fed).double() - oracle).abs().max()
+    noise = (drive.recomputed(llama, found.state, fed).double() - oracle).abs().max()
     floor = max(noise, (plain.double() - oracle).abs().max())
     assert (logits.double() - oracle).abs().max() <= 2 * floor
     assert (again.fingerprint(digest=True) != before) == (name == "dynamic")
@@ -175,8 +175,8 @@ def test_on_cuda_each_cache_goes_on_as_the_uninterrupted_run_does(name):
     found = captured(loaded)
     fed = torch.tensor([[5, 6, 7]], device="cuda")
     logits = decoder(loaded, found.state, settings(name)).step(fed)
-    oracle = continuing.oracle(loaded, found.state, fed)
-    plain = continuing.Live(loaded, found.live, found.state).step(fed)
+    oracle = drive.oracle(loaded, found.state, fed)
+    plain = drive.Live(loaded, found.live, found.state).step(fed)
     floor = (plain.double() - oracle).abs().max()
     assert (logits.double() - oracle).abs().max() <= 2 * floor
 

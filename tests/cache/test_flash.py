@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cache import attention
-from harness.cache.attention import split_attention
-from harness.cache.kernels import flash
-from harness.cache.reference import reference_attention
+from harness.attention import split
+from harness.attention.kernels.cuda import flash
+from harness.attention.reference import reference_attention
+from harness.attention.split import split_attention
 
 from .test_attention import EPSILON, build, cases
 
@@ -26,8 +26,8 @@ def everywhere(monkeypatch):
         return out
 
     real = flash.attend
-    monkeypatch.setattr(attention.flash, "available", lambda query: query.dtype in HALF)
-    monkeypatch.setattr(attention.flash, "attend", attend)
+    monkeypatch.setattr(split.flash, "available", lambda query: query.dtype in HALF)
+    monkeypatch.setattr(split.flash, "attend", attend)
     return served
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from harness.cache.kernels import arithmetic, program, stream, team
+from harness.attention.kernels.cpu import arithmetic, program, stream, team
 
 ROUNDING = 2.0**-24
 dtypes = st.sampled_from([torch.float32, torch.bfloat16])

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from harness.cache.kernels import stream
+from harness.attention.kernels.cpu import stream
 from harness.cache.projections import Streamed, is_plain, linear, linears, streaming
 
 from .test_decoders import near

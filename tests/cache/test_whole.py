@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.cache.kernels import program
+from harness.attention.kernels.cpu import program
 from harness.cache.manual import whole
 from harness.cache.registry import decoder
-from harness.task import continuing
+from harness.pipeline import drive
 
 from .test_decoders import built, captured, near, settings
 
@@ -82,9 +82,9 @@ def test_it_is_nearer_to_float64_than_the_library(name, dtype):
     ids = torch.cat(fed(1, [1] * 20), 1)
     ours = decoder(loaded, found.state, settings("manual"))
     logits = torch.cat([ours.step(i) for i in ids.split(1, 1)], 1).double()
-    live = continuing.Live(loaded, found.live, found.state)
+    live = drive.Live(loaded, found.live, found.state)
     plain = torch.cat([live.step(i) for i in ids.split(1, 1)], 1).double()
-    exact = continuing.oracle(loaded, found.state, ids)
+    exact = drive.oracle(loaded, found.state, ids)
     assert (logits - exact).abs().mean() < (plain - exact).abs().mean()
     assert (logits - exact).abs().max() <= 2 * (plain - exact).abs().max()
 

@@ -7,11 +7,11 @@ import pytest
 from harness.cache.registry import decoder
 from harness.fault.registry import every
 from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.damage import damaged
+from harness.pipeline.judge import judge
+from harness.pipeline.restore import identity_check
 from harness.save import store
-from harness.task import continuing
-from harness.task.fault.line import damaged
-from harness.task.judging import judge
-from harness.task.restoring import identity_check
 
 MODELS = ("tiny", "tiny_gpt2", "tiny_gemma3")
 WORDS = [
@@ -49,11 +49,9 @@ def clean(session, tmp_path, model, cache, seed, batch, sampling):
     back, _ = store.load(place)
     restored, again = damaged(one, every()["none"], back.rng)
     assert identity_check(restored, back, place, again) == []
-    live = continuing.Live(one.loaded, captured.live, captured.state)
-    reference = continuing.drive(live, sampler, 8)
-    path = continuing.drive(
-        decoder(one.loaded, back, one.cfg.cache), again, 8, follow=reference.fed
-    )
+    live = drive.Live(one.loaded, captured.live, captured.state)
+    reference = drive.drive(live, sampler, 8)
+    path = drive.drive(decoder(one.loaded, back, one.cfg.cache), again, 8, follow=reference.fed)
     return judge(one.loaded, captured.state, reference, path, one.cfg.compare).verdict
 
 

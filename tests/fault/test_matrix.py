@@ -7,7 +7,7 @@ from table import CASES
 
 from harness.fault.base import Fault
 from harness.fault.registry import every
-from harness.task.fault import plain
+from harness.task.faults import plain
 
 COLUMN = {"v": "validation", "d": "digest", "i": "identity", "l": "logits"}
 

@@ -27,11 +27,11 @@ from harness.config import (
     TokenizerConfig,
     TrackConfig,
 )  # fmt: skip
+from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.save import store
 from harness.task.loop import begin, paused, run
-from harness.task.looping import Loop
-from harness.task.session import Session
+from harness.task.loop.steps import Loop
 
 TEXT = "let k be 5 . the bird sang . the old man walked to the river . let m be 42 . what is k ?"
 SAMPLE = {"name": "sample", "temperature": 1.3, "top_p": 0.95, "repetition_penalty": 1.1}

@@ -6,7 +6,7 @@ import torch
 from harness.capture import new_cache, positions_of, prefill
 from harness.capture.observe import observe_again, observing, received
 from harness.errors import UnsupportedModel
-from harness.task.pruning import moves
+from harness.pipeline.prune import moves
 
 from .conftest import build, ids_of, take
 

@@ -11,9 +11,9 @@ from harness.capture import keys_alone, positions_of
 from harness.capture.observe import observing, received
 from harness.config import CacheConfig
 from harness.errors import UnsupportedModel
+from harness.pipeline.prune import moves
 from harness.prune.positions import length_as_position, reindexed, turns
 from harness.prune.registry import names, policy
-from harness.task.pruning import moves
 
 from .conftest import build, ids_of, settings, take
 

@@ -6,8 +6,8 @@ import pytest
 
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
+from harness.pipeline.dialogue import Dialogue
 from harness.task.chat import growth
-from harness.task.talk.dialogue import Dialogue
 
 FORTY = "[" + ",".join("{ask: 'what is k ?'}" for _ in range(40)) + "]"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness.config import conf_dir
-from harness.task.claim import ORDER, claim_named
+from harness.task.claims.registry import ORDER, claim_named
 
 # claims whose verdict does not depend on the clock
 EXPECTED = {
@@ -29,7 +29,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def bench(session):
-    from harness.task.claim.bench import Bench
+    from harness.task.claims.bench import Bench
 
     return Bench(session("task=claims", "threads=1"))
 
@@ -69,7 +69,7 @@ def test_an_unknown_claim_is_named(harness):
 
 def test_a_wrong_position_is_what_the_verdict_hangs_on(bench, monkeypatch):
     """The twin: were positions ignored, `cursor` and `position_reset` would have to say so."""
-    from harness.task.claim.bench import Bench
+    from harness.task.claims.bench import Bench
 
     honest = Bench.step
 

@@ -6,8 +6,8 @@ from importlib import metadata
 
 import torch
 
+from harness.pipeline import environment
 from harness.snapshot import record
-from harness.task import environment
 
 
 def test_the_record_says_what_a_second_run_needs(harness) -> None:

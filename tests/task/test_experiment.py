@@ -105,14 +105,14 @@ def judged(session, one, change=lambda d: d, state=None):
     """The verdict of a restored run over a damaged decoder or state."""
     from harness.cache.registry import decoder
     from harness.model.sampler import Sampler
-    from harness.task import continuing
-    from harness.task.judging import judge
+    from harness.pipeline import drive
+    from harness.pipeline.judge import judge
 
     cfg = session.cfg
-    live = continuing.Live(session.loaded, one.live, one.state)
-    reference = continuing.drive(live, Sampler(cfg.sampling), 12)
+    live = drive.Live(session.loaded, one.live, one.state)
+    reference = drive.drive(live, Sampler(cfg.sampling), 12)
     restored = change(decoder(session.loaded, state or one.state, cfg.cache))
-    path = continuing.drive(restored, Sampler(cfg.sampling), 12, follow=reference.fed)
+    path = drive.drive(restored, Sampler(cfg.sampling), 12, follow=reference.fed)
     return judge(session.loaded, one.state, reference, path, cfg.compare).verdict
 
 

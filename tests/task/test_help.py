@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import config, help
+from harness import config
+from harness.cli import help
 
 CONF = config.conf_dir()
-TASKS = help.options(CONF, "task")
+TASKS = config.options("task")
 SERVES = {"ui"}  # goes on until it is stopped; the browser tests start it
 
 # what makes a long example short enough to run here: the same command, smaller

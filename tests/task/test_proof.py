@@ -6,7 +6,7 @@ import pytest
 
 from harness.config import CacheConfig
 from harness.fault import edit
-from harness.task.restoring import noise, one_step_back, proof
+from harness.pipeline.restore import noise, one_step_back, proof
 
 CACHES = ("manual", "cloned", "dynamic")
 

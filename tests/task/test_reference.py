@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.task import audit, evidence
+from harness.task import audit
+from harness.task.audit import evidence
 
 REFERENCE = Path(__file__).resolve().parents[2] / "runs" / "reference"
 POINTS = audit._points(REFERENCE)

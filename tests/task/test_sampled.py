@@ -5,8 +5,8 @@ import torch
 
 from harness.cache.registry import decoder
 from harness.model.sampler import Sampler
+from harness.pipeline import drive
 from harness.save import store
-from harness.task import continuing
 
 SETTINGS = (
     ["sampling.temperature=1.3"],
@@ -25,14 +25,14 @@ def test_a_resumed_sampled_run_continues_bit_for_bit(captured, tmp_path, setting
     def run(state, rng, steps):
         sampler = Sampler(cfg.sampling, cfg.seed, rng=rng)
         runner = decoder(loaded, state, cfg.cache)
-        path = continuing.drive(runner, sampler, steps)
+        path = drive.drive(runner, sampler, steps)
         return path, runner, sampler
 
     whole, _, _ = run(made.state, made.state.rng, 24)
     _, runner, _ = run(made.state, made.state.rng, 10)
     # `drive` draws one token more than it feeds: the pause is after ten draws
     ten = Sampler(cfg.sampling, cfg.seed, rng=made.state.rng)
-    continuing.drive(decoder(loaded, made.state, cfg.cache), ten, 9)
+    drive.drive(decoder(loaded, made.state, cfg.cache), ten, 9)
     paused = replace(runner.commit(), rng=ten.rng)
     store.save(paused, tmp_path / "paused", cfg.save)
     back, _ = store.load(tmp_path / "paused")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from tracking import whole
 
-from harness import config, resuming, sweep
+from harness import config
+from harness.cli import resume, sweep
 from harness.errors import InputProblem
 from harness.report import sweep as pages
 from harness.snapshot import record
@@ -123,9 +124,9 @@ def test_a_changed_point_is_not_taken_for_finished(swept, compose):
 
 def test_resume_of_what_is_no_sweep(tmp_path):
     with pytest.raises(InputProblem, match="not a sweep"):
-        resuming.resumed([f"resume={tmp_path}"])
+        resume.resumed([f"resume={tmp_path}"])
     with pytest.raises(InputProblem, match="leave out steps=3"):
-        resuming.resumed([f"resume={tmp_path}", "steps=3"])
+        resume.resumed([f"resume={tmp_path}", "steps=3"])
 
 
 def test_points_are_counted_as_hydra_sweeps_them():

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from harness.cache.attention import split_attention
+from harness.attention.parts import Part, Queries, in_window, out_of_sight, visible
+from harness.attention.split import split_attention
 from harness.cache.memory import Memory
-from harness.cache.parts import Part, Queries, in_window, out_of_sight, visible
 
 WARM = 2  # runs before recording, in which libraries set up what they must not while recorded
 

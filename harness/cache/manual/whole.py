@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from harness.cache.kernels import stream, team
-from harness.cache.kernels.program import ADD, GATE, KINDS, SET, Program, dense, floats
+from harness.attention.kernels.cpu import stream, team
+from harness.attention.kernels.cpu.program import ADD, GATE, KINDS, SET, Program, dense, floats
 from harness.cache.projections import is_plain, untouched
 
 

@@ -9,9 +9,9 @@ from harness.capture.observe import observe_again
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.prune.base import EVERY_QUERY
 from harness.save import store
-from harness.task.page import picture
-from harness.task.page.desk import POLICIES, Desk
-from harness.task.page.shelf import Shelf
+from harness.task.ui import picture
+from harness.task.ui.desk import POLICIES, Desk
+from harness.task.ui.shelf import Shelf
 
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river . what is"
 SAMPLED = {"temperature": 1.3, "top_p": 0.95, "repetition_penalty": 1.1}

@@ -7,7 +7,7 @@ import pytest
 
 from harness.config import SaveConfig
 from harness.errors import InputProblem, SnapshotInvalid
-from harness.task.page.shelf import LONGEST, Shelf, checked
+from harness.task.ui.shelf import LONGEST, Shelf, checked
 
 HOSTILE = (
     "", "   ", ".", "..", "../evil", "a/b", "/etc", "a\\b", ".hidden", "a\0b", "a\nb", "~root", "-rf",

@@ -1,0 +1,78 @@
+"""The command line before Hydra sees it: text arrives exactly as typed in the shell."""
+
+import base64
+import re
+
+from harness.errors import ConfigProblem, suggestion
+
+MULTIRUN = ("-m", "--multirun")
+LITERAL_KEYS = ("text", "prompt.text")
+PATH_KEYS = ("snapshot", "out", "a", "b", "run", "name", "runs_dir", "prompt.path", "model.path")
+VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
+          "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
+FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydra-help", "--version",
+         "--shell-completion", "-sc")  # fmt: skip
+CFG = ("job", "hydra", "all")
+_BARE = re.compile(r"(?! )[\w./:+%@~ -]*(?<! )", re.ASCII)  # read by the grammar as it stands
+_MEANT = re.compile(r"'.*'|\".*\"|.*\$\{.*|\w+\(.*\)", re.DOTALL)  # grammar on purpose
+_SAFE = re.compile(r"[^'\\$\n\r?]*")
+
+
+def check_flags(arguments: list[str]) -> None:
+    """Raise ConfigProblem for a flag that there is not, with what was probably meant."""
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag in ("--cfg", "-c"):
+            given = value or "".join(arguments[i + 1 : i + 2])
+            if given not in CFG:
+                raise ConfigProblem(f"{flag} {given} is not possible. There is: {', '.join(CFG)}.")
+        if not argument.startswith("-") or flag in FLAGS:
+            continue
+        near = (
+            f" Keys have no dashes: {argument.lstrip('-')}" if equals else suggestion(flag, FLAGS)
+        )
+        raise ConfigProblem(f"{argument} is not a flag.{near}")
+
+
+def ordered(arguments: list[str]) -> list[str]:
+    """Flags first, overrides after: `name=x -m cache=a,b` works as well as `-m name=x cache=a,b`."""
+    flags, overrides = [], []
+    for i, argument in enumerate(arguments):
+        value = i and arguments[i - 1] in VALUED and "=" not in argument
+        (flags if argument.startswith("-") or value else overrides).append(argument)
+    return flags + overrides
+
+
+def literal_text(arguments: list[str]) -> list[str]:
+    """Protect text, and paths where they need it, from the override grammar (commas, quotes, braces,
+    other scripts). In a sweep a comma between paths still separates points.
+
+    Plain text is quoted, so the record stays readable; anything else travels as base64 through the
+    `literal` resolver. Other arguments are left alone.
+    """
+    many = any(a in MULTIRUN for a in arguments)
+    flags = [
+        a for a in arguments if a in MULTIRUN
+    ]  # older argparse wants them before the overrides
+    return flags + [_protect(a, many) for a in arguments if a not in MULTIRUN]
+
+
+def _protect(argument: str, many: bool) -> str:
+    key, equals, value = argument.partition("=")
+    name = key.lstrip("+")
+    if not equals or value == "null":
+        return argument
+    if name in LITERAL_KEYS:
+        return f"{key}={_quoted(value)}"
+    if name not in PATH_KEYS or _MEANT.fullmatch(value):
+        return argument
+    paths = value.split(",") if many else [value]
+    return f"{key}={','.join(p if _BARE.fullmatch(p) else _quoted(p) for p in paths)}"
+
+
+def _quoted(value: str) -> str:
+    """`value` as one string of the override grammar."""
+    if _SAFE.fullmatch(value):
+        return f"'{value}'"
+    encoded = base64.urlsafe_b64encode(value.encode("utf-8", "surrogatepass")).decode()
+    return f"'${{literal:\"{encoded}\"}}'"

@@ -1,0 +1,225 @@
+"""A sweep around Hydra's multirun: how far it is, which points are done, and its summary.
+
+Everything is read from the job folders, so it holds for any launcher, in this process or not.
+"""
+
+import json
+import shlex
+import shutil
+import sys
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness import config, interrupt
+from harness.config.literal import spelled
+from harness.errors import HarnessError
+from harness.snapshot.record import PENDING
+
+RECORD = "sweep.json"
+
+
+class Watch:
+    """Hydra's callback: where the sweep is, and which job comes next. One per process."""
+
+    folder: Path | None = None  # of the sweep; None in a single run
+    total: int | None = None
+    began: float = 0.0
+    ready: int = 0  # points that were finished before
+    shared: frozenset[str] = frozenset()  # overrides that no point varies
+    job: tuple[Path, bool, list[str]] = (Path(), False, [])
+    fresh: bool = False  # the single run's directory is new, so it may be removed again
+
+    @classmethod
+    def forget(cls) -> None:
+        """Before a command: nothing has begun yet."""
+        cls.folder, cls.total, cls.ready, cls.fresh = None, None, 0, False
+
+    def on_multirun_start(self, config: Any, **_: Any) -> None:
+        Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
+        Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
+        Watch.total = _total(config)
+        Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
+
+    def on_job_start(self, config: Any, **_: Any) -> None:
+        hydra = config.hydra
+        folder, sweep = Path(hydra.runtime.output_dir), hydra.mode.name == "MULTIRUN"
+        Watch.job = (folder, sweep, list(hydra.overrides.task))
+
+    def on_run_start(self, config: Any, **_: Any) -> None:
+        folder = Path(str(config.hydra.run.dir)).absolute()
+        Watch.job, Watch.fresh = (folder, False, []), not folder.exists()
+
+    def on_run_end(self, **_: Any) -> None: ...
+    def on_multirun_end(self, **_: Any) -> None: ...
+    def on_job_end(self, **_: Any) -> None: ...
+
+
+class Job:
+    """What Hydra calls per point. Travels to a launcher's workers with all that it needs there."""
+
+    def __init__(self, token: str):
+        self.token = token
+        self.outcomes: list[Any] = []
+
+    def __call__(self, cfg: Any) -> Any:
+        """Expected failures become an Outcome; in a sweep the others go on."""
+        from harness.task import dispatch
+
+        interrupt.check()
+        folder, sweep, overrides = Watch.job
+        if sweep and (kept := _kept(cfg, folder)):
+            return kept
+        start = time.perf_counter()
+        outcome = dispatch(lambda: config.typed(cfg), folder, sweep, Watch.fresh)
+        self.outcomes.append(outcome)
+        if sweep:
+            _tell(outcome, overrides, time.perf_counter() - start)
+        return outcome
+
+    def __reduce__(self) -> Any:
+        state = ("folder", "total", "began", "ready", "shared")
+        return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
+
+
+def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
+    sys.argv = typed  # the record names the command that was typed, not the worker's own
+    for key, value in state.items():
+        setattr(Watch, key, value)
+    config.register(token)
+    return Job(token)
+
+
+def finished(folder: Path) -> list[Path]:
+    """The point folders with a complete record, in order."""
+    found = [p.parent for p in Path(folder).glob("*/result.json")]
+    return sorted(found, key=lambda p: (len(p.name), p.name))
+
+
+def conclude() -> int:
+    """After the last point: `sweep.csv`, `sweep.html`, the MLflow parent run; the exit code."""
+    folder = Watch.folder
+    if folder is None:
+        return 0
+    from harness.report import sweep as pages
+    from harness.track import summarise, upload
+
+    points = finished(folder)
+    if not points:
+        return 0
+    upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
+    rows = pages.rows(points)
+    pages.write(folder, rows, Watch.total)
+    tracked = summarise(folder, points, rows, pages.markdown(rows))
+    record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
+    if waiting := pages.pending(folder, rows):
+        record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
+    if before:
+        print(f"\n{before} points were there, {len(points) - before} were run now.")
+    print("\n".join(pages.closing(folder, rows, Watch.total, aged(points))))
+    return max(int(row["exit_code"]) for row in rows)
+
+
+def lost(problem: Exception) -> str | None:
+    """One plain message for what a launcher raised in a sweep; None outside of one.
+
+    Jobs report their own failures, so this is the launcher's: a worker that was killed, a cluster
+    that is not there. Its traceback goes to `launcher.log` in the sweep's directory.
+    """
+    folder = Watch.folder
+    if folder is None or not (folder / "multirun.yaml").is_file():
+        return None
+    from harness.report.sweep import again
+
+    log = folder / "launcher.log"
+    log.write_text("".join(traceback.format_exception(problem)), "utf-8")
+    first = (str(problem).strip() or "no reason given").splitlines()[0]
+    return (
+        f"the launcher failed with {type(problem).__name__}: {first}\n"
+        f"What was finished is kept, details are in {log}. Workers that still run finish their "
+        f"points; then run what is missing with `{again(folder)}`."
+    )
+
+
+def aged(points: list[Path]) -> list[str]:
+    """The points that other code than this has run: kept by a resume, but not its own figures."""
+    from harness.pipeline.environment import code
+
+    made = {p.name: json.loads((p / "result.json").read_text("utf-8")).get("environment") for p in points}  # fmt: skip
+    return [name for name, where in made.items() if where and where.get("code") != code()]
+
+
+def left() -> str:
+    """What there is when a job was told to end outside its task, as the rest of a sentence.
+
+    A single run that had not begun leaves nothing; a sweep keeps its finished points.
+    """
+    folder, (run, _, _) = Watch.folder, Watch.job
+    if folder is None:
+        if (run / "result.json").exists():
+            return f" when all was done; the result is in {run}."
+        if Watch.fresh:
+            shutil.rmtree(run, ignore_errors=True)
+        return " before anything was done; nothing was written."
+    if not (folder / "multirun.yaml").is_file():
+        return " before the sweep began; nothing was written."
+    place = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    done, total = len(finished(folder)), f" of {Watch.total}" if Watch.total else ""
+    held = f"{done}{total} points are finished" + (f" ({place}/sweep.csv)" if done else "")
+    return f"; {held}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
+
+
+def _kept(cfg: Any, folder: Path) -> Any:
+    """The outcome of a point that an earlier session finished with this very configuration."""
+    from harness.pipeline.finish import Outcome
+
+    try:
+        held = json.loads((folder / "record.json").read_text("utf-8"))["config"]
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+        wanted = config.typed(cfg)
+    except (OSError, ValueError, KeyError, HarnessError):
+        return None
+    if result["verdict"] == "failed" or not same(wanted, held):
+        return None
+    return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
+
+
+def same(cfg: config.Config, held: dict[str, Any]) -> bool:
+    """Whether a sealed configuration is this one."""
+    return json.loads(json.dumps(asdict(cfg))) == held
+
+
+def _total(cfg: Any) -> int | None:
+    """None when only the sweeper knows (one that searches, say)."""
+    extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
+    try:
+        return config.points([*extra, *cfg.hydra.overrides.task])
+    except Exception:  # a sweep type of another sweeper's own grammar
+        return None
+
+
+def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
+    """One line per point, with the time that the rest will take at the pace so far."""
+    done = len(finished(Watch.folder)) if Watch.folder else 0
+    count, left = f"{done}", ""
+    if Watch.total:
+        count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
+        pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
+        left = f", {_span(pace * (Watch.total - done))} left"
+    varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
+    sys.stdout.write(
+        f"[{count}] {outcome.verdict or 'done':<10} {seconds:4.1f} s{left:<14} {varied}\n"
+    )
+    sys.stdout.flush()
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+    )

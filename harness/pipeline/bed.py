@@ -1,0 +1,201 @@
+"""The healthy session that faults are tried on: a short chat, paused before its next question.
+
+Four beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose layers slide) and
+`sampled` (tokens are drawn, not picked). Each has its own uninterrupted run, noise and oracle.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.capture import new_cache, positions_of
+from harness.compare import metrics as measure
+from harness.compare.verdict import decide, errors
+from harness.config import CacheConfig, ModelConfig, SamplingConfig
+from harness.model.loaded import load
+from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.session import Session
+from harness.snapshot.state import State
+from harness.tokenizer.policy import Encoded, continuation, encode
+
+SYSTEM = "you are a careful assistant ."
+TURNS = (
+    "let k be 5 .",
+    "ok .",
+    "the old man walked to the river .",
+    "ok .",
+    "let m be 42 .",
+    "ok .",
+)
+QUESTION = "what is k ?"
+WINDOW = 12
+CHUNK = 7
+
+
+@dataclass(frozen=True)
+class Run:
+    """shown: `[batch, steps + 2, vocab]`, the stored logits, those after the question and after
+    each generated token. ids: `[batch, steps + 1]`, the tokens chosen. fed: `[batch, n]`."""
+
+    shown: torch.Tensor
+    ids: torch.Tensor
+    fed: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Bed:
+    """state: healthy, paused. reference: the run that was never interrupted. floor: the noise."""
+
+    name: str
+    session: Session
+    state: State
+    reference: Run
+    floor: dict[str, Any]
+    oracle: torch.Tensor | None
+    steps: int
+
+    def verdict(self, run: Run) -> tuple[str, float]:
+        """The verdict on `run` (teacher forced along the reference) and its largest shift in units
+        of the noise floor (infinite when a logit is not finite)."""
+        found, plain = trimmed(run.shown, self.reference.shown)
+        metrics = measure.compare(found, plain, plain.argmax(-1))
+        oracle = None if self.oracle is None else trimmed(self.oracle, plain)[0]
+        other = (run.ids != self.reference.ids).any(0).nonzero()
+        name, _ = decide(
+            found, plain, metrics, self.floor, errors(found, plain, oracle),
+            int(other[0, 0]) if len(other) else None, (),
+        )  # fmt: skip
+        gap = metrics["max_abs_diff"]
+        return name, gap / self.unit if gap == gap else float("inf")
+
+    @property
+    def unit(self) -> float:
+        """One noise floor, in logits; at least one rounding of the largest logit."""
+        rounding = (
+            float(self.reference.shown.abs().max()) * torch.finfo(self.state.logits.dtype).eps
+        )
+        return max(self.floor["max_abs_diff"], rounding)
+
+
+def build(name: str, session: Session, steps: int) -> Bed:
+    """The bed `name` on the session's model (`windowed`: on a small model of its own)."""
+    if name == "windowed":
+        session = windowed(session)
+    if name == "sampled":
+        drawn = SamplingConfig("sample", 0.9, 20, 0.95, 1.1, seed=session.cfg.seed)
+        session = replace(session, cfg=replace(session.cfg, sampling=drawn))
+    loaded, sampler = session.loaded, Sampler(session.cfg.sampling, session.cfg.seed)
+    whole = conversation(loaded.tokenizer)
+    rows = (
+        [whole]
+        if name != "padded"
+        else [whole, replace(whole, ids=whole.ids[: len(whole.ids) // 2])]
+    )
+    captured = session.capture(rows, sampler)
+    state = captured.state
+    given = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)
+    live = drive.Live(loaded, captured.live, state)
+    path = drive.drive(live, sampler, steps, given)
+    reference = shown(state.logits, path, given.shape[1])
+    floor = measure.worst(
+        [
+            measure.compare(other, reference.shown, reference.shown.argmax(-1))
+            for other in _again(loaded, state, path.fed, given.shape[1])
+        ]
+    )
+    exact = _oracle(loaded, state, path.fed, given.shape[1]) if session.cfg.compare.oracle else None
+    return Bed(name, session, state, reference, floor, exact, steps)
+
+
+def conversation(tokenizer: Any) -> Encoded:
+    """The chat so far, through the template where there is one."""
+    if getattr(tokenizer, "chat_template", None):
+        return encode("chat", tokenizer, "", _turns(tokenizer))
+    return encode("explicit", tokenizer, " ".join(TURNS))
+
+
+def question(tokenizer: Any, cursor: int) -> torch.Tensor:
+    """`[1, n]` ids of the next question: the re-rendered chat from `cursor` on, as a script slices
+    it, or the plain text where there is no template."""
+    if getattr(tokenizer, "chat_template", None):
+        asked = (*_turns(tokenizer), {"role": "user", "content": QUESTION})
+        return torch.tensor([encode("chat", tokenizer, "", asked).ids[cursor:]], dtype=torch.int64)
+    return torch.tensor([continuation("explicit", tokenizer, " " + QUESTION).ids])
+
+
+def shown(stored: torch.Tensor, path: Any, given: int) -> Run:
+    """What a path showed from the pause on: stored logits first."""
+    stored, rest = stored[:, None].to(path.logits), path.logits[:, max(given - 1, 0) :]
+    vocab = min(stored.shape[-1], rest.shape[-1])
+    rows = torch.cat([stored[..., :vocab], rest[..., :vocab]], dim=1)
+    return Run(rows, path.ids[:, given:], path.fed[:, given:])
+
+
+def trimmed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both cut to the vocabulary and the steps they share."""
+    steps, vocab = min(a.shape[1], b.shape[1]), min(a.shape[2], b.shape[2])
+    return a[:, -steps:, :vocab], b[:, -steps:, :vocab]
+
+
+def _turns(tokenizer: Any) -> tuple[dict[str, str], ...]:
+    spoken = tuple(
+        {"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(TURNS)
+    )
+    system = ({"role": "system", "content": SYSTEM},)
+    try:
+        tokenizer.apply_chat_template([*system, *spoken], tokenize=False)
+    except Exception:  # some templates know no system role and say so in their own way
+        return spoken
+    return (*system, *spoken)
+
+
+def windowed(session: Session) -> Session:
+    """The same session on a small seeded model with sliding layers, through the model's own forward."""
+    own = session.cfg.model
+    config = {
+        "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": WINDOW,
+    }  # fmt: skip
+    settings = ModelConfig(
+        "shape",
+        architecture="mistral",
+        config=config,
+        tokenizer=own.tokenizer or own.path or own.id,
+    )
+    cfg = replace(session.cfg, model=settings, cache=CacheConfig("cloned"))
+    return replace(session, cfg=cfg, loaded=load(settings, cfg.dtype, cfg.device))
+
+
+def _again(loaded: Any, state: State, fed: torch.Tensor, given: int) -> list[torch.Tensor]:
+    """The same rows along two other healthy ways: one pass without a cache, and small chunks."""
+    ids, mask = drive.extended(loaded, state, fed)
+    positions, sent, count = (
+        positions_of(mask),
+        None if bool(mask.all()) else mask,
+        fed.shape[1] + 1,
+    )
+    whole = loaded.forward(ids, positions, sent, keep=count)
+    cache, parts = new_cache(loaded), []
+    for start in range(0, ids.shape[1], CHUNK):
+        stop = min(start + CHUNK, ids.shape[1])
+        past = None if sent is None else sent[:, :stop]
+        parts.append(loaded.forward(ids[:, start:stop], positions[:, start:stop], past, cache))
+    return [_rows(logits, given) for logits in (whole, torch.cat(parts, 1)[:, -count:])]
+
+
+def _oracle(loaded: Any, state: State, fed: torch.Tensor, given: int) -> torch.Tensor:
+    ids, mask = drive.extended(loaded, state, fed)
+    sent = None if bool(mask.all()) else mask
+    return _rows(loaded.oracle.forward(ids, positions_of(mask), sent, fed.shape[1] + 1), given)
+
+
+def _rows(logits: torch.Tensor, given: int) -> torch.Tensor:
+    return torch.cat([logits[:, :1], logits[:, given:]], dim=1)
+
+
+def scratch(folder: Path) -> Path:
+    """Where snapshots of single faults are written and removed again."""
+    return folder / "scratch"

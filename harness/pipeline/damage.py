@@ -1,0 +1,55 @@
+"""One fault in the main line: aid for it, and the damaged session that a restore meets."""
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from harness.capture import capture
+from harness.fault.base import Aid, Fault, Live
+from harness.model.loaded import Loaded
+from harness.model.sampler import Sampler
+from harness.pipeline.drive import Path
+from harness.pipeline.session import Session
+from harness.snapshot.state import State
+
+
+def aid_for(session: Session, state: State) -> Aid:
+    """What a fault may ask for, on the model and with the documents of `state`."""
+
+    def recapture(ids: torch.Tensor) -> State:
+        rows = ids.repeat(state.batch, 1)
+        made = capture(
+            session.loaded, rows, torch.ones_like(rows), state.documents, state.tokenizer_files,
+            state.rng,
+        )  # fmt: skip
+        return made.state
+
+    turns = len(state.documents["prompt_meta"].get("turns") or ()) or 1
+    return Aid(recapture, turns, session.cfg.fault.seed)
+
+
+def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[Session, Sampler]:
+    """The session and the sampler that a restore meets. Copies only what the fault may write to;
+    `session` and its model stay as they are."""
+    cfg = session.cfg
+    if not fault.touches_live:
+        return session, Sampler(cfg.sampling, cfg.seed, rng=rng)
+    live = Live(
+        copy.deepcopy(session.loaded.model),
+        copy.deepcopy(session.loaded.tokenizer),
+        copy.copy(cfg.sampling),
+        rng,
+    )
+    with torch.no_grad():
+        fault.live(live)
+    loaded = Loaded(live.model, live.tokenizer, session.loaded.source, 0.0)
+    return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, rng=live.rng)
+
+
+def comparable(path: Path, reference: Path) -> Path:
+    """`path` with its logits cut to the vocabulary of `reference`, should a fault have resized it."""
+    vocab = reference.logits.shape[-1]
+    return (
+        path if path.logits.shape[-1] == vocab else replace(path, logits=path.logits[..., :vocab])
+    )

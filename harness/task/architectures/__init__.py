@@ -1,0 +1,205 @@
+"""`task=architectures`: every family, tiny and random, through every cache, judged like a restore.
+
+Each cell is the worst of its cases: pasts below, around and beyond the window, several new tokens at
+once and then one by one, a batch of two with left padding. Errors are taken against a float64 run
+without a cache. Where the library's own cached path is far from that, the row of `dynamic` says so,
+and the others are held against the cached path they continue.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.cache.registry import check as check_caches
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import capture, positions_of, prefill, static_cache
+from harness.compare.verdict import FACTOR
+from harness.config import ModelConfig
+from harness.errors import ConfigProblem, HarnessError, suggestion
+from harness.model.loaded import load
+from harness.pipeline import drive
+from harness.pipeline.finish import Outcome
+from harness.pipeline.session import Session
+from harness.pipeline.table import conclude_table
+from harness.task.architectures.families import COMMON, FAMILIES, WINDOW
+
+# past tokens, batch: below the window, one short of it, at it, far beyond it; padded
+CASES = ((5, 1), (WINDOW - 1, 1), (WINDOW, 1), (3 * WINDOW - 3, 1), (2 * WINDOW + 5, 2))
+NEW = (3, 1, 1)  # tokens fed at each step
+FAR = 32  # a cached path this many times the noise away from recomputation disagrees with it
+
+
+@dataclass
+class Findings:
+    """What one cache did over the cases of one family."""
+
+    exact: bool = True
+    error: float = 0.0  # largest distance from the float64 run
+    gap: float = 0.0  # largest distance from the library's cached path
+    library: float = 0.0  # static only: how far the library's own use of it is from the float64 run
+    refused: str | None = None
+    failed: str | None = None
+
+
+@dataclass
+class Family:
+    """All findings of one family, and how far the plain paths are from the float64 run."""
+
+    name: str
+    caches: dict[str, Findings]
+    noise: float = 0.0  # of one uncached pass
+    plain: float = 0.0  # of the uninterrupted, cached run
+    unsupported: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """All families, or those of `task.families`; `architectures.json` and one page. The verdict is
+    `diverged` when a cell of a cache of ours is wrong, else the worst of them."""
+    check_caches("task.caches", cfg.task.caches)
+    chosen = cfg.task.families or list(FAMILIES)
+    for name in chosen:
+        if name not in FAMILIES:
+            raise ConfigProblem(f"task.families: '{name}' is not in the table.{suggestion(name, list(FAMILIES))}")  # fmt: skip
+    session = Session.open(cfg, folder, say)
+    rows: list[dict[str, Any]] = []
+    for name in chosen:
+        say.stage(name)
+        found = examine(name, cfg)
+        rows += rows_of(found)
+        say.done(", ".join(f"{r['cache']} {r['outcome']}" for r in rows[-len(cfg.task.caches) :]))
+    from harness.report.architectures import sections
+
+    wrong = [r for r in rows if r["outcome"] == "diverged" and r["cache"] != "dynamic"]
+    good = {c: sum(r["outcome"] in ("exact", "equivalent") for r in rows if r["cache"] == c) for c in cfg.task.caches}  # fmt: skip
+    counts = ", ".join(f"{cache} {count}" for cache, count in good.items())
+    reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
+    return conclude_table(
+        session, "architectures", rows, sections(rows), "diverged" if wrong else "equivalent", reason,
+        ["family", "cache", "outcome", "error_ratio"],
+    )  # fmt: skip
+
+
+def examine(name: str, cfg: Any) -> Family:
+    """Run every case of one family through every cache."""
+    kind, values = FAMILIES[name]
+    family = Family(name, {cache: Findings() for cache in cfg.task.caches})
+    problem: Exception | None = None
+    for attention in ("sdpa", "eager"):
+        settings = ModelConfig(
+            name=kind, architecture=kind, config=_given({**COMMON, **values}), attention=attention,
+            tokenizer=cfg.model.tokenizer, seed=cfg.seed,
+        )  # fmt: skip
+        try:
+            loaded = load(settings, "float32", cfg.device)
+            for number, (tokens, batch) in enumerate(CASES):
+                _case(loaded, family, cfg, tokens, batch, cfg.seed + number)
+            return family
+        except Exception as caught:  # any library error means: not with this attention
+            problem = caught
+            family = Family(name, {cache: Findings() for cache in cfg.task.caches})
+    family.unsupported = _line(problem)
+    return family
+
+
+def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, COMMON["vocab_size"], (batch, tokens), generator=draw)
+    mask = torch.ones_like(ids)
+    for row in range(1, batch):
+        mask[row, : 4 * row] = 0
+        ids[row, : 4 * row] = 0
+    fed = torch.randint(3, COMMON["vocab_size"], (batch, sum(NEW)), generator=draw)
+    captured = capture(loaded, ids, mask, {})
+    live = drive.Live(loaded, captured.live, captured.state)
+    plain = _drive(live, fed)
+    oracle = drive.oracle(loaded, captured.state, fed)
+    recomputed = drive.recomputed(loaded, captured.state, fed)
+    family.noise = max(family.noise, _distance(recomputed, oracle))
+    family.plain = max(family.plain, _distance(plain, oracle))
+    for name, found in family.caches.items():
+        if found.refused or found.failed:
+            continue
+        try:
+            decoder = build_decoder(loaded, captured.state, replace(cfg.cache, name=name))
+            before = decoder.fingerprint(True)
+            logits = _drive(decoder, fed)
+        except HarnessError as problem:
+            found.refused = _line(problem)
+            continue
+        except Exception as problem:
+            found.failed = _line(problem)
+            continue
+        if name != "dynamic" and decoder.fingerprint(True) != before:
+            found.failed = "it changed what the caller handed in"
+        found.exact = found.exact and torch.equal(logits, plain)
+        found.error = max(found.error, _distance(logits, oracle))
+        found.gap = max(found.gap, _distance(logits, plain))
+        if name == "static":
+            found.library = max(found.library, _library_static(loaded, captured.state, fed, oracle))
+
+
+def _library_static(loaded: Any, state: Any, fed: torch.Tensor, oracle: torch.Tensor) -> float:
+    """Distance from `oracle` of the library's own static cache, filled by its own prefill."""
+    mask = state.attention_mask
+    cache = static_cache(loaded, state.tokens + fed.shape[1])
+    logits = prefill(loaded, state.token_ids, mask, positions_of(mask), cache)
+    live = drive.Live(loaded, cache, state.unpruned(logits[:, -1]))
+    return _distance(_drive(live, fed), oracle)
+
+
+def rows_of(family: Family) -> list[dict[str, Any]]:
+    """One row per cache: family, cache, outcome, reason, error_ratio."""
+    apart = family.plain > FAR * family.noise
+    rows = []
+    for name, found in family.caches.items():
+        outcome, reason, ratio = _judged(name, found, family, apart)
+        row = {"family": family.name, "cache": name, "outcome": outcome, "reason": reason}
+        rows.append({**row, "error_ratio": ratio})
+    return rows
+
+
+def _judged(
+    name: str, found: Findings, family: Family, apart: bool
+) -> tuple[str, str, float | None]:
+    if family.unsupported:
+        return "unsupported", f"the library cannot run it here: {family.unsupported}", None
+    if found.refused:
+        return "refused", found.refused, None
+    if found.failed:
+        library = name in ("static", "deepcopy")
+        return ("unsupported" if library else "diverged"), found.failed, None
+    base = max(family.plain, family.noise)  # two plain float32 paths; neither is favoured
+    ratio = found.error / base if base else 1.0
+    says = f"the library's own cached path is {family.plain:.2g} from recomputation (noise {family.noise:.2g})"  # fmt: skip
+    if apart and name == "dynamic":
+        return "drifted", says, ratio
+    if found.exact:
+        return "exact", says if apart else "bit-equal to the uninterrupted run", ratio
+    if apart:  # held against the path it continues; the noise of two float32 runs is the scale
+        near = min(found.gap, found.error) <= 2 * FACTOR * family.noise
+        return ("equivalent" if near else "diverged"), f"{found.gap:.2g} from it; {says}", ratio
+    if name == "static" and found.library > FACTOR * base:
+        return "unsupported", f"the library's own static path is {found.library:.2g} from recomputation", ratio  # fmt: skip
+    ratio = found.error / max(base, found.library) if base else ratio
+    rule = f"error against float64 {found.error:.2g}, plain path {family.plain:.2g}"
+    return ("equivalent" if ratio <= FACTOR else "diverged"), rule, ratio
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def _drive(runner: Any, fed: torch.Tensor) -> torch.Tensor:
+    return torch.cat([runner.step(part) for part in fed.split(NEW, dim=1)], dim=1)
+
+
+def _distance(logits: torch.Tensor, oracle: torch.Tensor) -> float:
+    return float((logits.double() - oracle.double()).abs().max())
+
+
+def _line(problem: Exception | None) -> str:
+    text = str(problem).strip() or type(problem).__name__
+    return f"{text.splitlines()[0][:240]}"

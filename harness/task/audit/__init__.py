@@ -1,0 +1,175 @@
+"""`task=audit run=...`: verify a record, run it again in a fresh process, compare every figure.
+
+The record is only read. Its configuration is data: it is checked against the typed schema, tracking
+and outputs are redirected, and no class or file that it names is opened beyond what the same
+command line could open.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness import config as configs
+from harness.errors import InputProblem
+from harness.pipeline.finish import Outcome, options, sealed, shown
+from harness.snapshot import record as records
+from harness.snapshot.result import SCHEMA, write_json
+from harness.task.audit.difference import Difference, changes, compare, turns
+from harness.task.audit.evidence import read, summary, tags, verified
+
+TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
+    target, run_id = located(cfg)
+    sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
+    points = _points(target) if sweep else [target]
+    if not points:
+        raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
+
+    auditable(points)
+    say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
+    found: list[Difference] = []
+    for point in points:
+        found += _named(verified(point, cfg, run_id), point, sweep)
+    if sweep:
+        found += summary(target, points)
+    say.done(f"{len(found)} differences")
+
+    say.stage("run again in a fresh process")
+    again = rerun(cfg, points, folder)
+    environments = {}
+    for point, fresh in again.items():
+        differences, environments[point.name] = reproduced(point, fresh)
+        found += _named(differences, point, sweep)
+    say.done(f"{len(again)} runs")
+    return _conclude(cfg, folder, say, target, points, found, environments)
+
+
+def located(cfg: Any) -> tuple[Path, str | None]:
+    """`(directory, MLflow run id or None)` of the record that `run=` names."""
+    if not cfg.run:
+        raise InputProblem("task=audit needs run=DIR (a run or a sweep) or run=ID (of MLflow).")
+    path = Path(cfg.run).expanduser()
+    if path.is_dir():
+        if not any(
+            (path / n).exists()
+            for n in ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
+        ):
+            raise InputProblem(f"run={cfg.run} holds no record: neither result.json nor a sweep.")
+        return path, None
+    if not re.fullmatch("[0-9a-f]{32}", cfg.run):
+        raise InputProblem(f"run={cfg.run}: no such directory, and not the id of an MLflow run.")
+    known = tags(cfg, cfg.run)
+    if not known.get("folder"):
+        raise InputProblem(
+            f"run={cfg.run}: the tracking store of {cfg.runs_dir} knows no such run."
+        )
+    path = Path(known["folder"])
+    if not path.is_dir():
+        raise InputProblem(f"run={cfg.run} was recorded in {path}, which is not there any more.")
+    return path, None if known.get("kind") else cfg.run
+
+
+def auditable(points: list[Path]) -> None:
+    """Raise InputProblem when a point's task writes tables of measurements, not one thought."""
+    for point in points:
+        task = read(point / "result.json").get("task") or "experiment"
+        if task not in TASKS:
+            raise InputProblem(
+                f"{shown(point)} records task={task}, whose figures are measured anew each time; "
+                f"an audit takes a run of {', '.join(TASKS)}."
+            )
+
+
+def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
+    """Run the recorded configurations again in one fresh process: record -> new run folder."""
+    jobs, targets = [], {}
+    for point in points:
+        result = read(point / "result.json")
+        threads = (result.get("environment") or {}).get("threads")
+        usable = isinstance(threads, int) and 1 <= threads <= 4 * (os.cpu_count() or 1)
+        targets[point] = folder / "again" / (point.name if len(points) > 1 else "run")
+        jobs.append(
+            {
+                "config": str((point / ".hydra" / "config.yaml").absolute()),
+                "folder": str(targets[point].absolute()),
+                "threads": cfg.threads or (threads if usable else None),
+                "device": cfg.device,
+            }
+        )
+    write_json(folder / "again.json", jobs)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli.replay", str(folder / "again.json")],
+        env={**os.environ, "PYTHONPATH": _path()}, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise InputProblem(f"the fresh process failed: {done.stderr.strip().splitlines()[-1:]}")
+    return targets
+
+
+def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[str, Any]]]:
+    """The differences between a record and its second run, and what changed in the environment."""
+    recorded, found = read(point / "result.json"), read(fresh / "result.json")
+    changed = changes(recorded.get("environment") or {}, found.get("environment") or {})
+    if not recorded:
+        return [], changed  # the missing result is already named
+    if not found.get("environment"):
+        changed = []  # the second run failed before it could say where it ran
+    said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
+    return [*compare(recorded, found, changed), *said], changed
+
+
+def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],
+              found: list[Difference], environments: dict[str, Any]) -> Outcome:  # fmt: skip
+    from harness.report import audit as page
+
+    rows = [d.row() for d in found]
+    rounded = any(c["decisive"] for changed in environments.values() for c in changed)
+    document = {
+        "verdict": "differs" if rows else "same",
+        "run": shown(target),
+        "points": len(points),
+        "compared": "within the noise floors of both" if rounded else "bitwise",
+        "differences": rows,
+        "environment": environments,
+    }
+    write_json(folder / "audit.json", document)
+    count = f"{len(rows)} difference{'s' * (len(rows) != 1)}"
+    reason = count if rows else f"every figure and token is reproduced, {document['compared']}"
+    verdict = "diverged" if rows else "equivalent" if rounded else "exact"
+    original = (read(points[0] / "result.json").get("mlflow") or {}).get("run_id")
+    result = {
+        "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason,
+        "required": "equivalent", "audit_of": original,
+        "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded},
+        "options": options(cfg), "folder": shown(folder), "mlflow": None,
+    }  # fmt: skip
+    page.write(folder / "report.html", document)
+    result["mlflow"], problem = sealed(cfg, folder, result)
+    page.show(say, document, shown(folder))
+    if problem:
+        say.problem(f"harness: {problem}")
+    return Outcome(1 if rows else 0, verdict, str(folder), reason)
+
+
+def _named(differences: Any, point: Path, sweep: bool) -> list[Difference]:
+    if not sweep:
+        return list(differences)
+    return [Difference(d.what, d.recorded, d.found, d.explanation, point.name) for d in differences]
+
+
+def _points(sweep: Path) -> list[Path]:
+    """The point folders of a sweep, those too whose result is gone."""
+    found = [p.parent for p in sweep.glob("*/.hydra")]
+    return sorted(found, key=lambda p: (len(p.name), p.name))
+
+
+def _path() -> str:
+    """So that the fresh process runs this very package."""
+    here = str(Path(configs.__file__).resolve().parents[2])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

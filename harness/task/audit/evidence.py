@@ -1,0 +1,149 @@
+"""What can be told about a record without running it: the seal, the configuration, the snapshot, the
+place it lies in, and what the tracking store remembers of it. The record is only read."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness import config as configs
+from harness.errors import HarnessError, SnapshotInvalid
+from harness.pipeline.finish import shown
+from harness.save import store
+from harness.snapshot import record as records
+from harness.task.audit.difference import Difference, changes, flat
+from harness.track import tracker
+
+STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
+
+
+def verified(point: Path, cfg: Any, run_id: str | None = None) -> Iterator[Difference]:
+    """What can be told without running: the seal, the configuration, the snapshot, the tracker."""
+    for what, was, now in records.broken(point):
+        if was is None and now == "added":
+            continue  # a note beside a record claims nothing
+        yield Difference(what, was, now, _edited(what, now))
+    result, record = read(point / "result.json"), read(point / records.NAME)
+    yield from _configuration(point, record.get("config"))
+    yield from _snapshot(point, result)
+    yield from _swapped(point, result, record, cfg, run_id)
+
+
+def _edited(what: str, now: Any) -> str:
+    if now == "missing":
+        return "this file of the record is missing"
+    if what.startswith("result.json: "):
+        return "the sealed digest of this value is another: it was edited after the run"
+    return "the file is not what was sealed when the run ended"
+
+
+def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
+    """The recorded YAML against the resolved values in the seal, key by key."""
+    try:
+        now = json.loads(json.dumps(asdict(configs.recorded(point / ".hydra" / "config.yaml"))))
+    except (HarnessError, OSError, ValueError) as problem:
+        yield Difference(".hydra/config.yaml", "a valid configuration", "none", str(problem))
+        return
+    if not isinstance(sealed_values, dict):
+        return
+    known = dict(flat(sealed_values))  # a key that came later, with a newer harness, claims nothing
+    for row in changes(sealed_values, now):
+        if row["what"] not in known:
+            continue
+        yield Difference(f"config: {row['what']}", row["recorded"], row["found"],
+                         "the recorded configuration is not the one that the run used")  # fmt: skip
+
+
+def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
+    claimed = result.get("snapshot")
+    if not isinstance(claimed, dict) or claimed.get("format") == "memory":
+        return  # nothing was kept; the second run says whether it is the same snapshot
+    said = Path(str(claimed.get("path")))
+    held = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
+    place = next((p for p in held if (p / "manifest.json").is_file()), None)
+    place = place or (held[0] if held[0].exists() else said)
+    try:
+        _, manifest = store.load(place)
+    except SnapshotInvalid as problem:
+        for fault in problem.faults:
+            yield Difference(
+                "snapshot", "verified when it was written", fault, "the snapshot is damaged"
+            )
+        return
+    except HarnessError as problem:
+        yield Difference("snapshot", str(claimed.get("path")), "missing", str(problem))
+        return
+    if manifest["id"] != claimed.get("id"):
+        yield Difference("snapshot.id", claimed.get("id"), manifest["id"],
+                         "the result and the snapshot beside it belong to different runs")  # fmt: skip
+    held = {e["name"]: e["digest"] for e in manifest["elements"]}
+    for entry in result.get("elements") or []:
+        if entry.get("digest") != held.get(entry.get("name")):
+            yield Difference(f"element {entry.get('label')} {entry.get('name')}", entry.get("digest"),
+                             held.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
+
+
+def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, run_id: str | None) -> Iterator[Difference]:  # fmt: skip
+    """A sound record in another record's place: seen by its name, its neighbour, its tracker."""
+    said = Path(str(record.get("folder", point)))
+    stamped = STAMP.fullmatch(point.name) or STAMP.fullmatch(point.absolute().parent.name)
+    moved = (said.name, said.parent.name) != (point.absolute().name, point.absolute().parent.name)
+    other = read(said / records.NAME).get("id") if said.is_dir() else record.get("id")
+    if (stamped and moved and said.name != point.name) or (moved and other != record.get("id")):
+        yield Difference(
+            "folder", str(said), shown(point), "a swapped run: this record was made elsewhere"
+        )
+    held = result.get("mlflow") or {}
+    if run_id and held.get("run_id") != run_id:
+        yield Difference("mlflow.run_id", run_id, held.get("run_id"),
+                         "a swapped run: this directory holds another run's record")  # fmt: skip
+    known = tags(cfg, str(held.get("run_id"))) if held.get("run_id") else {}
+    if known and known.get("record") != record.get("id"):
+        yield Difference("record.json: id", known.get("record"), record.get("id"),
+                         "the tracking store holds another seal for this run")  # fmt: skip
+
+
+def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
+    """The sweep's table against its points."""
+    from harness.report import sweep as pages
+
+    claimed = read(sweep / "sweep.json").get("finished")
+    if claimed is not None and claimed != len(points):
+        yield Difference("sweep.json: finished", claimed, len(points), "points are missing")
+    try:
+        recorded = pages.read_csv(sweep)
+    except OSError:
+        yield Difference("sweep.csv", "one row per point", "missing", "the table is missing")
+        return
+    fresh = pages.as_text(pages.rows([p for p in points if (p / "result.json").is_file()]))
+    by_point = {r["point"]: r for r in recorded}
+    for row in fresh:
+        was = by_point.get(row["point"], {})
+        for key, value in row.items():
+            if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
+                yield Difference(f"sweep.csv: {key}", was.get(key), value,
+                                 "the table does not say what the point's result says", row["point"])  # fmt: skip
+
+
+def tags(cfg: Any, run_id: str) -> dict[str, str]:
+    """What the audit's own tracking store says about a run; a record's URI is never contacted."""
+    local = cfg.track.name == "mlflow" and cfg.track.uri is None
+    if local and not (Path(cfg.runs_dir) / "mlflow.db").is_file():
+        return {}
+    try:
+        return tracker(cfg.track, cfg.runs_dir).find(run_id)
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
+        return {}
+
+
+def read(path: Path, kind: type = dict) -> Any:
+    """The JSON in `path`; an empty `kind` where there is none."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return kind()
+    return found if isinstance(found, kind) else kind()

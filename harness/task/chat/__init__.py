@@ -1,0 +1,183 @@
+"""`task=chat`: a stateful chat, each turn paused, timed beside naive re-processing, and resumed."""
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from harness.errors import ConfigProblem, InputProblem
+from harness.model.sampler import Sampler
+from harness.pipeline import naive
+from harness.pipeline.dialogue import Dialogue, Turn, end_tokens
+from harness.pipeline.finish import Outcome, snapshot_record
+from harness.pipeline.restore import identity_check
+from harness.pipeline.session import Session
+from harness.pipeline.table import conclude_table
+from harness.save import store
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """The turns of `task.turns`; with `snapshot=DIR` (the pause after a turn) those that are left.
+
+    Leaves one snapshot per turn under `snapshot/`, each referring to what the one before it holds,
+    and `chat.json`. The verdict: `exact` when the chat restored after each turn answers the next
+    one with the same tokens, `diverged` otherwise.
+    """
+    turns = checked(cfg.task.turns)
+    session = Session.open(cfg, folder, say)
+    dialogue, done = _opened(session)
+    rows: list[dict[str, Any]] = []
+    parent, manifest = None, None
+    say.stage("chat")
+    say.done(f"{len(turns) - done} turns")
+    for number, turn in enumerate(turns[done:], start=done + 1):
+        row, seconds = spoken(session, dialogue, turn, number)
+        place = folder / "snapshot" / f"turn-{number:03d}"
+        state = dialogue.state(parent)
+        manifest = store.save(state, place, cfg.save, say.note)
+        parent = manifest["id"]
+        rows.append(row | {"snapshot": str(place.relative_to(folder)),
+                           "stored_bytes": store.stored_bytes(place)})  # fmt: skip
+        say.line(f"user: {row['ask']}")
+        say.line(f"model: {row['answer']}   ({seconds})")
+    if manifest is None:
+        raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the {len(turns)} turns.")
+    if cfg.task.verify:
+        say.stage("restored chat, at every turn")
+        verify(session, rows, folder)
+        say.done(f"{sum(r['restored_equal'] is not False for r in rows)} of {len(rows)} equal")
+    return _conclude(session, dialogue, rows, manifest, folder)
+
+
+def checked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Raise ConfigProblem unless every turn has `ask` and at most `expect` besides."""
+    if not turns:
+        raise ConfigProblem("task.turns is empty: give at least one turn, [{ask: '...'}].")
+    for turn in turns:
+        if "ask" not in turn or set(turn) - {"ask", "expect"}:
+            raise ConfigProblem(f"task.turns: a turn has `ask` and may have `expect`, got {turn}.")
+    return turns
+
+
+def spoken(
+    session: Session, dialogue: Dialogue, turn: dict[str, str], number: int
+) -> tuple[dict[str, Any], str]:
+    """One turn, cached and naive; its row and its times in words."""
+    cfg = session.cfg
+    before = len(dialogue.buffer)
+    said = dialogue.ask(turn["ask"], cfg.steps)
+    row = _row(number, turn, said)
+    if cfg.task.naive:
+        history = torch.tensor([dialogue.buffer[: before + said.sent]])
+        ids, seconds = naive.answer(session.loaded, history, cfg.steps, end_tokens(session.loaded))
+        seconds += said.rendering
+        greedy = cfg.sampling.name == "greedy"
+        row |= {"naive_s": seconds, "naive_equal": ids == list(said.ids) if greedy else None}
+    words = f"{row['cached_s'] * 1e3:.1f} ms"
+    return row, words + (f", naive {row['naive_s'] * 1e3:.1f} ms" if cfg.task.naive else "")
+
+
+def verify(session: Session, rows: list[dict[str, Any]], folder: Path) -> None:
+    """Restore each pause but the last and ask the next question: the ids must be the same."""
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        if following is None:
+            row["restored_equal"] = None
+            continue
+        state, _ = store.load(folder / row["snapshot"])
+        state = state.to(session.loaded.device)
+        again = Dialogue.resumed(session, state, session.cfg.task.on_mismatch == "repair")
+        identity_check(session, state, folder / row["snapshot"], again.sampler)
+        answer = again.ask(following["ask"], session.cfg.steps)
+        row["restored_equal"] = list(answer.ids) == following["ids"]
+
+
+def growth(seconds: list[float]) -> float:
+    """Median of the last quarter over the median of the first, the very first turn left out."""
+    kept = seconds[1:]
+    quarter = max(len(kept) // 4, 1)
+    return median(kept[-quarter:]) / median(kept[:quarter]) if kept else 1.0
+
+
+def _opened(session: Session) -> tuple[Dialogue, int]:
+    """A new chat, or the one that `snapshot=` paused, and how many turns it has behind it."""
+    cfg = session.cfg
+    repair = cfg.task.on_mismatch == "repair"
+    if not cfg.snapshot:
+        messages = [{"role": "system", "content": cfg.task.system}] if cfg.task.system else []
+        return Dialogue(session, Sampler(cfg.sampling, cfg.seed), repair, messages), 0
+    source = store.place(cfg.snapshot)
+    state, _ = store.load(source)
+    if not state.documents["prompt_meta"].get("turns"):
+        raise InputProblem(f"snapshot={cfg.snapshot} holds no chat. Give the pause after a turn.")
+    dialogue = Dialogue.resumed(session, state.to(session.loaded.device), repair)
+    identity_check(session, state, source)
+    return dialogue, sum(m["role"] == "user" for m in dialogue.messages)
+
+
+def _row(number: int, turn: dict[str, str], said: Turn) -> dict[str, Any]:
+    expect = turn.get("expect")
+    return {
+        "turn": number,
+        "ask": said.ask,
+        "answer": said.answer,
+        "expect": expect,
+        "recalled": None if expect is None else expect in said.answer.split(),
+        "ids": list(said.ids),
+        "sent_tokens": said.sent,
+        "total_tokens": said.total,
+        "cached_s": said.seconds,
+        "cached_s_per_token": said.seconds / (len(said.ids) + 1),
+        "naive_s": None,
+        "naive_equal": None,
+        "restored_equal": None,
+        "mismatch": None if said.mismatch is None else str(said.mismatch),
+    }
+
+
+def _conclude(
+    session: Session, dialogue: Dialogue, rows: list[dict[str, Any]], manifest: Any, folder: Path
+) -> Outcome:
+    from harness.report import chat
+
+    wrong = [r["turn"] + 1 for r in rows if r["restored_equal"] is False]
+    verdict = "diverged" if wrong else "exact" if session.cfg.task.verify else "equivalent"
+    asked = [r["recalled"] for r in rows if r["recalled"] is not None]
+    figures = {
+        "turns": len(rows),
+        "cached_growth": growth([r["cached_s"] for r in rows]),
+        "naive_growth": growth([r["naive_s"] for r in rows]) if session.cfg.task.naive else None,
+        "recalled": sum(asked),
+        "recall_questions": len(asked),
+        "mismatches": sum(r["mismatch"] is not None for r in rows),
+    }
+    reason = _reason(figures, wrong, session.cfg.task.verify)
+    state = dialogue.decoder.commit()
+    last = folder / rows[-1]["snapshot"]
+    record = {
+        "chat": figures,
+        "snapshot": snapshot_record(manifest, last),
+        "elements": manifest["elements"],
+        "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens,
+                 "kv_bytes": state.kv_bytes, "stored_bytes": store.stored_bytes(last)},
+    }  # fmt: skip
+    columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
+    return conclude_table(session, "chat", rows, chat.sections(rows, figures), verdict, reason, columns, record=record)  # fmt: skip
+
+
+def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
+    parts = [f"{figures['turns']} turns"]
+    if verified:
+        parts.append(
+            f"the restored chat differs at turns {wrong}"
+            if wrong
+            else "the restored chat answers every turn token for token"
+        )
+    if figures["recall_questions"]:
+        parts.append(f"recalled {figures['recalled']} of {figures['recall_questions']}")
+    parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
+    if figures["naive_growth"] is not None:
+        parts.append(f"x{figures['naive_growth']:.2f} naive (last quarter over first)")
+    if figures["mismatches"]:
+        parts.append(f"{figures['mismatches']} prefix mismatches repaired")
+    return "; ".join(parts)

@@ -1,0 +1,53 @@
+"""`task=claims`: what the founding documents assert, settled by measurements of this very run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.pipeline.finish import Outcome
+from harness.pipeline.session import Session
+from harness.pipeline.table import conclude_table
+from harness.task.claims.bench import Bench
+from harness.task.claims.registry import ORDER, claim_named
+from harness.task.faults import small_steps
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """All claims, or those of `task.only`; `claims.json` and one page. The verdict is `exact` when
+    every one was settled: `refuted` is a result, not a failure."""
+    chosen = {name: claim_named(name) for name in cfg.task.only or ORDER}
+    session = Session.open(small_steps(cfg), folder, say)
+    rows = []
+    for name, claim in chosen.items():
+        say.stage(name)
+        settled = claim.settle(Bench(replace(session)))
+        say.done(settled.verdict)
+        rows.append(
+            {
+                "claim": name,
+                "verdict": settled.verdict,
+                "says": claim.CLAIM,
+                "because": settled.because,
+                "conditions": settled.conditions,
+                "model": session.loaded.source["name"],
+                "figures": settled.figures,
+            }
+        )
+    from harness.report import claims
+
+    counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
+    reason = f"{len(rows)} claims settled: " + ", ".join(f"{n} {v}" for v, n in counts.items())
+    return conclude_table(
+        session, "claims", rows, claims.sections(rows), "exact", reason,
+        ["claim", "verdict", "says"], children=[_child(row) for row in rows],
+    )  # fmt: skip
+
+
+def _child(row: dict[str, Any]) -> dict[str, Any]:
+    numbers = {
+        f"figures/{key}": float(value)
+        for key, value in row["figures"].items()
+        if isinstance(value, bool | int | float) and abs(value) < float("inf")
+    }
+    tags = {"claim": row["claim"], "verdict": row["verdict"], "says": row["says"]}
+    return {"name": f"claim {row['claim']}", "tags": tags, "metrics": numbers}

@@ -1,0 +1,123 @@
+"""What every claim is settled with: a model, a text of any length, one noise floor, small steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from harness.capture import capture, new_cache, positions_of, prefill
+from harness.pipeline.session import Session
+from harness.snapshot.digest import digest_named
+from harness.snapshot.state import State
+from harness.tokenizer.policy import encode
+
+HOLDS, REFUTED, DEPENDS = "holds", "refuted", "depends"
+BEYOND = 4.0  # noise floors that a shift must exceed before it is called one
+TEXT = (
+    "let k be 5 . the bird sang . the old man walked to the river . let m be 42 . "
+    "what is k ? k is 5 . the rain fell on the house . let x be 7 . "
+)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """verdict: holds, refuted or depends. figures: measured, flat. because: one or two sentences.
+    conditions: under which the verdict was reached."""
+
+    verdict: str
+    figures: dict[str, Any]
+    because: str
+    conditions: str = ""
+
+
+@dataclass
+class Bench:
+    """session: its model is only read."""
+
+    session: Session
+    _cache: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def loaded(self) -> Any:
+        return self.session.loaded
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.loaded.tokenizer
+
+    def ids(self, tokens: int, start: int = 0) -> torch.Tensor:
+        """`[1, tokens]` ids of running text, one BOS in front where the model knows one."""
+        one = encode("raw", self.tokenizer, TEXT).ids
+        text = one * ((tokens + start) // len(one) + 2)
+        bos = self.tokenizer.bos_token_id
+        head = [] if bos is None else [bos]
+        return torch.tensor([(head + list(text[start:]))[:tokens]]).to(self.loaded.device)
+
+    def prefilled(
+        self, ids: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        """`(cache, logits [batch, vocab])` after `ids` `[batch, tokens]` in one pass."""
+        mask = torch.ones_like(ids) if mask is None else mask
+        cache = new_cache(self.loaded)
+        logits = prefill(self.loaded, ids, mask, positions_of(mask), cache)
+        return cache, logits[:, -1]
+
+    def step(
+        self, cache: Any, ids: torch.Tensor, position: int, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Logits `[batch, new, vocab]` of `ids` at `position` and on. `cache` grows."""
+        at = position + torch.arange(ids.shape[1], device=ids.device)
+        return self.loaded.forward(ids, at.expand(ids.shape), mask, cache)
+
+    def state(self, ids: torch.Tensor) -> State:
+        """The immutable State after `ids` `[batch, tokens]`."""
+        documents = {**self.session.documents, "prompt_meta": {}, "generation": {}}
+        return capture(self.loaded, ids, torch.ones_like(ids), documents).state
+
+    @cached_property
+    def noise(self) -> float:
+        """Largest logit difference, over 64 tokens, that another split of the same prefill makes."""
+        ids = self.ids(64)
+        mask = torch.ones_like(ids)
+        whole = self.loaded.forward(ids, positions_of(mask))
+        cache, parts = new_cache(self.loaded), []
+        for start in range(0, 64, 9):
+            parts.append(self.step(cache, ids[:, start : start + 9], start))
+        rounding = float(whole.abs().max()) * torch.finfo(whole.dtype).eps
+        return max(float((torch.cat(parts, 1) - whole).abs().max()), rounding)
+
+    def shift(self, found: torch.Tensor, expected: torch.Tensor) -> float:
+        """Largest difference of any logit in units of the noise floor; infinite when not finite."""
+        gap = float((found.double() - expected.double()).abs().max())
+        return gap / self.noise if gap == gap else float("inf")
+
+    @staticmethod
+    def digest(cache: Any) -> str:
+        """Digest of all K/V that a library cache holds now."""
+        held = [
+            (f"{i}.{part}", getattr(layer, part))
+            for i, layer in enumerate(cache.layers)
+            for part in ("keys", "values")
+            if torch.is_tensor(getattr(layer, part, None))
+        ]
+        return digest_named(held)
+
+
+def same_top(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Share of rows whose most probable token is the same."""
+    return float((found.argmax(-1) == expected.argmax(-1)).double().mean())
+
+
+def seconds(work: Callable[[], Any], runs: int = 5) -> float:
+    """Median seconds of `work` after one warm-up."""
+    work()
+    times = []
+    for _ in range(runs):
+        start = perf_counter()
+        work()
+        times.append(perf_counter() - start)
+    return median(times)

@@ -1,0 +1,38 @@
+"""What a default tokenizer call adds."""
+
+from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, TEXT, Bench, Settled
+
+CLAIM = (
+    "Default tokenizer calls add BOS/EOS behind your back; adding BOS again doubles it and shifts "
+    "every position."
+)
+
+
+def settle(bench: Bench) -> Settled:
+    tokenizer = bench.tokenizer
+    plain = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    default = tokenizer(TEXT)["input_ids"]
+    added = len(default) - len(plain)
+    bos = tokenizer.bos_token_id
+    twice = tokenizer((tokenizer.bos_token or "") + TEXT)["input_ids"]
+    figures = {
+        "ids_of_the_text": len(plain),
+        "ids_of_the_default_call": len(default),
+        "added_behind_your_back": added,
+        "bos_written_once_more_gives": twice.count(bos) if bos is not None else None,
+    }
+    if bos is None:
+        return Settled(DEPENDS, figures, "This tokenizer has no BOS at all.")
+    once, doubled = [bos, *plain], [bos, bos, *plain]
+    as_ids = [bench.ids(1).new_tensor([ids]) for ids in (once, doubled)]
+    shift = bench.shift(bench.prefilled(as_ids[1])[1], bench.prefilled(as_ids[0])[1])
+    figures |= {"shift_of_a_doubled_bos_in_noise_floors": shift, "positions_shifted_by": 1}
+    if not added:
+        return Settled(DEPENDS, figures, "This tokenizer's default call adds nothing; others do.")
+    doubles = twice.count(bos) == 2 and shift > BEYOND
+    return Settled(
+        HOLDS if doubles else REFUTED,
+        figures,
+        "The default call is longer than the text, and writing BOS yourself gives two of them, "
+        "without a word; the logits move.",
+    )

@@ -1,0 +1,97 @@
+"""`task=faults`: every fault, four columns, and what a plain script does with the same damage."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.fault.registry import every, fault_named
+from harness.pipeline import bed as beds
+from harness.pipeline.finish import Outcome
+from harness.pipeline.session import Session
+from harness.pipeline.table import conclude_table
+from harness.task.faults import plain
+from harness.task.faults.columns import measure
+
+COLUMNS = ("validation", "digest", "identity", "logits")
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """All faults and the control (or `fault=NAME` and the control); `faults.json` and a heat map.
+
+    The verdict is the control's when nothing went undetected, otherwise `failed`.
+    """
+    session = Session.open(small_steps(cfg), folder, say)
+    chosen = every() if cfg.fault.name == "none" else {"none": every()["none"], cfg.fault.name: fault_named(cfg.fault)}  # fmt: skip
+    tried = [measure_all(session, chosen, name) for name in _beds(chosen)]
+    by_name = {row["fault"]: row for rows in tried for row in rows}
+    rows = [by_name[name] for name in chosen]
+    from harness.report import heatmap
+
+    control, rest = rows[0], rows[1:]
+    missed = [row["fault"] for row in rest if not caught(row)]
+    clean = not caught(control) and control["plain"] == plain.NOTHING
+    verdict = control["verdict"] if clean and not missed else "failed"
+    reason = summary(rest, missed, clean)
+    return conclude_table(
+        session, "faults", rows, heatmap.sections(rows), verdict, reason,
+        children=[_child(row) for row in rows],
+        columns=["fault", "element", *COLUMNS, "plain", "shift"],
+    )  # fmt: skip
+
+
+def small_steps(cfg: Any) -> Any:
+    """One thread unless `threads` says otherwise: a row is thousands of small operations, which wait
+    for each other longer than they compute."""
+    return cfg if cfg.threads else replace(cfg, threads=1)
+
+
+def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The rows of the faults among `chosen` that lie on the bed `name`."""
+    say = session.say
+    faults = [fault for fault in chosen.values() if fault.bed == name]
+    say.stage(f"{name}: {len(faults)} rows")
+    bed = beds.build(name, session, session.cfg.steps)
+    own = bed.session
+    healthy = plain.resume(bed, own.loaded, bed.state, own.cfg.sampling, bed.state.rng)
+    rows = [measure(bed, fault, healthy, beds.scratch(session.folder)) for fault in faults]
+    for row, fault in zip(rows, faults, strict=True):
+        row |= {"bed": name, "what": described(fault), "why": fault.why}
+    say.done(f"noise floor {bed.unit:.2g} logits")
+    return rows
+
+
+def caught(row: dict[str, Any]) -> bool:
+    """Whether any of the four columns noticed."""
+    return any(row[column] for column in COLUMNS)
+
+
+def described(fault: Any) -> str:
+    """The fault's own first line."""
+    from inspect import getmodule
+
+    said = (getmodule(type(fault)).__doc__ or "").strip()
+    return "The control: nothing is damaged." if fault.name == "none" else said.splitlines()[0]
+
+
+def summary(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
+    silent = sum(row["plain"] != plain.ERROR for row in rows)
+    still = sum(not row["logits"] for row in rows)
+    return (
+        f"{len(rows)} faults, {len(missed)} undetected{': ' + ', '.join(missed) if missed else ''}; "
+        f"the plain script goes on without an error in {silent} of them; {still} move no logit "
+        f"beyond the noise; the control is {'clean' if clean else 'NOT clean'}"
+    )
+
+
+def _beds(chosen: dict[str, Any]) -> list[str]:
+    """The windowed bed last: it loads another model."""
+    order = ("plain", "sampled", "padded", "windowed")
+    return [name for name in order if any(fault.bed == name for fault in chosen.values())]
+
+
+def _child(row: dict[str, Any]) -> dict[str, Any]:
+    tags = {k: str(row[k]) for k in ("fault", "element", "plain", "verdict", "strict", "bed")}
+    numbers = {f"caught/{column}": float(row[column]) for column in COLUMNS}
+    if row["shift"] is not None and row["shift"] < float("inf"):
+        numbers["logits/shift_in_noise_floors"] = row["shift"]
+    return {"name": f"fault {row['fault']}", "tags": tags, "metrics": numbers}

@@ -1,0 +1,191 @@
+"""One fault, four columns, each measured with the other three switched off, and the plain script."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import new_cache, positions_of, prefill
+from harness.config import SaveConfig
+from harness.errors import HarnessError, SnapshotInvalid, UnsupportedModel
+from harness.fault.base import Fault
+from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.bed import Bed, Run, question, shown
+from harness.pipeline.damage import aid_for, damaged
+from harness.pipeline.restore import identity, proof
+from harness.save import store
+from harness.snapshot import manifest as manifests
+from harness.snapshot.digest import digest_bytes, digest_tensor
+from harness.snapshot.elements import ELEMENTS
+from harness.snapshot.state import State
+from harness.task.faults import plain
+
+_DIGEST = re.compile(r"digest|hash|does not follow from what is stored")
+_BROKEN = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeError)
+
+
+def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[str, Any]:
+    """The row of `fault` on `bed`. `folder` is scratch space, emptied again. Mutates nothing else."""
+    state = fault.state(bed.state, aid_for(bed.session, bed.state))
+    material, invalid, changed = _stored(state, fault, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    row = {
+        "fault": fault.name,
+        "element": fault.element,
+        "element_name": next((e.name for e in ELEMENTS if e.number == fault.element), "control"),
+        "validation": bool(invalid),
+        "digest": bool(changed),
+    }
+    said = [*invalid, *changed]
+    if material is None:
+        known = {"identity": False, "logits": True, "proof": False, "verdict": "unreadable"}
+        return row | known | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
+    session, sampler = damaged(bed.session, fault, material.rng)
+    differ = identity(session, material, sampler)
+    given = fault.inputs(material)
+    verdict, shift = logits_column(bed, session, given, sampler)
+    unproven = _unproven(session, material)
+    said += [str(d) for d in differ + unproven]
+    return row | {
+        "identity": bool(differ),
+        "logits": verdict in ("drifted", "diverged", "error") or bool(unproven),
+        "plain": plain_column(bed, session, given, sampler, healthy),
+        "shift": shift,
+        "proof": bool(unproven),
+        "verdict": verdict,
+        "strict": "refused" if said else verdict,
+        "said": said[:3],
+    }
+
+
+def _unproven(session: Any, state: State) -> list[Any]:
+    """What the replay proof says; a model the state cannot even be handed to proves nothing."""
+    try:
+        return list(proof(session.loaded, state, session.cfg.cache))
+    except UnsupportedModel as refusal:
+        return [refusal]
+
+
+def logits_column(
+    bed: Bed, session: Any, state: State, sampler: Sampler
+) -> tuple[str, float | None]:
+    """Verdict and shift with every check off: going on from the cache, and rebuilding it from the
+    buffer, which is what the buffer is kept for. The worse of the two."""
+    loaded = session.loaded
+    try:
+        decoder = build_decoder(loaded, state, session.cfg.cache)
+        ids = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)
+        again = Sampler(sampler.settings, session.cfg.seed, rng=sampler.rng)
+        follow = torch.cat([ids, bed.reference.fed], dim=1)
+        path = drive.drive(decoder, again, bed.steps, ids, follow=follow)
+        run = shown(state.logits, path, ids.shape[1])
+        verdict, shift = bed.verdict(run)
+        rebuilt = _rebuilt(bed, loaded, state)
+    except (HarnessError, *_BROKEN):
+        return "error", None
+    name, other = bed.verdict(rebuilt)
+    worse = max(shift, other)
+    return (name if name in ("drifted", "diverged") and verdict not in ("diverged",) else verdict), worse  # fmt: skip
+
+
+def plain_column(
+    bed: Bed, session: Any, state: State, sampler: Sampler, healthy: list[tuple]
+) -> str:
+    """What the plain script does with the same material, beside what it does with healthy material."""
+    try:
+        ran = plain.resume(bed, session.loaded, state, sampler.settings, sampler.rng)
+    except (HarnessError, *_BROKEN):
+        return plain.ERROR
+    return plain.outcome(bed, healthy, ran)
+
+
+def _rebuilt(bed: Bed, loaded: Any, state: State) -> Run:
+    """The reference with its first row computed anew from the token buffer of `state`."""
+    ids, mask = state.token_ids, state.attention_mask
+    if ids.shape != mask.shape:
+        mask = torch.ones_like(ids)
+    last = prefill(loaded, ids, mask, positions_of(mask), new_cache(loaded))[:, -1]
+    rows = bed.reference.shown[..., : last.shape[-1]].clone()
+    rows[:, 0] = last[..., : rows.shape[-1]]
+    return replace(bed.reference, shown=rows)
+
+
+def _stored(state: State, fault: Fault, folder: Path) -> tuple[State | None, list[str], list[str]]:
+    """`(material, invalid, changed)`: what a reader without any check gets (None: nothing), what
+    validation says once every digest has been made to fit, what the digests say."""
+    try:
+        store.save(state, folder, SaveConfig("safetensors", sync=False))
+    except SnapshotInvalid as refused:
+        return state, refused.faults, []
+    fault.disk(folder)
+    found = _refusal(folder)
+    changed = [f for f in found if _DIGEST.search(f)]
+    try:
+        tensors, manifest = _raw(folder)
+    except _BROKEN:
+        return None, [f for f in found if f not in changed], changed
+    _reseal(folder, manifest, tensors)
+    return _with(state, tensors, manifest), _refusal(folder), changed
+
+
+def _refusal(folder: Path) -> list[str]:
+    try:
+        store.load(folder)
+    except SnapshotInvalid as refused:
+        return refused.faults
+    return []
+
+
+def _raw(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Every tensor as it lies on disk, unverified, and the manifest as it stands."""
+    manifest = json.loads((folder / manifests.NAME).read_bytes())
+    tensors = store.unverified(folder, manifest)
+    return {name: tensor.clone() for name, tensor in tensors.items()}, manifest
+
+
+def _reseal(folder: Path, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Make every digest fit what is there, so that only validation can object."""
+    for row in manifest["tensors"]:
+        row["digest"] = digest_tensor(tensors[row["name"]])
+    for row in manifest["files"]:
+        data = (folder / row["file"]).read_bytes()
+        row["nbytes"], row["digest"] = len(data), digest_bytes(data[: row["covered"]])
+    for row in manifest["tokenizer_files"]:
+        row["digest"] = digest_bytes((folder / "tokenizer" / row["file"]).read_bytes())
+    manifest["elements"] = manifests.element_rows(manifest["tensors"], manifest["documents"])
+    manifest["id"] = manifests.identity(manifest)
+    (folder / manifests.NAME).write_bytes(manifests.dump(manifest))
+
+
+def _with(state: State, tensors: dict[str, torch.Tensor], manifest: dict[str, Any]) -> State:
+    """`state` with its tensors and documents replaced by those that were read."""
+    layers = tuple(
+        replace(
+            layer,
+            segments=tuple(
+                replace(
+                    segment,
+                    **{
+                        part: tensors[f"layer.{layer.index}.segment.{number}.{part}"]
+                        for part in ("key", "value", "positions")
+                    },
+                )
+                for number, segment in enumerate(layer.segments)
+            ),
+        )
+        for layer in state.layers
+    )
+    names = ("token_ids", "attention_mask", "next_position", "logits", "rng")
+    return replace(
+        state,
+        layers=layers,
+        documents=MappingProxyType(manifest["documents"]),
+        **{name: tensors[name] for name in names},
+    ).to(state.device)

@@ -1,0 +1,76 @@
+"""`task=ui`: a small local page to step a thought, look into it, pause it and bring it back."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputProblem
+from harness.task.ui.server import prepare, serving
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Any:
+    """Serves the page on 127.0.0.1 until Ctrl-C, or for `task.seconds`. Snapshots go to `out=DIR`
+    (default: the run directory's `snapshots/`); `snapshot=DIR` is open from the start. Exit 0."""
+    prepare()  # before anything heavy
+    from harness.pipeline.session import Session, prompt_text
+    from harness.save import store
+    from harness.task.ui import acts
+    from harness.task.ui.desk import Desk
+    from harness.task.ui.shelf import Shelf
+
+    place, source = store.place(cfg.out or folder / "snapshots"), cfg.snapshot
+    if isinstance(place, str):
+        raise InputProblem(
+            "task=ui keeps its snapshots on this machine. Give out=DIR, a local folder."
+        )
+    if source:
+        store.read_manifest(store.place(source))
+    prompt, _ = prompt_text(cfg)
+    session = Session.open(cfg, folder, say)
+    session.say = type(say)(quiet=True)  # from now on the page speaks
+    shelf = Shelf(place, cfg.save)
+
+    def desk() -> Desk:
+        made = Desk(session, shelf, folder)
+        if source:
+            made.restore(store.load(source)[0], Path(source))
+        return made
+
+    desk()  # a snapshot that is refused ends the task here, not in somebody's browser
+    facts = f"model {cfg.model.name} \u00b7 {cfg.dtype} \u00b7 {session.loaded.device} \u00b7 cache {cfg.cache.name} \u00b7 save {cfg.save.name}"
+    with serving(
+        lambda: acts.build(desk, facts, prompt, cfg.task.run, cfg.task.check), cfg.task.port
+    ) as address:
+        say.line(f"page: {address} (Ctrl-C ends it)")
+        _wait(cfg.task.seconds)
+    return _concluded(cfg, folder, say, shelf)
+
+
+def _wait(seconds: float) -> None:
+    """Until Ctrl-C, or until so many seconds have passed (0: without end)."""
+    end = time.monotonic() + seconds if seconds else float("inf")
+    try:
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 3600))
+    except KeyboardInterrupt:
+        pass
+
+
+def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
+    from harness.pipeline.finish import shown
+    from harness.pipeline.plain import finish
+    from harness.report import html
+
+    names = shelf.names()
+    reason = f"{len(names)} snapshots in {shown(shelf.folder)}"
+    rows = [[name, shelf.stored_bytes(name)] for name in names]
+    record = {
+        "verdict": None,
+        "reason": reason,
+        "snapshots": [{"name": n, "stored_bytes": b} for n, b in rows],
+    }
+    outcome = finish(
+        cfg, folder, record, [html.section("Snapshots", columns=["name", "bytes"], rows=rows)], 0
+    )
+    say.line(f"{reason}; open them again with: python -m harness task=ui out={shown(shelf.folder)}")
+    return outcome

@@ -1,0 +1,118 @@
+"""What stands where on the page. `acts` connects it; the look is in page.css."""
+
+import gradio as gr
+
+from harness.task.ui import picture
+from harness.task.ui.desk import POLICIES
+
+HEATS, NUCLEI, TOPS, PENALTIES = (0.1, 3.0), (0.05, 1.0), (0, 100), (1.0, 2.0)
+
+
+class Controls:
+    """Every control, in reading order. Build it inside a `gr.Blocks`.
+
+    facts: one line about the model. prompt: what the box holds at first. run: tokens of a run.
+    """
+
+    def __init__(self, facts: str, prompt: str, run: int):
+        self.desk = gr.State(None)
+        gr.HTML(f"<header><h1>A thought, step by step</h1><p>{picture.safe(facts)}</p></header>")
+        with gr.Row(elem_classes="begin"):
+            self.prompt = gr.Textbox(
+                prompt, label="Prompt", elem_id="prompt", lines=1, max_lines=6, scale=1, min_width=200
+            )  # fmt: skip
+            self.begin = _button("Start", "begin", variant="primary", scale=0, min_width=110)
+        with gr.Row(elem_classes="main"):
+            with gr.Column(elem_classes="card tall", scale=7, min_width=280):
+                self._thought(run)
+            with gr.Column(elem_classes="card", scale=5, min_width=280):
+                self._choice()
+        with gr.Column(elem_classes="card"):
+            gr.HTML("<h2>Cache</h2>")
+            self.cache = gr.HTML(elem_id="cache")
+        with gr.Row(elem_classes="deck"):
+            with gr.Column(elem_classes="stack"):
+                self._prune()
+                self._shelf()
+            self._branches()
+            self._verdict()
+        self.status = gr.HTML(elem_id="status")
+
+    def _thought(self, run: int) -> None:
+        gr.HTML("<h2>Thought</h2>")
+        self.thought = gr.HTML(elem_id="thought")
+        with gr.Row(elem_classes="line"):
+            self.step = _button("Step", "step", variant="primary", scale=0, min_width=92)
+            self.run = _button("Run", "run", scale=0, min_width=72)
+            self.count = gr.Number(
+                run, label="Tokens of a run", show_label=False, container=False, minimum=1, maximum=4096, precision=0, scale=0,
+                min_width=76, elem_id="count",
+            )  # fmt: skip
+            gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
+            self.stop = _button("Stop", "stop", scale=0, min_width=72)
+        with gr.Row(elem_classes="line"):
+            self.more = gr.Textbox(
+                label="Text to add", show_label=False, container=False, elem_id="more", lines=1, max_lines=4, scale=1,
+                min_width=120, placeholder="Add text, exactly as typed",
+            )  # fmt: skip
+            self.add = _button("Add", "add", scale=0, min_width=72)
+
+    def _choice(self) -> None:
+        gr.HTML("<h2>Next token</h2>")
+        self.likely = gr.HTML(elem_id="likely")
+        with gr.Accordion("Sampling", open=False, elem_id="sampling") as self.choice:
+            self.how = gr.Radio(["greedy", "sample"], value="greedy", label="Choose", elem_id="how")
+            with gr.Row():
+                self.temperature = _slider(HEATS, 1, 0.05, "Temperature", "temperature")
+                self.top_p = _slider(NUCLEI, 1, 0.05, "Top-p, 1 is off", "top_p")
+            with gr.Row():
+                self.top_k = _slider(TOPS, 0, 1, "Top-k, 0 is off", "top_k")
+                self.penalty = _slider(PENALTIES, 1, 0.05, "Repetition penalty", "penalty")
+
+    def _prune(self) -> None:
+        with _card("Prune", "Drop tokens from the cache. What stays keeps its position."):
+            self.policy = gr.Dropdown(
+                list(POLICIES), value="keep_last", label="Policy", elem_id="policy"
+            )
+            self.keep = _slider((1, 2), 2, 1, "Tokens to keep", "keep")
+            self.pruned = _button("Prune", "prune")
+
+    def _shelf(self) -> None:
+        with _card("Save and load", "All that the next token depends on, verified byte by byte."):
+            with gr.Row(elem_classes="line bottom"):
+                self.name = gr.Textbox(
+                    label="Name", elem_id="name", lines=1, max_lines=1, min_width=80
+                )
+                self.save = _button("Save", "save", scale=0, min_width=80)
+            with gr.Row(elem_classes="line bottom"):
+                self.loaded = gr.Dropdown([], label="Snapshot", elem_id="snapshot", min_width=80)
+                self.load = _button("Load", "load", scale=0, min_width=80)
+
+    def _branches(self) -> None:
+        with _card("Branches", "Several ways on from one place, their next logits side by side."):
+            self.current = gr.Radio([], label="On branch", elem_id="branches")
+            self.fork = _button("Branch here", "fork")
+            with gr.Row(elem_classes="line bottom"):
+                self.other = gr.Dropdown([], label="Beside", elem_id="other", min_width=80)
+                self.compare = _button("Compare", "compare", scale=0, min_width=100)
+            self.compared = gr.HTML(elem_id="compared")
+
+    def _verdict(self) -> None:
+        with _card("Verdict", "Save, restore, go on: is it still the same thought?"):
+            self.judge = _button("Save, restore, judge", "judge")
+            self.judged = gr.HTML(elem_id="judged")
+
+
+def _card(title: str, said: str) -> gr.Column:
+    made = gr.Column(elem_classes="card", min_width=200)
+    with made:
+        gr.HTML(f"<h2>{title}</h2><p>{said}</p>")
+    return made
+
+
+def _button(label: str, name: str, **given: object) -> gr.Button:
+    return gr.Button(label, elem_id=name, **given)
+
+
+def _slider(ends: tuple[float, float], at: float, step: float, label: str, name: str | None = None) -> gr.Slider:  # fmt: skip
+    return gr.Slider(*ends, at, step=step, label=label, elem_id=name, buttons=[], min_width=220)

@@ -1,0 +1,201 @@
+"""What the page shows, as HTML: tokens that glow, bars, the cache's growth, a verdict. No gradio.
+
+Braces and dollar signs are escaped too, because the page's own template would read them.
+"""
+
+from html import escape
+from typing import Any
+
+from harness.report.console import number
+from harness.task.ui.desk import Branch, Comparison, Desk
+from harness.task.ui.verdict import Proof
+
+TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
+GAMMA = 0.7
+WIDE, HIGH = 600, 96  # the growth picture's own units
+MARKS = {"own": "written by the model", "part": "held by some layers", "gone": "dropped"}
+GOOD = ("exact", "equivalent")
+NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
+NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
+SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
+
+
+def safe(text: Any) -> str:
+    """`text` for an HTML page whose template must not find anything in it."""
+    plain = escape(str(text))
+    return plain.replace("{", "&#123;").replace("$", "&#36;").replace("`", "&#96;")
+
+
+def shown(text: str) -> str:
+    """A token's text with what cannot be seen made visible."""
+    return safe(text.replace("\n", "\u21b5").replace("\t", "\u21e5")) or "\u2205"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def thought(desk: Desk) -> str:
+    """The whole text, token by token, as bright as the attention each one received."""
+    if not desk.branches:
+        return '<p class="empty">Type a prompt and press Enter, or load a snapshot.</p>'
+    branch, bright, held = desk.branch, desk.brightness(), desk.holders()
+    ids, layers = (
+        branch.state.token_ids[0].tolist(),
+        sum(bool(x.segments) for x in branch.state.layers),
+    )
+    full = _full(bright) if bright else 1.0
+    own, special = set(branch.own), set(desk.loaded.tokenizer.all_special_ids)
+    spans, marks = [], set()
+    for place, token in enumerate(ids):
+        text, kinds, told = desk.text([token]), ["t"], [f"token {token} at position {place}"]
+        glow = min((bright[place] / full) ** GAMMA, 1.0) if bright else 0.0
+        if bright:
+            told.append(f"received {bright[place]:.2f}")
+        if place in own:
+            kinds.append("own")
+        if token in special:
+            kinds.append("special")
+        if held is not None:
+            kinds += ["gone"] if held[place] == 0 else ["part"] if held[place] < layers else []
+            told.append(f"held by {int(held[place])} of {layers} layers")
+        marks |= set(kinds)
+        after = "\n" if "\n" in text else ""
+        spans.append(
+            f'<span class="{" ".join(kinds)}" style="--b:{glow:.3f}" title="{safe(", ".join(told))}">'
+            f"{shown(text)}</span>{after}"
+        )
+    return f'<div class="thought" tabindex="0" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
+
+
+def likely(desk: Desk) -> str:
+    """The next token's distribution."""
+    if not desk.branches:
+        return '<p class="empty">The model\'s next choice appears here.</p>'
+    rows = desk.likely()
+    rest = max(1.0 - sum(p for _, _, p in rows), 0.0)
+    body = "".join(_bar(_label(text), p, f"token {i}") for i, text, p in rows)
+    return (
+        f'<table class="bars"><tbody>{body}{_bar("all others", rest, "", "rest")}</tbody></table>'
+    )
+
+
+def cache(desk: Desk) -> str:
+    """How much the cache holds, and how it came to that."""
+    if not desk.branches:
+        return '<p class="empty">Keys and values appear here as they are written.</p>'
+    branch = desk.branch
+    now = branch.growth[-1]
+    figures = (
+        (f"{now.tokens}", "tokens sent"),
+        (f"{now.kept}", "held"),
+        (size(now.kv_bytes), "of K/V"),
+    )
+    cells = "".join(f"<div><b>{value}</b> <span>{what}</span></div>" for value, what in figures)
+    return (
+        f'<div class="cache"><div class="figures">{cells}</div><div>{_growth(branch)}</div></div>'
+    )
+
+
+def comparison(found: Comparison) -> str:
+    """Two branches' next tokens, one bar above the other."""
+    body = "".join(
+        f'<tr><th scope="row">{_label(text)}</th><td>{_track(p)}{_track(q, "other")}</td>'
+        f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
+        for _, text, p, q in found.rows
+    )
+    a, b = (f"{safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
+    where = "have the same text" if found.parted is None else f"part at token {found.parted}"
+    same = "the same" if found.metrics["top1_agreement"] else "not the same"
+    return (
+        f'<p class="said">{a} and {b} {where}; their most probable next token is {same}. '
+        f"KL {found.metrics['kl_max']:.3g} nats, largest logit difference {found.metrics['max_abs_diff']:.3g}.</p>"
+        f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
+        f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
+        f'<table class="bars pair"><tbody>{body}</tbody></table>'
+    )
+
+
+def proof(made: Proof, where: str) -> str:
+    """The verdict, the reason, and the figures beside their noise floor."""
+    rows = "".join(
+        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(made.metrics[key])}</td>'
+        f"<td>{number(made.noise.get(key))}</td></tr>"
+        for key in SHOWN
+    )
+    kind = "good" if made.verdict in GOOD else "bad"
+    return (
+        f'<p class="verdict {kind}"><b>{safe(made.verdict)}</b></p>'
+        f'<p class="said">{safe(made.reason[:1].upper() + made.reason[1:])}. {safe(where)}: {made.steps} tokens after the restore, beside '
+        f"{safe(made.against)}. {size(made.stored_bytes)}, saved in {made.save_s * 1e3:.0f} ms, read and "
+        f"verified in {made.load_s * 1e3:.0f} ms.</p>"
+        '<table class="plain"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _full(bright: list[float]) -> float:
+    ordered = sorted(b for b in bright if b > 0) or [1.0]
+    return max(ordered[int(TOP * (len(ordered) - 1))], 1e-9)
+
+
+def _legend(bright: list[float] | None, kinds: set[str]) -> str:
+    glow = (
+        '<span>attention received: less <i class="ramp"></i> more</span>'
+        if bright
+        else "<span>this model does not show the attention its tokens receive</span>"
+    )
+    told = "".join(
+        f'<span><span class="t {kind}">{what}</span></span>'
+        for kind, what in MARKS.items()
+        if kind in kinds
+    )
+    return f'<p class="legend">{glow}{told}</p>'
+
+
+def _label(text: str) -> str:
+    """A token as a row's name, its leading space visible."""
+    space = "<i>\u00b7</i>" if text.startswith(" ") else ""
+    return space + shown(text[1:] if space else text)
+
+
+def _bar(label: str, p: float, title: str, kind: str = "") -> str:
+    return (
+        f'<tr class="{kind}" title="{safe(title)}"><th scope="row">{label}</th>'
+        f'<td>{_track(p)}</td><td class="p">{_share(p)}</td></tr>'
+    )
+
+
+def _track(p: float, kind: str = "") -> str:
+    return f'<div class="track"><div class="fill {kind}" style="width:{p * 100:.2f}%"></div></div>'
+
+
+def _share(p: float) -> str:
+    return f"{p * 100:.1f}%" if p >= 0.0005 else "&lt;0.1%"
+
+
+def _growth(branch: Branch) -> str:
+    rows = branch.growth[-400:]
+    most = max(max(r.tokens, r.kept) for r in rows)
+    rows = rows if len(rows) > 1 else rows * 2
+    across = WIDE / (len(rows) - 1)
+
+    def line(values: list[int]) -> str:
+        return " ".join(
+            f"{i * across:.1f},{HIGH - v / most * HIGH:.1f}" for i, v in enumerate(values)
+        )
+
+    sent, kept = line([r.tokens for r in rows]), line([r.kept for r in rows])
+    return (
+        f'<svg class="growth" viewBox="0 -2 {WIDE} {HIGH + 4}" preserveAspectRatio="none" role="img" '
+        f'aria-label="tokens sent and held after each of {len(branch.growth)} acts, {most} at most">'
+        f'<polygon points="0,{HIGH} {kept} {WIDE},{HIGH}"/><polyline class="kept" points="{kept}"/>'
+        f'<polyline class="sent" points="{sent}"/></svg>'
+        f'<p class="legend"><span><i class="key kept"></i>held</span><span><i class="key sent"></i>sent</span>'
+        f"<span>each act from left to right, {most} tokens high</span></p>"
+    )
