@@ -121,6 +121,14 @@ class Loaded:
             logits = self.model(input_ids=ids, **arguments).logits
         return logits[:, -keep:] if keep else logits
 
+    def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """Logits `[batch, keep, vocab]` of the last `keep` of `ids` `[batch, tokens]`, unpadded, by
+        the library alone: no cache, and neither mask nor positions of ours. The yardstick's scale."""
+        asked = {"use_cache": False, "logits_to_keep": keep}
+        arguments = {k: v for k, v in asked.items() if k in self._forward_names}
+        with torch.no_grad():
+            return self.model(input_ids=ids, **arguments).logits[:, -keep:]
+
 
 _MEMORY: dict[str, Loaded] = {}
 

@@ -35,7 +35,8 @@ class Cost:
 
 
 class Oracle:
-    """Float64 runs of `loaded`: uncached, or over a cache of the library's that is passed along."""
+    """Float64 runs of `loaded`. It is run like a `Loaded`: by the same code that feeds a cache, or
+    with no cache at all."""
 
     def __init__(self, loaded: Any):
         model = loaded.model
@@ -49,18 +50,24 @@ class Oracle:
         self._weights = Widened({id(t) for t in shared.values()})
         self._rate: float | None = None
 
+    @property
+    def model(self) -> Any:
+        """The copied modules, over the weights of the loaded model."""
+        return self.loaded.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.loaded.device
+
     def forward(
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        mask: torch.Tensor | None,
-        keep: int,
+        mask: torch.Tensor | None = None,
         cache: Any = None,
+        keep: int = 0,
     ) -> torch.Tensor:
-        """Float64 logits `[batch, keep, vocab]` of one pass over all of `ids` (0 keeps all).
-
-        cache: one of `new_cache`, which this pass reads and grows; mask is then `[batch, past + new]`.
-        """
+        """`Loaded.forward` in float64: logits `[batch, new or keep, vocab]`; grows `cache`."""
         start = time.perf_counter()
         with InFloat64(self._weights):
             if recurrence.continues(cache) and ids.shape[1] > 1 and self._working.one_at_a_time:
@@ -70,6 +77,11 @@ class Oracle:
         if ids.numel() >= 16:  # of a single token, reading the weights is most of the time
             self._rate = self._operations(ids.numel()) / (time.perf_counter() - start)
         return logits
+
+    def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """`Loaded.uncached` in float64."""
+        with InFloat64(self._weights):
+            return self.loaded.uncached(ids, keep)
 
     def once(self, ids: torch.Tensor, keep: int, cache: Any = None, at: int = 0) -> torch.Tensor:
         """One call of the model, unpadded, from position `at` on; never fed one by one."""

@@ -78,11 +78,11 @@ def test_it_computes_what_a_whole_float64_copy_computes(family: str, dtype: str)
     ids = torch.arange(5, 41)[None]
     positions = torch.arange(36)[None]
     before = {name: t.clone() for name, t in loaded.model.state_dict().items()}
-    kept = loaded.oracle.forward(ids, positions, None, 0)
-    again = loaded.oracle.forward(ids, positions, None, 0)
+    kept = loaded.oracle.forward(ids, positions)
+    again = loaded.oracle.forward(ids, positions)
     loaded.oracle._weights._room = 0
     loaded.oracle._weights._held.clear()
-    widened = loaded.oracle.forward(ids, positions, None, 0)
+    widened = loaded.oracle.forward(ids, positions)
     whole = copied(loaded, ids)
     assert whole.dtype == kept.dtype == torch.float64
     assert (kept - whole).abs().max() <= 4 * torch.finfo(torch.float64).eps * whole.abs().max()
@@ -98,7 +98,7 @@ def test_a_hidden_step_in_float32_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     whole = copied(loaded, ids)
     monkeypatch.setattr("harness.model.oracle._swapped", lambda value: value)
     monkeypatch.setattr("harness.model.oracle._CASTS", set())
-    off = loaded.oracle.forward(ids, torch.arange(36)[None], None, 0)
+    off = loaded.oracle.forward(ids, torch.arange(36)[None])
     assert (off - whole).abs().max() > 1e-12 * whole.abs().max()
 
 
@@ -135,9 +135,9 @@ def test_a_cached_pass_in_chunks_is_the_uncached_pass(family: str) -> None:
     cache, parts = loaded.oracle.new_cache(), []
     for start, stop in ((0, 21), (21, 30), (30, 31), (31, 40)):
         parts.append(
-            loaded.oracle.forward(ids[:, start:stop], positions[:, start:stop], None, 0, cache)
+            loaded.oracle.forward(ids[:, start:stop], positions[:, start:stop], None, cache)
         )
-    whole = loaded.oracle.forward(ids, positions, None, 0)
+    whole = loaded.oracle.forward(ids, positions)
     assert (torch.cat(parts, 1) - whole).abs().max() < 1e-6 * whole.abs().max()
 
 
@@ -146,7 +146,7 @@ def test_recurrence_that_starts_anew_is_measured_and_fed_one_by_one() -> None:
     loaded = built("jamba", **HYBRID)
     assert loaded.one_at_a_time
     ids, positions = torch.arange(5, 45)[None], torch.arange(40)[None]
-    whole = loaded.oracle.forward(ids, positions, None, 10)
+    whole = loaded.oracle.forward(ids, positions, keep=10)
     for run in (loaded.forward, loaded.oracle.forward):
         cache = loaded.oracle.new_cache()
         run(ids[:, :30], positions[:, :30], None, cache=cache, keep=1)
