@@ -95,6 +95,11 @@ class Loaded:
             return recurrence.one_by_one(self.once, ids, positions, mask, cache, keep)
         return self.once(ids, positions, mask, cache, keep)
 
+    @property
+    def takes_cache(self) -> bool:
+        """Whether the forward takes a cache of the library's, under either of its names."""
+        return bool(self._forward_names & {"past_key_values", "cache_params"})
+
     @cached_property
     def one_at_a_time(self) -> bool:
         """Whether tokens must be fed one by one onto recurrent state; measured on first use."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cache.registry import decoder as build_decoder
+from harness.cache.registry import served
 from harness.capture import check_length
 from harness.fault.registry import fault_named
 from harness.model.sampler import Sampler
@@ -81,6 +82,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         "noise_floor": judgement.noise,
         "oracle": judgement.oracle,
         "mutation": changed,
+        "cache": served(decoder),
         "size": sizes(whole, back, store.stored_bytes(target)),
         "snapshot": snapshot_record(manifest, target),
         "elements": manifest["elements"],

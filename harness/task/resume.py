@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.cache.registry import served
 from harness.capture import check_length, new_cache, positions_of, prefill
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
@@ -55,7 +56,12 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     times.update(path.times)
     changed = mutation(decoder, before, cfg.steps)
 
-    record: dict[str, Any] = {"verdict": None, "reason": "", "mutation": changed}
+    record: dict[str, Any] = {
+        "verdict": None,
+        "reason": "",
+        "mutation": changed,
+        "cache": served(decoder),
+    }
     reference = None
     if state.tokens <= cfg.compare.limit:
         reference = rebuilt(session, rows, path, given)
