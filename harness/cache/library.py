@@ -12,7 +12,6 @@ from harness.cache.base import Decoder
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
-
 INDEXER = ("indexer_keys", "indexer_position_ids")
 
 

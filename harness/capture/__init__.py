@@ -16,6 +16,9 @@ from harness.errors import InputProblem, UnsupportedModel
 from harness.snapshot.coherence import KV_FORMAT, LAYOUT
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
 
+# what the library raises where a model and the cache made for it do not go together
+_LIBRARY = (ValueError, TypeError, KeyError, AttributeError, IndexError, NotImplementedError)
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -107,7 +110,14 @@ def capture(
     positions = positions_of(mask)
     cache = new_cache(loaded)
     start = time.perf_counter()
-    logits = prefill(loaded, ids, mask, positions, cache, chunk)
+    try:
+        logits = prefill(loaded, ids, mask, positions, cache, chunk)
+    except _LIBRARY as problem:
+        first = (str(problem).strip() or type(problem).__name__).splitlines()[0][:160]
+        raise UnsupportedModel(
+            f"'{loaded.text_config.model_type}' cannot be captured: the library's own forward over "
+            f"its cache fails ({type(problem).__name__}: {first})."
+        ) from problem
     _synchronize(loaded.device)
     seconds = time.perf_counter() - start
     layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
@@ -193,7 +203,9 @@ def _counted(layers: Sequence[int]) -> str:
     if not layers:
         return "every layer"
     shown = ", ".join(map(str, layers[:4]))
-    return f"{'layer' if len(layers) == 1 else 'layers'} {shown}{', ...' if len(layers) > 4 else ''}"
+    return (
+        f"{'layer' if len(layers) == 1 else 'layers'} {shown}{', ...' if len(layers) > 4 else ''}"
+    )
 
 
 def layer_kinds(config: Any) -> list[str] | None:

@@ -30,6 +30,6 @@ def finish(
     return Outcome(code, record["verdict"] or "", str(folder), record["reason"])
 
 
-def model_given() -> bool:
-    """Whether the command line chose a model, so that loading one is wanted."""
-    return any(a.lstrip("+").startswith(("model=", "model.")) for a in sys.argv[1:])
+def given(group: str) -> bool:
+    """Whether the command line chose `group` or one of its keys (`model`: a model is wanted)."""
+    return any(a.lstrip("+").startswith((f"{group}=", f"{group}.")) for a in sys.argv[1:])

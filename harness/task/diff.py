@@ -10,7 +10,7 @@ import torch
 
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, shown
-from harness.pipeline.plain import finish, model_given
+from harness.pipeline.plain import finish, given
 from harness.report import html
 from harness.report.console import number, table
 from harness.save import store
@@ -47,7 +47,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     record: dict[str, Any] = {"differences": [vars(d) for d in found]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     logits = {"stored": (one.logits, two.logits)}
-    if found and model_given():
+    if found and given("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if found else {}
     record["logits"] = measured

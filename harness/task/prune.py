@@ -11,6 +11,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.finish import Outcome, conclude, snapshot_record
 from harness.pipeline.judge import judge, mutation
+from harness.pipeline.origin import resolved
 from harness.pipeline.prune import pruned
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
@@ -31,7 +32,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if cfg.prune.name == "none":
         raise ConfigProblem("task=prune needs a policy: prune=keep_last, sink_window, knorm, ...")
     source = store.place(cfg.snapshot)
-    store.read_manifest(source)
+    cfg = resolved(cfg, store.read_manifest(source))
     session = Session.open(cfg, folder, say)
     say.stage(f"load {source}")
     start = time.perf_counter()

@@ -16,6 +16,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.finish import Outcome, conclude, snapshot_record
 from harness.pipeline.judge import judge, mutation
+from harness.pipeline.origin import resolved
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.save import store
@@ -30,7 +31,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if not cfg.snapshot:
         raise InputProblem("task=resume needs snapshot=DIR, a directory written by task=save.")
     source = store.place(cfg.snapshot)
-    store.read_manifest(source)  # a bad snapshot is refused before the model is loaded
+    manifest = store.read_manifest(source)  # a bad snapshot is refused before the model is loaded
+    cfg = resolved(cfg, manifest)
     session = Session.open(cfg, folder, say)
     loaded, times = session.loaded, session.times
     say.stage(f"load {source}")

@@ -11,6 +11,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import naive
 from harness.pipeline.dialogue import Dialogue, Turn, end_tokens
 from harness.pipeline.finish import Outcome, snapshot_record
+from harness.pipeline.origin import resolved
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.table import conclude_table
@@ -25,6 +26,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     one with the same tokens, `diverged` otherwise.
     """
     turns = checked(cfg.task.turns)
+    if cfg.snapshot:
+        cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
     session = Session.open(cfg, folder, say)
     dialogue, done = _opened(session)
     rows: list[dict[str, Any]] = []

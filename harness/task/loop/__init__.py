@@ -14,6 +14,7 @@ from typing import Any
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome, conclude, snapshot_record
+from harness.pipeline.origin import resolved
 from harness.pipeline.prune import policy_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
@@ -27,7 +28,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     a snapshot every `task.every` steps to `out=DIR` (default: the run directory's `snapshot/`)."""
     policy_of(cfg.prune)  # a bad policy is refused before the model is loaded
     if cfg.snapshot:
-        store.read_manifest(store.place(cfg.snapshot))
+        cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
     session = Session.open(cfg, folder, say)
     state, sampler = begin(session)
     done = int(state.documents["generation"].get("steps", 0))
