@@ -1,6 +1,5 @@
 """`task=faults`: every fault, four columns, and what a plain script does with the same damage."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 from harness.capture import check_length
+from harness.capture.observe import observe_again
 from harness.compare import metrics
 from harness.config import PruneConfig, SamplingConfig
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
-from harness.pipeline.prune import observe_again, policy_of
+from harness.pipeline.prune import policy_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.step import feed, joined
