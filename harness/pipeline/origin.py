@@ -4,6 +4,7 @@ A snapshot is data: it may name a directory or a model that this project ships, 
 then compared by digest like any other. It never makes anything be downloaded or built.
 """
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from harness.compare.identity import Difference
 from harness.config import ModelConfig
 from harness.errors import InputProblem, RestoreRefused
 from harness.model.loaded import SHIPPED, declared
-from harness.pipeline.plain import given
 from harness.snapshot.elements import BY_NAME
 
 # what a config says of the shapes of its weights, outermost first
@@ -33,6 +33,11 @@ def resolved(cfg: Any, manifest: dict[str, Any]) -> Any:
     elif cfg.restore.strict:
         _check(cfg, manifest, source)
     return cfg
+
+
+def given(group: str) -> bool:
+    """Whether the command line chose `group` or one of its keys (`model`: a model is wanted)."""
+    return any(a.lstrip("+").startswith((f"{group}=", f"{group}.")) for a in sys.argv[1:])
 
 
 def _settings(source: dict[str, Any], default: Any) -> Any:

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from harness.config import Config
 from harness.errors import InputProblem
-from harness.pipeline.finish import Outcome, shown
-from harness.pipeline.plain import finish, given
+from harness.pipeline.finish import Outcome, finish_page, shown
+from harness.pipeline.origin import given
 from harness.report import html
-from harness.report.console import number, table
+from harness.report.console import Say, number, table
 from harness.save import store
 from harness.snapshot.state import State
 
@@ -35,7 +36,7 @@ class Difference:
         return [self.what, self.where, self.a, self.b, self.bits, self.amount]
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
     1 when they differ. With `model=...` the next step is taken from both."""
     if not (cfg.a and cfg.b):
@@ -59,7 +60,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     figures = [[name, *m.values()] for name, m in measured.items()]
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     sections.append(html.section("In logits", columns=columns, rows=figures))
-    outcome = finish(cfg, folder, record, sections, 1 if found else 0)
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if found else 0)
     if found:
         say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
         say.out.print(table("In logits", columns, figures))
