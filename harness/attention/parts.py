@@ -5,19 +5,21 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from harness.snapshot.codes import Codes, dense
+
 
 @dataclass(frozen=True)
 class Part:
     """Keys and values to attend to.
 
-    key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing.
+    key, value: `[batch, kv_heads, tokens, head_dim]`, or the Codes that stand for it; positions: `[batch, tokens]` int64, increasing.
     first, last: smallest and largest position, read once, so that no mask is built needlessly.
     uniform: all rows have the same positions, so that a window is a slice instead of a mask.
     seen: `[batch of the queries, new, tokens]` bool, what `visible` gives, where it was made before.
     """
 
-    key: torch.Tensor
-    value: torch.Tensor
+    key: torch.Tensor | Codes
+    value: torch.Tensor | Codes
     positions: torch.Tensor
     first: int
     last: int
@@ -36,6 +38,15 @@ class Part:
     @property
     def tokens(self) -> int:
         return self.key.shape[2]
+
+    @property
+    def coded(self) -> bool:
+        """Whether keys and values are kept as codes."""
+        return isinstance(self.key, Codes)
+
+    def dense(self) -> "Part":
+        """The same with the numbers that its codes stand for; itself where it has none."""
+        return replace(self, key=dense(self.key), value=dense(self.value)) if self.coded else self
 
     def cut(self, start: int, stop: int) -> "Part":
         """Tokens `start:stop`, as views. The bounds stay valid, if wider than they need to be."""

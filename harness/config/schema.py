@@ -173,6 +173,25 @@ class PruneConfig:
 
 
 @dataclass
+class QuantizeConfig:
+    """What keys and values are kept as. Which of these an option reads, its YAML says."""
+
+    name: str = MISSING
+    bits: int = 4  # kivi, library
+    axis: str = "token"  # int8, int4, fp8: what shares a scale
+    group: int = 64  # numbers (per token) or tokens (per channel) that share a scale
+    recent: int = 0  # most recent tokens kept in full precision
+    backend: str = "quanto"  # library
+
+    def __post_init__(self) -> None:
+        one_of("quantize.axis", self.axis, ("token", "channel"))
+        at_least("quantize.group", self.group, 1)
+        at_least("quantize.recent", self.recent, 0)
+        if self.bits not in (2, 4, 8):
+            raise ConfigProblem(f"quantize.bits={self.bits} is not possible: give 2, 4 or 8.")
+
+
+@dataclass
 class SaveConfig:
     name: str = MISSING
     level: int | None = None
@@ -290,6 +309,7 @@ class Config:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    quantize: QuantizeConfig = field(default_factory=lambda: QuantizeConfig(name="none"))
     save: SaveConfig = field(default_factory=SaveConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)

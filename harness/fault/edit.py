@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from harness.snapshot import manifest as manifests
+from harness.snapshot.codes import dense
 from harness.snapshot.state import LayerState, Segment, State
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -28,7 +29,7 @@ def layers(
         if only is not None and layer.index != only:
             return layer
         return replace(layer, segments=tuple(
-            replace(s, key=key(s.key), value=value(s.value)) for s in layer.segments
+            replace(s, key=key(dense(s.key)), value=value(dense(s.value))) for s in layer.segments
         ))  # fmt: skip
 
     return replace(state, layers=tuple(one(layer) for layer in state.layers))
@@ -53,11 +54,7 @@ def select(state: State, index: torch.Tensor, positions: Change = same) -> State
 
 def described(state: State) -> State:
     """The State with its format document rewritten to fit its layers, as an unwitting script would."""
-    entries = [
-        {**entry, "seen": layer.seen, "segments": [s.tokens for s in layer.segments]}
-        for entry, layer in zip(state.documents["kv_format"]["layers"], state.layers, strict=True)
-    ]
-    return state.document("kv_format", layers=entries)
+    return state.with_layers(state.layers)
 
 
 def buffer(state: State, index: torch.Tensor) -> State:
@@ -126,13 +123,15 @@ def stored(folder: Path, name: str) -> tuple[Path, int, int]:
     """`(file, offset, nbytes)` of the stored tensor `name`; other formats than safetensors: the
     middle of its file."""
     document = json.loads((folder / manifests.NAME).read_bytes())
-    row = next(r for r in document["tensors"] if r["name"] == name)
+    row = _row(document, name)
     path = folder / row["file"]
     if path.suffix != ".safetensors":
         return path, path.stat().st_size // 2, min(row["nbytes"], path.stat().st_size // 4)
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        start, end = json.loads(file.read(length))[manifests.stored_name(name)]["data_offsets"]
+        start, end = json.loads(file.read(length))[manifests.stored_name(row["name"])][
+            "data_offsets"
+        ]
     return path, 8 + length + start, end - start
 
 
@@ -146,7 +145,12 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 def dtype_of(folder: Path, name: str) -> str:
     """The dtype the manifest records for the stored tensor `name`."""
     document = json.loads((folder / manifests.NAME).read_bytes())
-    return next(r["dtype"] for r in document["tensors"] if r["name"] == name)
+    return _row(document, name)["dtype"]
+
+
+def _row(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """The row of the tensor `name`, or of its codes where it is kept as such."""
+    return next(r for r in manifest["tensors"] if r["name"] in (name, f"{name}_codes"))
 
 
 def has(model: Any, part: str) -> bool:

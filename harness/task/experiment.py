@@ -14,6 +14,7 @@ from harness.pipeline.damage import aid_for, comparable, damaged
 from harness.pipeline.finish import Outcome, conclude, snapshot_record
 from harness.pipeline.judge import judge, mutation
 from harness.pipeline.prune import pruned
+from harness.pipeline.quantize import quantization, quantized
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.save import store
@@ -33,7 +34,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     whole = captured.state
     say.done(f"{whole.tokens} tokens, 13 elements, {whole.kv_bytes / 1024:.0f} KiB of K/V")
 
-    state = pruned(session, whole)
+    kept = pruned(session, whole)
+    state = quantized(session, kept)
+    changed_kv = quantization(session, kept, state)
     fault.fits(state)
     state = fault.state(state, aid_for(session, state))
 
@@ -87,6 +90,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         "waived": [d.row() for d in waived],
         "text": texts(session, rows[0], reference, path),
         "curves": judgement.curves,
+        **changed_kv,
     }
     return conclude(session, record)
 

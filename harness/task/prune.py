@@ -12,6 +12,7 @@ from harness.pipeline import drive
 from harness.pipeline.finish import Outcome, conclude, snapshot_record
 from harness.pipeline.judge import judge, mutation
 from harness.pipeline.prune import pruned
+from harness.pipeline.quantize import quantization, quantized
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.save import store
@@ -21,15 +22,18 @@ from harness.task.resume import rebuilt
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
-    """Needs `snapshot=DIR` and a policy; writes `out=DIR` (default: the run directory's `snapshot/`).
+    """Needs `snapshot=DIR` and a policy or a quantizer; writes `out=DIR` (default: the run directory's `snapshot/`).
 
     The new snapshot names the old one as its parent. The verdict compares `steps` tokens after it
     with a run that was never pruned, rebuilt from the token buffer.
     """
     if not cfg.snapshot:
         raise InputProblem("task=prune needs snapshot=DIR, a directory written by task=save.")
-    if cfg.prune.name == "none":
-        raise ConfigProblem("task=prune needs a policy: prune=keep_last, sink_window, knorm, ...")
+    if cfg.prune.name == "none" and cfg.quantize.name == "none":
+        raise ConfigProblem(
+            "task=prune needs a policy: prune=keep_last, sink_window, knorm, ... (or quantize=int8, "
+            "which keeps every token in fewer bytes)"
+        )
     source = store.place(cfg.snapshot)
     store.read_manifest(source)
     session = Session.open(cfg, folder, say)
@@ -40,7 +44,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     waived = identity_check(session, state, source)
     state = state.to(session.loaded.device)
     say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
-    small = replace(pruned(session, state), parent=manifest["id"])
+    kept = pruned(session, state)
+    small = replace(quantized(session, kept), parent=manifest["id"])
 
     target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     say.stage(f"save {cfg.save.name}")
@@ -60,6 +65,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             "prompt": session.loaded.tokenizer.decode(state.token_ids[0].tolist()),
             "account": [],
         },
+        **(quantization(session, kept, small) if cfg.quantize.name != "none" else {}),
     }
     if state.tokens <= cfg.compare.limit and state.tokens + cfg.steps <= (
         session.loaded.max_positions or cfg.compare.limit + cfg.steps

@@ -10,6 +10,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome, conclude, snapshot_record
 from harness.pipeline.plain import finish
 from harness.pipeline.prune import pruned
+from harness.pipeline.quantize import quantization, quantized
 from harness.pipeline.session import Session
 from harness.report import html
 from harness.save import store
@@ -26,7 +27,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.stage("capture")
     captured = session.capture(rows, Sampler(cfg.sampling, cfg.seed))
     say.done(f"{captured.state.tokens} tokens")
-    state = pruned(session, captured.state)
+    kept = pruned(session, captured.state)
+    state = quantized(session, kept)
     target = store.place(cfg.out) if cfg.out else folder / "snapshot"
     say.stage(f"save {cfg.save.name}")
     start = time.perf_counter()
@@ -43,6 +45,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         "snapshot": snapshot_record(manifest, target),
         "elements": manifest["elements"],
         "text": {"prompt": rows[0].text, "account": [dict(a) for a in rows[0].account]},
+        **quantization(session, kept, state),
     }
     return conclude(session, record)
 
