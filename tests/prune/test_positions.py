@@ -29,9 +29,7 @@ def continued(loaded, state, ids, cache, chunk=1):
 def masked_pass(loaded, whole, small, ids):
     """The truth about `original` positions: one float64 pass over every token, in which only the new
     ones cannot see what each layer dropped. Independent of any cache."""
-    from harness.model.loaded import _EverythingInFloat64
-
-    model = loaded.oracle._loaded.model
+    model = loaded.oracle.loaded.model
     tokens = torch.cat([whole.token_ids, ids], 1)
     mask = torch.cat([whole.attention_mask, torch.ones_like(ids)], 1)
     positions = positions_of(mask)
@@ -53,8 +51,7 @@ def masked_pass(loaded, whole, small, ids):
         hook = lambda m, a, k, seen=seen: (a, {**k, "attention_mask": seen[:, None]})  # noqa: E731
         hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     try:
-        with _EverythingInFloat64():
-            return loaded.oracle._loaded.forward(tokens, positions, None, keep=new)
+        return loaded.oracle.forward(tokens, positions, keep=new)
     finally:
         for hook in hooks:
             hook.remove()
@@ -149,7 +146,7 @@ def test_where_reindexing_equals_never_having_seen_the_rest(layers, name):
     assert torch.equal(small.layers[0].value, only.layers[0].value)
     a, _ = continued(loaded, small, NEXT, "manual")
     b, _ = continued(loaded, only, NEXT, "manual")
-    exact = loaded.oracle.forward(torch.cat([only.token_ids, NEXT], 1), torch.arange(18)[None], None, 6)  # fmt: skip
+    exact = loaded.oracle.forward(torch.cat([only.token_ids, NEXT], 1), torch.arange(18)[None], keep=6)  # fmt: skip
     if layers == 1:
         assert error(a, exact) <= 3 * error(b, exact)
     else:
