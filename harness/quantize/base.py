@@ -56,7 +56,8 @@ class Quantizer(ABC):
         old, recent = _parted(layer.segments, layer.kept - self.settings.recent)
         segments: list[Segment] = []
         for coded, run in groupby(old, key=lambda s: s.coded):
-            segments += run if coded else [self._segment(joined(list(run)))]
+            alike = list(run)
+            segments += alike if coded else [self._segment(joined(alike))]
         return replace(layer, segments=(*segments, *recent))
 
     def _segment(self, plain: Segment) -> Segment:

@@ -16,6 +16,7 @@ import torch
 from harness.save import files
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
+from harness.snapshot.codes import coded_as
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, coded
 
@@ -158,7 +159,7 @@ def _held(layer: LayerState, base: Base) -> Iterator[Piece]:
             for at, segment in _placed(layer)
             if at < piece.stop and piece.start < at + segment.tokens
         ]
-        described = schema.coded_as(entry, number)
+        described = coded_as(entry, number)
         if described is None:
             if any(segment.coded for segment in inside):
                 return

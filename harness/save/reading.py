@@ -14,8 +14,7 @@ from harness import machine
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import atomic, files, lineage
 from harness.snapshot import manifest as manifests
-from harness.snapshot import schema
-from harness.snapshot.codes import PARTS, Codes
+from harness.snapshot.codes import PARTS, Codes, coded_as
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -231,7 +230,7 @@ def assemble(manifest: dict[str, Any], reading: Reading) -> State:
 def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor], origin: str) -> LayerState:
     stem = f"layer.{entry['index']}"
     segments = tuple(
-        _segment(f"{stem}.segment.{i}", schema.coded_as(entry, i), tensors, origin)
+        _segment(f"{stem}.segment.{i}", coded_as(entry, i), tensors, origin)
         for i in range(len(entry["segments"]))
     )
     recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}

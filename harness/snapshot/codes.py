@@ -151,7 +151,7 @@ def faults(document: Any, shapes: Mapping[str, tuple[str, list[int]]], tokens: i
             pass
         case _:
             return ["is not described as codes are"]
-    if not (0 < width < 1 << 20 and 0 < span and 0 < group and 0 <= skip < span):
+    if not (0 < width < 1 << 20 and span > 0 and group > 0 and 0 <= skip < span):
         return ["has a span or a width that cannot be"]
     if set(shapes) != {"codes", "scale", *(["zero"] if zero else [])}:
         return [f"has {', '.join(sorted(shapes))}"]
@@ -166,3 +166,33 @@ def faults(document: Any, shapes: Mapping[str, tuple[str, list[int]]], tokens: i
         if not kind.startswith(("float16", "float32", "float64", "bfloat16")) or shape != wanted:
             found.append(f"has a {part} of {kind} {shape}, wanted {wanted}")
     return found
+
+
+def coded_as(entry: dict[str, Any], segment: int) -> dict[str, Any] | None:
+    """How a layer's entry in element +3 describes the codes of `segment`; None for a plain one. Raises
+    for an entry that no writer makes."""
+    if "coded" not in entry:
+        return None
+    listed = entry["coded"]
+    if len(listed) != len(entry["segments"]) or all(e is None for e in listed):
+        raise ValueError("codes are described for other segments than there are")
+    if listed[segment] is not None and set(listed[segment]) != {"key", "value"}:
+        raise ValueError("codes are described for something else than key and value")
+    return listed[segment]
+
+
+def segment_faults(
+    place: str, described: dict[str, Any], tokens: int, rows: dict[str, dict[str, Any]]
+) -> tuple[set[str], list[str]]:
+    """Names of the tensors of a coded segment, and what is wrong with those there are."""
+    names, found = {f"{place}.positions"}, []
+    for part in ("key", "value"):
+        document = described[part]
+        mine = {f"{place}.{part}_{p}": p for p in PARTS if p != "zero" or document["zero"]}
+        names |= set(mine)
+        shapes = {p: (rows[n]["dtype"], rows[n]["shape"]) for n, p in mine.items() if n in rows}
+        found += [f"{place}.{part} {wrong}" for wrong in faults(document, shapes, tokens)]
+    row = rows.get(f"{place}.positions")
+    if row is not None and row["shape"][-1] != tokens:
+        found.append(f"{place}: positions {row['shape']}, declared {tokens}")
+    return names, found

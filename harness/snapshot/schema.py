@@ -268,9 +268,9 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
         if entry.get("received"):
             expected_names.add(f"{stem}.received")
         for number, tokens in enumerate(entry["segments"]):
-            place, described = f"{stem}.segment.{number}", coded_as(entry, number)
+            place, described = f"{stem}.segment.{number}", codes.coded_as(entry, number)
             if described is not None:
-                names, wrong = _coded_faults(place, described, tokens, rows)
+                names, wrong = codes.segment_faults(place, described, tokens, rows)
                 expected_names |= names
                 found += wrong
                 continue
@@ -303,36 +303,6 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     if kv_bytes != manifest["kv_bytes"]:
         found.append(f"kv_bytes is {manifest['kv_bytes']}, the tensors add up to {kv_bytes}")
     return found
-
-
-def coded_as(entry: dict[str, Any], segment: int) -> dict[str, Any] | None:
-    """How a layer's entry in element +3 describes the codes of `segment`; None for a plain one. Raises
-    for an entry that no writer makes."""
-    if "coded" not in entry:
-        return None
-    listed = entry["coded"]
-    if len(listed) != len(entry["segments"]) or all(e is None for e in listed):
-        raise ValueError("codes are described for other segments than there are")
-    if listed[segment] is not None and set(listed[segment]) != {"key", "value"}:
-        raise ValueError("codes are described for something else than key and value")
-    return listed[segment]
-
-
-def _coded_faults(
-    place: str, described: dict[str, Any], tokens: int, rows: dict[str, dict[str, Any]]
-) -> tuple[set[str], list[str]]:
-    """Names of the tensors of a coded segment, and what is wrong with those there are."""
-    names, found = {f"{place}.positions"}, []
-    for part in ("key", "value"):
-        document = described[part]
-        mine = {f"{place}.{part}_{p}": p for p in codes.PARTS if p != "zero" or document["zero"]}
-        names |= set(mine)
-        shapes = {p: (rows[n]["dtype"], rows[n]["shape"]) for n, p in mine.items() if n in rows}
-        found += [f"{place}.{part} {wrong}" for wrong in codes.faults(document, shapes, tokens)]
-    row = rows.get(f"{place}.positions")
-    if row is not None and row["shape"][-1] != tokens:
-        found.append(f"{place}: positions {row['shape']}, declared {tokens}")
-    return names, found
 
 
 def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
