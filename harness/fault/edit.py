@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from harness.snapshot import manifest as manifests
-from harness.snapshot.codes import dense
+from harness.snapshot.codes import Codes, dense
 from harness.snapshot.state import LayerState, Segment, State
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -51,6 +51,20 @@ def select(state: State, index: torch.Tensor, positions: Change = same) -> State
         return replace(layer, segments=(segment,))
 
     return described(replace(state, layers=tuple(one(layer) for layer in state.layers)))
+
+
+def scales(state: State, change: Change) -> State:
+    """A State with `change` of every scale of its codes; plain segments stay."""
+
+    def one(segment: Segment) -> Segment:
+        if not (isinstance(segment.key, Codes) and isinstance(segment.value, Codes)):
+            return segment
+        key, value = (replace(c, scale=change(c.scale)) for c in (segment.key, segment.value))
+        return replace(segment, key=key, value=value)
+
+    return replace(state, layers=tuple(
+        replace(la, segments=tuple(map(one, la.segments))) for la in state.layers
+    ))  # fmt: skip
 
 
 def described(state: State) -> State:

@@ -229,10 +229,7 @@ def assemble(manifest: dict[str, Any], reading: Reading) -> State:
 
 def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor], origin: str) -> LayerState:
     stem = f"layer.{entry['index']}"
-    segments = tuple(
-        _segment(f"{stem}.segment.{i}", coded_as(entry, i), tensors, origin)
-        for i in range(len(entry["segments"]))
-    )
+    segments = tuple(segment_read(entry, i, tensors, origin) for i in range(len(entry["segments"])))
     recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}
     return LayerState(
         entry["index"], entry["kind"], segments, entry["seen"], entry["window"],
@@ -240,9 +237,14 @@ def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor], origin: str)
     )  # fmt: skip
 
 
-def _segment(
-    place: str, coded: dict[str, Any] | None, tensors: dict[str, torch.Tensor], origin: str
+def segment_read(
+    entry: dict[str, Any],
+    number: int,
+    tensors: dict[str, torch.Tensor],
+    origin: str | None = None,
 ) -> Segment:
+    """Segment `number` of the layer that `entry` describes, from `tensors` by name."""
+    place, coded = f"layer.{entry['index']}.segment.{number}", coded_as(entry, number)
     if coded is None:
         return Segment(*(tensors[f"{place}.{part}"] for part in lineage.PARTS), origin=origin)
     key, value = (
