@@ -1,6 +1,5 @@
-"""What every task does to quantize a State, and what that did to its keys and values."""
+"""The quantizer that a configuration declares, and what it did to keys and values."""
 
-import time
 from typing import Any
 
 import torch
@@ -16,33 +15,17 @@ def quantizer_of(settings: Any) -> Quantizer | None:
     return None if settings.name == "none" else quantizer(settings)
 
 
-def quantized(session: Any, state: State) -> State:
-    """The State that the quantizer leaves (the same object under `quantize=none`). Sets
-    `times["quantize"]`."""
-    chosen = quantizer_of(session.cfg.quantize)
-    if chosen is None:
-        return state
-    session.say.stage(f"quantize {session.cfg.quantize.name}")
-    start = time.perf_counter()
-    small = chosen.quantize(state)
-    session.times["quantize"] = time.perf_counter() - start
-    session.say.done(f"{small.kv_bytes:,} of {state.kv_bytes:,} bytes of K/V")
-    return small
-
-
-def quantization(session: Any, plain: State, small: State) -> dict[str, Any]:
-    """What `result.json` says about `small`, which the quantizer made of `plain`: `quantizer`,
-    `seconds`, bytes of K/V before and after, `layers`. An empty mapping under `quantize=none`."""
-    if small is plain:
-        return {}
+def quantization(
+    quantizer: Quantizer, plain: State, small: State, seconds: float
+) -> dict[str, Any]:
+    """What `result.json` says about `small`, which the `quantizer` made of `plain` in `seconds`: bytes
+    of K/V before and after, and the errors of every layer and head."""
     return {
-        "quantization": {
-            "quantizer": session.cfg.quantize.name,
-            "seconds": session.times["quantize"],
-            "plain_bytes": plain.kv_bytes,
-            "kv_bytes": small.kv_bytes,
-            "layers": errors(plain, small),
-        }
+        "quantizer": quantizer.settings.name,
+        "seconds": seconds,
+        "plain_bytes": plain.kv_bytes,
+        "kv_bytes": small.kv_bytes,
+        "layers": errors(plain, small),
     }
 
 

@@ -27,6 +27,7 @@ from harness.config import (
     TokenizerConfig,
     TrackConfig,
 )  # fmt: skip
+from harness.pipeline.line import Line, Stored
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.save import store
@@ -53,7 +54,7 @@ def config(tmp_path, prune, sampling=None, cache="manual", **given):
 def looped(cfg, tmp_path, stop=None):
     """Tokens, culled positions and the loop after `stop` (default all) steps."""
     session = Session.open(cfg, tmp_path, Say(quiet=True))
-    state, sampler = begin(session)
+    state, sampler = begin(Line(session), Stored.asked(cfg) if cfg.snapshot else None)
     loop, rows = Loop(session, state), []
     for _ in range(stop or cfg.steps):
         rows.append(loop.step(sampler))

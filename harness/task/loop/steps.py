@@ -13,10 +13,10 @@ import torch
 from harness.capture.observe import observe_again
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.step import feed, joined
 from harness.prune.base import Policy, gathered
 from harness.prune.positions import Turn, reindexed
 from harness.snapshot.state import State
-from harness.task.quality.score import feed, joined
 
 
 class Loop:

@@ -13,17 +13,18 @@ from typing import Any
 import torch
 
 from harness.capture import check_length
+from harness.capture.observe import observe_again
 from harness.compare import metrics
 from harness.config import PruneConfig, SamplingConfig
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
-from harness.pipeline.prune import observe_again, policy_of
+from harness.pipeline.prune import policy_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
+from harness.pipeline.step import feed, joined
 from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
 from harness.snapshot.state import LayerState, State
-from harness.task.quality.score import feed, joined
 from harness.task.ui.shelf import Shelf
 from harness.task.ui.verdict import Proof, proven
 from harness.tokenizer.policy import continuation, encode
