@@ -15,7 +15,7 @@ import torch
 
 from harness.errors import UnsupportedModel
 from harness.snapshot.codes import Codes, dense, packed
-from harness.snapshot.state import LayerState, Segment, State
+from harness.snapshot.state import LayerState, Segment, State, aligned
 
 
 class Quantizer(ABC):
@@ -70,7 +70,7 @@ def joined(segments: Sequence[Segment]) -> Segment:
     if len(segments) == 1:
         return segments[0]
     key, value = (torch.cat([dense(getattr(s, p)) for s in segments], 2) for p in ("key", "value"))
-    return Segment(key, value, torch.cat([s.positions for s in segments], -1))
+    return Segment(key, value, torch.cat(aligned([s.positions for s in segments]), -1))
 
 
 def _parted(segments: Sequence[Segment], tokens: int) -> tuple[list[Segment], list[Segment]]:

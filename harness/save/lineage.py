@@ -18,10 +18,10 @@ from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
 from harness.snapshot.codes import coded_as
 from harness.snapshot.digest import digest_tensor
-from harness.snapshot.state import LayerState, Segment, coded
+from harness.snapshot.state import LayerState, Segment, aligned, coded
 
 PARTS = ("key", "value", "positions")
-DIM = {"key": 2, "value": 2, "positions": 1}
+DIM = {"key": 2, "value": 2, "positions": -1}
 LIMIT = 8  # segments per layer before the newest are merged, so that manifests stay small
 SIBLINGS = 4096  # folders looked at when a snapshot is not where it was
 _OWNER = re.compile(rb'\{"snapshot": "([0-9a-f]{64})"')
@@ -108,7 +108,7 @@ def cut(layer: LayerState, piece: Piece, part: str) -> tuple[torch.Tensor, ...]:
         start, stop = max(piece.start - place, 0), min(piece.stop - place, segment.tokens)
         if start < stop:
             found.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
-    return tuple(found)
+    return tuple(aligned(found) if part == "positions" else found)
 
 
 def _placed(layer: LayerState) -> Iterator[tuple[int, Segment]]:

@@ -192,7 +192,9 @@ def segment_faults(
         names |= set(mine)
         shapes = {p: (rows[n]["dtype"], rows[n]["shape"]) for n, p in mine.items() if n in rows}
         found += [f"{place}.{part} {wrong}" for wrong in faults(document, shapes, tokens)]
-    row = rows.get(f"{place}.positions")
-    if row is not None and row["shape"][-1] != tokens:
-        found.append(f"{place}: positions {row['shape']}, declared {tokens}")
+    held, row = rows.get(f"{place}.key_codes"), rows.get(f"{place}.positions")
+    if held is not None and row is not None:
+        shape = held["shape"]
+        if row["shape"] not in ([*shape[:1], tokens], [*shape[:2], tokens]):
+            found.append(f"{place}: positions {row['shape']}, codes {shape}, declared {tokens}")
     return names, found
