@@ -78,9 +78,7 @@ class TaskConfig:
         at_least("task.runs", self.runs, 3)
         at_least("task.seconds", self.seconds, 0)
         if not 0 <= self.port < 65536:
-            raise ConfigProblem(
-                f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
-            )
+            raise ConfigProblem(f"task.port={self.port} is no port: give 0 (any) to 65535.")
         at_least("task.run", self.run, 1)
         at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):
@@ -143,9 +141,7 @@ class PruneConfig:
     tokens: int | None = None
     ratio: float | None = None
     positions: str = "original"
-    protect: int | str = (
-        0  # leading tokens never dropped; "prefix": BOS, template head, system text
-    )
+    protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, template, system text
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
@@ -181,8 +177,6 @@ class PruneConfig:
 
 @dataclass
 class QuantizeConfig:
-    """What keys and values are kept as. Which of these an option reads, its YAML says."""
-
     name: str = MISSING
     bits: int = 4  # kivi, library
     axis: str = "token"  # int8, int4, fp8: what shares a scale
@@ -194,8 +188,7 @@ class QuantizeConfig:
         one_of("quantize.axis", self.axis, ("token", "channel"))
         at_least("quantize.group", self.group, 1)
         at_least("quantize.recent", self.recent, 0)
-        if self.bits not in (2, 4, 8):
-            raise ConfigProblem(f"quantize.bits={self.bits} is not possible: give 2, 4 or 8.")
+        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
 
 
 @dataclass
