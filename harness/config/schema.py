@@ -42,7 +42,7 @@ class TaskConfig:
     follow: int = 64  # quality: tokens of text read after it
     distances: list[int] = field(default_factory=list)  # quality: words from definition to question
     tokens: int = 4096  # format_bench: length of the K/V
-    repeats: int = 5  # format_bench
+    repeats: int = 5  # format_bench, referee
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -193,6 +193,7 @@ class PromptConfig:
     turns: list[dict[str, str]] = field(default_factory=list)
     text: str | None = None
     path: str | None = None
+    ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = 4
     distance: int = 128  # recall only: tokens between the definition and the question
     seed: int = 0
@@ -201,6 +202,7 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
+        at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
         if self.path and self.name != "file":
             raise ConfigProblem(f"prompt.path={self.path} is read with prompt=file only; add that.")
@@ -262,6 +264,34 @@ class TrackConfig:
 
 
 @dataclass
+class EngineConfig:
+    """An engine that is judged, ours or somebody else's."""
+
+    name: str = MISSING
+    model: str | None = None  # a file, a folder or a served name
+    url: str | None = None  # openai: http://HOST:PORT/v1
+    evict: str | None = None  # openai: commands of the user's own
+    restart: str | None = None
+    flush: str | None = None
+    top: int = 20  # log-probabilities per step
+    context: int = 4096  # llamacpp: tokens a slot holds
+    type_k: str = "f16"  # llamacpp: what keys and values are kept in
+    type_v: str = "f16"
+    flash: str = "auto"  # llamacpp: flash attention
+    threads: int | None = None  # llamacpp; None: one per core
+    options: dict[str, Any] = field(default_factory=dict)  # llamacpp: parameters by its own names
+    key_variable: str = "OPENAI_API_KEY"  # where the key is read from; it is never recorded
+    timeout: float = 600  # seconds for one request
+
+    def __post_init__(self) -> None:
+        at_least("engine.top", self.top, 1)
+        at_least("engine.timeout", self.timeout, 1)
+        at_least("engine.context", self.context, 1)
+        at_least("engine.threads", self.threads, 1)
+        one_of("engine.flash", self.flash, ("auto", "on", "off"))
+
+
+@dataclass
 class RestoreConfig:
     strict: bool = True
 
@@ -295,6 +325,7 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
 
     def __post_init__(self) -> None:

@@ -84,7 +84,7 @@ def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
 def options(cfg: Any) -> dict[str, str]:
     """Which option of each group this run used."""
     groups = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling",
-              "compare", "fault", "track")  # fmt: skip
+              "compare", "fault", "engine", "track")  # fmt: skip
     return {group: getattr(cfg, group).name for group in groups}
 
 
