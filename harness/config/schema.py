@@ -101,10 +101,10 @@ class ModelConfig:
     config: dict[str, Any] = field(default_factory=dict)  # values for the architecture's config
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = 0
-    attention: str = "sdpa"
+    attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
-        one_of("model.attention", self.attention, ("sdpa", "eager"))
+        one_of("model.attention", self.attention, ("auto", "sdpa", "eager"))
         if self.name == "path" and not self.path:
             raise ConfigProblem("model=path needs model.path=DIR, a save_pretrained directory.")
         if not (self.id or self.path or self.architecture):
@@ -252,7 +252,12 @@ class CompareConfig:
 @dataclass
 class FaultConfig:
     name: str = MISSING
-    seed: int = 0
+    seed: int = 0  # of what the damage draws at random
+    bit: int = 14  # bit_flip: which bit of the upper half of the value
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bit < 16:
+            raise ConfigProblem(f"fault.bit={self.bit} is no bit: give 0 to 15.")
 
 
 @dataclass
@@ -267,7 +272,7 @@ class TrackConfig:
 class EngineConfig:
     """An engine that is judged, ours or somebody else's."""
 
-    name: str = MISSING
+    name: str = "transformers"  # also in records older than the group
     model: str | None = None  # a file, a folder or a served name
     url: str | None = None  # openai: http://HOST:PORT/v1
     evict: str | None = None  # openai: commands of the user's own
