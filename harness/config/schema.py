@@ -66,9 +66,8 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
-        at_least("task.samples", self.samples, 2)
-        at_least("task.context", self.context, 16)
-        at_least("task.follow", self.follow, 2)
+        for key, low in (("samples", 2), ("context", 16), ("follow", 2), ("run", 1), ("check", 1)):
+            at_least(f"task.{key}", getattr(self, key), low)
         for share in self.budgets:
             if not 0 < share <= 1:
                 raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
@@ -81,8 +80,6 @@ class TaskConfig:
             raise ConfigProblem(
                 f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
             )
-        at_least("task.run", self.run, 1)
-        at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):
             one_of("task.dtypes", dtype, DTYPES)
         for count in (*self.contexts, *self.branches, *self.branch_contexts):
@@ -125,9 +122,7 @@ class CacheConfig:
     branches: int = 1
     audit: str = "digest"
     pad_prime: int = 0
-    capture: bool = (
-        True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
-    )
+    capture: bool = True  # manual: a step of one token in one go (a program, a recording)
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
@@ -143,9 +138,7 @@ class PruneConfig:
     tokens: int | None = None
     ratio: float | None = None
     positions: str = "original"
-    protect: int | str = (
-        0  # leading tokens never dropped; "prefix": BOS, template head, system text
-    )
+    protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, head, system text
     shared: bool = False  # one choice for all layers instead of one per layer
     sinks: int = 4  # sink_window: leading tokens kept
     window: int = 32  # snapkv: queries at the end that vote
@@ -274,25 +267,23 @@ class EngineConfig:
 
     name: str = "transformers"  # also in records older than the group
     model: str | None = None  # a file, a folder or a served name
-    url: str | None = None  # openai: http://HOST:PORT/v1
-    evict: str | None = None  # openai: commands of the user's own
+    url: str | None = None  # openai: http://HOST:PORT/v1, and commands of the user's own
+    evict: str | None = None
     restart: str | None = None
     flush: str | None = None
     top: int = 20  # log-probabilities per step
     context: int = 4096  # llamacpp: tokens a slot holds
     type_k: str = "f16"  # llamacpp: what keys and values are kept in
     type_v: str = "f16"
-    flash: str = "auto"  # llamacpp: flash attention
-    threads: int | None = None  # llamacpp; None: one per core
+    flash: str = "auto"
+    threads: int | None = None  # None: one per core
     options: dict[str, Any] = field(default_factory=dict)  # llamacpp: parameters by its own names
     key_variable: str = "OPENAI_API_KEY"  # where the key is read from; it is never recorded
     timeout: float = 600  # seconds for one request
 
     def __post_init__(self) -> None:
-        at_least("engine.top", self.top, 1)
-        at_least("engine.timeout", self.timeout, 1)
-        at_least("engine.context", self.context, 1)
-        at_least("engine.threads", self.threads, 1)
+        for key in ("top", "timeout", "context", "threads"):
+            at_least(f"engine.{key}", getattr(self, key), 1)
         one_of("engine.flash", self.flash, ("auto", "on", "off"))
 
 

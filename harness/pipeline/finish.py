@@ -84,8 +84,9 @@ def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
 def options(cfg: Any) -> dict[str, str]:
     """Which option of each group this run used."""
     groups = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling",
-              "compare", "fault", "engine", "track")  # fmt: skip
-    return {group: getattr(cfg, group).name for group in groups}
+              "compare", "fault", "track")  # fmt: skip
+    own = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*groups, *own)}
 
 
 def shown(path: Path | str) -> str:
