@@ -6,6 +6,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from harness.config.engine import EngineConfig
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -140,6 +141,8 @@ class PruneConfig:
     positions: str = "original"
     protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, head, system text
     shared: bool = False  # one choice for all layers instead of one per layer
+    per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
+    budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
     sinks: int = 4  # sink_window: leading tokens kept
     window: int = 32  # snapkv: queries at the end that vote
     pool: int = 5  # snapkv: width of the smoothing
@@ -156,6 +159,11 @@ class PruneConfig:
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
+        one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if self.budget == "adaptive" and self.per_head is False:
+            raise ConfigProblem(
+                "prune.budget=adaptive shares among heads: drop prune.per_head=false."
+            )
         at_least("prune.sinks", self.sinks, 0)
         at_least("prune.window", self.window, 1)
         at_least("prune.pool", self.pool, 1)
@@ -259,32 +267,6 @@ class TrackConfig:
     uri: str | None = None
     experiment: str = "harness"
     artifact_limit_mb: float = 16.0
-
-
-@dataclass
-class EngineConfig:
-    """An engine that is judged, ours or somebody else's."""
-
-    name: str = "transformers"  # also in records older than the group
-    model: str | None = None  # a file, a folder or a served name
-    url: str | None = None  # openai: http://HOST:PORT/v1, and commands of the user's own
-    evict: str | None = None
-    restart: str | None = None
-    flush: str | None = None
-    top: int = 20  # log-probabilities per step
-    context: int = 4096  # llamacpp: tokens a slot holds
-    type_k: str = "f16"  # llamacpp: what keys and values are kept in
-    type_v: str = "f16"
-    flash: str = "auto"
-    threads: int | None = None  # None: one per core
-    options: dict[str, Any] = field(default_factory=dict)  # llamacpp: parameters by its own names
-    key_variable: str = "OPENAI_API_KEY"  # where the key is read from; it is never recorded
-    timeout: float = 600  # seconds for one request
-
-    def __post_init__(self) -> None:
-        for key in ("top", "timeout", "context", "threads"):
-            at_least(f"engine.{key}", getattr(self, key), 1)
-        one_of("engine.flash", self.flash, ("auto", "on", "off"))
 
 
 @dataclass

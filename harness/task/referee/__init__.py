@@ -6,10 +6,9 @@ from typing import Any
 from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import engine as build_engine
-from harness.pipeline.finish import Outcome
+from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.outside import Outside
-from harness.pipeline.session import prompt_text
-from harness.pipeline.table import conclude_table
+from harness.pipeline.prompt import prompt_text
 from harness.task.referee import cases, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
@@ -38,7 +37,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
-    return conclude_table(
+    return finish_table(
         outside, "referee", rows, sections, said, reason, report.COLUMNS,
         record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
     )  # fmt: skip
