@@ -15,6 +15,7 @@ NEEDS = {
     "ui": ("gradio",),
     "llamacpp": ("xllamacpp", "gguf"),
     "mlx": ("mlx_lm",),
+    "quanto": ("optimum.quanto",),
 }
 BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
 
