@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, identity
+from harness.model import footprint, identity, twin
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SHIPPED = {"tiny": ASSETS / "tiny"}
@@ -73,6 +73,22 @@ class Loaded:
         self.check_oracle()
         return Oracle(self)
 
+    @cached_property
+    def twin(self) -> "Oracle":
+        """The first layers of this model in float64, one of each kind at least, with its own class,
+        weights and head: it feeds and forgets as the whole does, at a fraction of the price."""
+        return Oracle(self, twin.first_layers(self.model))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+        return int(self.text_config.num_hidden_layers)
+
     def check_oracle(self) -> None:
         """Raise InputProblem when the oracle is still to be built and there is no room for it."""
         if "oracle" not in self.__dict__:
@@ -121,10 +137,9 @@ class Oracle:
     It is run like a `Loaded`: by the same code that feeds a cache, or with no cache at all.
     """
 
-    def __init__(self, loaded: Loaded):
-        self._loaded = Loaded(
-            copy.deepcopy(loaded.model).double(), loaded.tokenizer, loaded.source, 0.0
-        )
+    def __init__(self, loaded: Loaded, model: Any = None):
+        exact = (copy.deepcopy(loaded.model) if model is None else model).double()
+        self._loaded = Loaded(exact, loaded.tokenizer, loaded.source, 0.0)
 
     @property
     def model(self) -> Any:
@@ -133,6 +148,10 @@ class Oracle:
     @property
     def device(self) -> torch.device:
         return self._loaded.device
+
+    @property
+    def layers(self) -> int:
+        return self._loaded.layers
 
     def forward(
         self,

@@ -72,21 +72,19 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(f"{cfg.steps} tokens, teacher forced")
 
     say.stage("noise floor, oracle, verdict")
-    judgement = judge(loaded, whole, reference, path, cfg.compare, waived)
+    judgement = judge(
+        loaded, whole, reference, path, cfg.compare, waived, cfg.prompt.chunk
+    )
     say.done(judgement.verdict)
     record = {
-        "verdict": judgement.verdict,
-        "reason": judgement.reason,
-        "metrics": judgement.metrics,
-        "noise_floor": judgement.noise,
-        "oracle": judgement.oracle,
+        **judgement.record(),
+        "pruned": back.pruned,
         "mutation": changed,
         "size": sizes(whole, back, store.stored_bytes(target)),
         "snapshot": snapshot_record(manifest, target),
         "elements": manifest["elements"],
         "waived": [d.row() for d in waived],
         "text": texts(session, rows[0], reference, path),
-        "curves": judgement.curves,
     }
     return conclude(session, record)
 

@@ -15,6 +15,7 @@ from harness.pipeline.prune import pruned
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.experiment import sizes
 from harness.task.resume import rebuilt
@@ -49,7 +50,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     session.times["save"] = time.perf_counter() - start
     say.done(f"{store.stored_bytes(source):,} to {store.stored_bytes(target):,} bytes")
     record = {
-        "verdict": None,
+        "verdict": UNJUDGED,
+        "pruned": True,
         "reason": f"not compared: {state.tokens} tokens and {cfg.steps} more are over the limit",
         "size": sizes(state, small, store.stored_bytes(target)),
         "snapshot": snapshot_record(written, target),
@@ -78,14 +80,8 @@ def compared(session: Session, state: State, small: State, waived: list[Any]) ->
     sampler = Sampler(cfg.sampling, cfg.seed, None if cfg.sampling.seed is not None else small.rng)
     path = drive.drive(decoder, sampler, cfg.steps, follow=reference.fed)
     session.times.update(path.times)
-    judgement = judge(loaded, state, reference, path, cfg.compare, waived)
+    judgement = judge(
+        loaded, state, reference, path, cfg.compare, waived, cfg.prompt.chunk
+    )
     session.say.done(judgement.verdict)
-    return {
-        "verdict": judgement.verdict,
-        "reason": judgement.reason,
-        "mutation": mutation(decoder, before, cfg.steps),
-        "metrics": judgement.metrics,
-        "noise_floor": judgement.noise,
-        "oracle": judgement.oracle,
-        "curves": judgement.curves,
-    }
+    return {**judgement.record(), "mutation": mutation(decoder, before, cfg.steps)}

@@ -18,6 +18,7 @@ from harness.pipeline.judge import judge, mutation
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.experiment import sizes
 from harness.tokenizer.policy import continuation
@@ -55,21 +56,21 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     times.update(path.times)
     changed = mutation(decoder, before, cfg.steps)
 
-    record: dict[str, Any] = {"verdict": None, "reason": "", "mutation": changed}
+    record: dict[str, Any] = {
+        "verdict": UNJUDGED,
+        "reason": "",
+        "mutation": changed,
+        "pruned": state.pruned,
+    }
     reference = None
     if state.tokens <= cfg.compare.limit:
         reference = rebuilt(session, rows, path, given)
         say.stage("noise floor, oracle, verdict")
-        judgement = judge(loaded, rows, reference, path, cfg.compare, waived)
+        judgement = judge(
+            loaded, rows, reference, path, cfg.compare, waived, cfg.prompt.chunk
+        )
         say.done(judgement.verdict)
-        record |= {
-            "verdict": judgement.verdict,
-            "reason": judgement.reason,
-            "metrics": judgement.metrics,
-            "noise_floor": judgement.noise,
-            "oracle": judgement.oracle,
-            "curves": judgement.curves,
-        }
+        record |= judgement.record()
     else:
         record["reason"] = f"not compared: more than compare.limit={cfg.compare.limit} tokens"
     if cfg.out:
