@@ -18,8 +18,8 @@ def _exact(result: Mapping[str, Any]) -> str:
 
 def _equivalent(result: Mapping[str, Any]) -> str:
     ratio = (result.get("oracle") or {}).get("ratio")
-    scale = "within the noise" if ratio is None else f"{ratio:.2g} times rounding's own error (2 are allowed)"
-    return f"Same thought: the tokens of {_other(result)}, {scale}"
+    scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
+    return f"Same thought: the tokens of {_other(result)}, within the noise{scale}"
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
@@ -68,7 +68,11 @@ def _speed(result: Mapping[str, Any]) -> str:
     if not again or not back:
         return ""
     ratio = again / back
-    return f"{ratio:.1f} times faster than recomputing" if ratio >= 1 else f"{1 / ratio:.1f} times slower than recomputing"
+    return (
+        f"{ratio:.1f} times faster than recomputing"
+        if ratio >= 1
+        else f"{1 / ratio:.1f} times slower than recomputing"
+    )
 
 
 def _size(result: Mapping[str, Any]) -> str:
@@ -79,5 +83,10 @@ def _size(result: Mapping[str, Any]) -> str:
     return f"{stored / 1024:.0f} KiB" if stored else ""
 
 
-_SAID = {"exact": _exact, "equivalent": _equivalent, "drifted": _drifted, "diverged": _diverged,
-         "unsound": _unsound}
+_SAID = {
+    "exact": _exact,
+    "equivalent": _equivalent,
+    "drifted": _drifted,
+    "diverged": _diverged,
+    "unsound": _unsound,
+}

@@ -60,7 +60,9 @@ class Soundness:
     @property
     def worst(self) -> PlainPath:
         """The path furthest beyond its bound."""
-        return max(self.paths, key=lambda p: float("inf") if p.error != p.error else p.error / p.bound)
+        return max(
+            self.paths, key=lambda p: float("inf") if p.error != p.error else p.error / p.bound
+        )
 
     @property
     def reason(self) -> str:

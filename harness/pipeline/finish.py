@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse
+from harness.compare.conclusion import conclusion
+from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, UNJUDGED, worse
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,18 @@ def kept(folder: Path) -> str:
 def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
     """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
     cfg, size = session.cfg, record["size"]
-    pruned = size["kept_tokens"] < size["tokens"]
+    verdict = record["verdict"] or UNJUDGED
     fixed = {
         "schema": SCHEMA,
         "task": cfg.task.name,
-        "verdict": record["verdict"],
+        "verdict": verdict,
         "reason": record["reason"],
-        "required": cfg.compare.require_pruned if pruned else cfg.compare.require,
+        "required": cfg.compare.require_pruned if record.get("pruned") else cfg.compare.require,
         "metrics": {key: record.get("metrics", {}).get(key) for key in METRICS},
         "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in METRICS},
         "oracle": record.get("oracle", {}),
+        "soundness": record.get("soundness", {}),
+        "against": record.get("against"),
         "mutation": {key: record.get("mutation", {}).get(key) for key in MUTATION},
         "size": size,
         "time_s": {key: session.times.get(key) for key in TIMES},
@@ -78,7 +81,8 @@ def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
         "options": options(cfg),
         "folder": shown(session.folder),
     }
-    return {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
+    result = {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
+    return {**result, "conclusion": conclusion(result)}
 
 
 def options(cfg: Any) -> dict[str, str]:
@@ -98,7 +102,7 @@ def shown(path: Path | str) -> str:
 
 def exit_code(cfg: Any, result: dict[str, Any]) -> int:
     """0 when the verdict is at least as good as required, or when nothing was judged."""
-    return 1 if result["verdict"] and worse(result["verdict"], result["required"]) else 0
+    return 1 if worse(result["verdict"], result["required"]) else 0
 
 
 def snapshot_record(manifest: dict[str, Any], path: Path | str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness.compare.conclusion import conclusion
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, options, shown
 from harness.report import html
@@ -18,6 +19,7 @@ def finish(
         "schema": SCHEMA,
         "task": cfg.task.name,
         **record,
+        "conclusion": conclusion(record),
         "environment": environment(cfg, "none", "none"),
         "mlflow": None,
         "options": options(cfg),

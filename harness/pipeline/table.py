@@ -13,7 +13,7 @@ def conclude_table(
     name: str,
     rows: list[dict[str, Any]],
     sections: list[dict[str, Any]],
-    verdict: str | None,
+    verdict: str,
     reason: str,
     columns: list[str],
     children: list[dict[str, Any]] = (),
@@ -23,8 +23,8 @@ def conclude_table(
     """Write `rows` as NAME.json beside `result.json`, draw `sections`, show `columns`.
 
     children: one MLflow run each below this run's own: `name`, `tags`, `metrics`. record: further
-    fields of `result.json`. shown: rows for the console instead of `rows`. A verdict of None says that
-    nothing was judged. Exit code 1 when the verdict is worse than `compare.require`.
+    fields of `result.json`. shown: rows for the console instead of `rows`.
+    Exit code 1 when the verdict is worse than `compare.require`.
     """
     from harness import track
     from harness.report import console, html
@@ -35,8 +35,8 @@ def conclude_table(
     result = completed(session, {"verdict": verdict, "reason": reason, **given})
     say.stage("record")
     write_json(folder / f"{name}.json", rows)
-    good = verdict is None or not worse(verdict, result["required"])
-    page = html.page(cfg.name, sections, verdict or "", reason, good)
+    good = not worse(verdict, result["required"])
+    page = html.page(cfg.name, sections, verdict, reason, good)
     write_text(folder / "report.html", page)
     result["mlflow"], problem = sealed(cfg, folder, result)
     problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
@@ -47,6 +47,6 @@ def conclude_table(
         cells = [[row.get(c) for c in columns] for row in shown or rows]
         say.out.print(console.table(name, columns, cells))
         say.out.print()
-    say.line(f"verdict:      {(verdict or 'not judged').upper()}: {reason}")
+    say.line(f"verdict:      {verdict.upper()}: {reason}")
     say.line(f"report:       {result['folder']}/report.html")
     return Outcome(0 if good else 1, verdict, str(folder), reason)

@@ -77,7 +77,10 @@ def _measured(
 
 
 def logic(
-    loaded: Any, state: State, fed: torch.Tensor, patterns: dict[str, tuple[Sequence[int], int | None]]
+    loaded: Any,
+    state: State,
+    fed: torch.Tensor,
+    patterns: dict[str, tuple[Sequence[int], int | None]],
 ) -> list[PlainPath]:
     """Whether cached paths compute what the uncached pass computes, asked in float64.
 

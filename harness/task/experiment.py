@@ -72,9 +72,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(f"{cfg.steps} tokens, teacher forced")
 
     say.stage("noise floor, oracle, verdict")
-    judgement = judge(
-        loaded, whole, reference, path, cfg.compare, waived, cfg.prompt.chunk
-    )
+    judgement = judge(loaded, whole, reference, path, cfg.compare, waived, cfg.prompt.chunk)
     say.done(judgement.verdict)
     record = {
         **judgement.record(),

@@ -80,8 +80,6 @@ def compared(session: Session, state: State, small: State, waived: list[Any]) ->
     sampler = Sampler(cfg.sampling, cfg.seed, None if cfg.sampling.seed is not None else small.rng)
     path = drive.drive(decoder, sampler, cfg.steps, follow=reference.fed)
     session.times.update(path.times)
-    judgement = judge(
-        loaded, state, reference, path, cfg.compare, waived, cfg.prompt.chunk
-    )
+    judgement = judge(loaded, state, reference, path, cfg.compare, waived, cfg.prompt.chunk)
     session.say.done(judgement.verdict)
     return {**judgement.record(), "mutation": mutation(decoder, before, cfg.steps)}

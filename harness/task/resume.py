@@ -66,9 +66,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if state.tokens <= cfg.compare.limit:
         reference = rebuilt(session, rows, path, given)
         say.stage("noise floor, oracle, verdict")
-        judgement = judge(
-            loaded, rows, reference, path, cfg.compare, waived, cfg.prompt.chunk
-        )
+        judgement = judge(loaded, rows, reference, path, cfg.compare, waived, cfg.prompt.chunk)
         say.done(judgement.verdict)
         record |= judgement.record()
     else:

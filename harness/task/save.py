@@ -13,12 +13,13 @@ from harness.pipeline.prune import pruned
 from harness.pipeline.session import Session
 from harness.report import html
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 from harness.task.experiment import sizes
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
-    """Writes `out=DIR` (default: the run directory's `snapshot/`). The verdict is about storage:
-    `exact` means that every byte was read back and matched its digest."""
+    """Writes `out=DIR` (default: the run directory's `snapshot/`). Every byte is read
+    back and matched with its digest; thoughts are not compared."""
     if cfg.compact or cfg.save.compact:
         return _compact(cfg, folder, say)
     session = Session.open(cfg, folder, say)
@@ -37,8 +38,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     session.times["load"] = time.perf_counter() - start
     say.done("written, read back, verified")
     record = {
-        "verdict": "exact",
-        "reason": "every byte was read back and matches its digest",
+        "verdict": UNJUDGED,
+        "reason": "saved: every byte was read back and matches its digest",
         "size": sizes(captured.state, state, store.stored_bytes(target)),
         "snapshot": snapshot_record(manifest, target),
         "elements": manifest["elements"],
@@ -63,8 +64,8 @@ def _compact(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done("written, read back, verified")
     owners = len(before["lineage"])
     record = {
-        "verdict": "exact",
-        "reason": f"self-contained; it referred to {owners} other snapshots before",
+        "verdict": UNJUDGED,
+        "reason": f"saved, self-contained; it referred to {owners} other snapshots before",
         "size": sizes(back, back, store.stored_bytes(target)),
         "snapshot": snapshot_record(manifest, target),
         "elements": manifest["elements"],

@@ -10,6 +10,7 @@ from harness.pipeline.plain import finish
 from harness.report import html
 from harness.report.console import table
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
@@ -23,7 +24,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         faults = store.faults(source)
         seconds = time.perf_counter() - start
         record: dict[str, Any] = {
-            "verdict": "refused" if faults else "exact",
+            "verdict": "refused" if faults else UNJUDGED,
             "reason": f"{len(faults)} fault{'s' * (len(faults) > 1)}"
             if faults
             else "every byte matches its digest",

@@ -7,6 +7,7 @@ from typing import Any
 from harness.pipeline.finish import Outcome
 from harness.pipeline.session import Session
 from harness.pipeline.table import conclude_table
+from harness.snapshot.result import UNJUDGED
 from harness.task.claims.bench import Bench
 from harness.task.claims.registry import ORDER, claim_named
 from harness.task.faults import small_steps
@@ -38,7 +39,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
     reason = f"{len(rows)} claims settled: " + ", ".join(f"{n} {v}" for v, n in counts.items())
     return conclude_table(
-        session, "claims", rows, claims.sections(rows), "exact", reason,
+        session, "claims", rows, claims.sections(rows), UNJUDGED, reason,
         ["claim", "verdict", "says"], children=[_child(row) for row in rows],
     )  # fmt: skip
 

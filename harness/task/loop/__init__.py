@@ -51,7 +51,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     return conclude(
         session,
         {
-            "verdict": None,
+            "verdict": "unjudged",
             "reason": "a loop prunes as it goes, so there is no uninterrupted run to equal",
             "mutation": {
                 "mutated": loop.mutated > 0,

@@ -65,7 +65,7 @@ def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     reason = f"{len(names)} snapshots in {shown(shelf.folder)}"
     rows = [[name, shelf.stored_bytes(name)] for name in names]
     record = {
-        "verdict": None,
+        "verdict": "unjudged",
         "reason": reason,
         "snapshots": [{"name": n, "stored_bytes": b} for n, b in rows],
     }
