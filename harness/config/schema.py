@@ -101,10 +101,10 @@ class ModelConfig:
     config: dict[str, Any] = field(default_factory=dict)  # values for the architecture's config
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = 0
-    attention: str = "sdpa"
+    attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
-        one_of("model.attention", self.attention, ("sdpa", "eager"))
+        one_of("model.attention", self.attention, ("auto", "sdpa", "eager"))
         if self.name == "path" and not self.path:
             raise ConfigProblem("model=path needs model.path=DIR, a save_pretrained directory.")
         if not (self.id or self.path or self.architecture):

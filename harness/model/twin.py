@@ -12,8 +12,8 @@ from torch import nn
 
 
 def first_layers(model: Any) -> Any:
-    """A model of `model`'s class with its first layers and its weights, converted to float64. The
-    whole, copied, where each kind of layer has not been seen before the last."""
+    """A model of `model`'s class with its first layers, over the same weights: as many layers as hold
+    one of each kind (all of them, where the last is the first of its kind)."""
     depth = kinds_seen(model)
     config = copy.deepcopy(model.config)
     text = config.get_text_config(decoder=True)
@@ -21,12 +21,12 @@ def first_layers(model: Any) -> Any:
     with torch.device("meta"):
         short = type(model)(config)
     weights = model.state_dict()
-    kept = {name: weights[name].double() for name in short.state_dict()}
+    kept = {name: weights[name] for name in short.state_dict()}
     short.load_state_dict(kept, assign=True)
     here = dict(model.named_buffers())
     for name, _ in list(short.named_buffers()):  # what no state dict holds: RoPE's frequencies
         place, _, leaf = name.rpartition(".")
-        short.get_submodule(place)._buffers[leaf] = here[name].clone()
+        short.get_submodule(place)._buffers[leaf] = here[name]
     short.tie_weights()
     return short.eval()
 

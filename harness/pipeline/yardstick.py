@@ -12,7 +12,6 @@ import torch
 
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, exact_path, rounded_path
-from harness.errors import InputProblem
 from harness.pipeline.drive import Live, Path
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
@@ -86,14 +85,11 @@ def logic(
 
     patterns: name -> (lengths in which `fed` was fed, chunk of the prefill). The whole model answers
     where that is cheap, else its twin: the model's own class and weights with its first layers, as
-    many as have one of each kind. Empty where neither can be had in this memory.
+    many as have one of each kind.
     """
     tokens = state.tokens + fed.shape[1]
-    try:
-        dear = loaded.parameters * tokens > WORK
-        model, who = (loaded.twin, " (twin)") if dear else (loaded.oracle, "")
-    except InputProblem:  # no room for float64: the working dtype is judged alone
-        return []
+    dear = loaded.parameters * tokens > WORK
+    model, who = (loaded.twin.oracle, " (twin)") if dear else (loaded.oracle, "")
     uncached = alone(model, state, fed)
     return [
         exact_path(f"{name} in float64{who}", replayed(model, state, fed, *how), uncached, model.layers)
