@@ -14,7 +14,9 @@ from torch import nn
 def first_layers(model: Any) -> Any:
     """A model of `model`'s class with its first layers, over the same weights: as many layers as hold
     one of each kind (all of them, where the last is the first of its kind)."""
-    depth = kinds_seen(model)
+    depth = min(
+        max(kinds_seen(model), 2), int(model.config.get_text_config(decoder=True).num_hidden_layers)
+    )
     config = copy.deepcopy(model.config)
     text = config.get_text_config(decoder=True)
     _shorten(text, int(text.num_hidden_layers), depth)

@@ -17,6 +17,7 @@ from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
 WORK = 2e10  # parameters times tokens; beyond, float64 of the whole is minutes, and a twin is asked
+FEW = 4  # tokens after a prefill in other chunks: enough to see whether the prefill was one
 KEPT = 4  # yardsticks that one loaded model remembers
 
 
@@ -59,15 +60,17 @@ def _measured(
     loaded: Any, state: State, reference: Path, settings: Any, chunk: int | None
 ) -> Yardstick:
     fed, other = reference.fed, settings.noise_chunk
-    single = (1,) * fed.shape[1]
+    begun = fed[:, :FEW]
     uncached = alone(loaded, state, fed)
     again = rechunked(loaded, state, fed, other)
     exact = alone(loaded.oracle, state, fed) if settings.oracle else None
     scale = exact if exact is not None else alone(loaded, state, fed, beside=True)
     error = float((uncached.double() - scale.double()).abs().max())
     against = "float64" if exact is not None else "itself beside other rows"
-    paths = logic(loaded, state, fed, {"the uninterrupted run": (reference.chunks, chunk),
-                                       f"a prefill in chunks of {other}": (single, other)})  # fmt: skip
+    paths = [
+        logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk),
+        logic(loaded, state, begun, f"a prefill in chunks of {other}", (1,) * len(begun[0]), other),
+    ]
     paths += [
         rounded_path(f"the uninterrupted run in {_name(loaded)}", reference.logits, error, scale, loaded.dtype),
         rounded_path(f"a prefill in chunks of {other} in {_name(loaded)}", again, error, scale, loaded.dtype),
@@ -79,22 +82,20 @@ def logic(
     loaded: Any,
     state: State,
     fed: torch.Tensor,
-    patterns: dict[str, tuple[Sequence[int], int | None]],
-) -> list[PlainPath]:
-    """Whether cached paths compute what the uncached pass computes, asked in float64.
+    name: str,
+    chunks: Sequence[int],
+    chunk: int | None,
+) -> PlainPath:
+    """Whether a cached path computes what the uncached pass computes, asked in float64.
 
-    patterns: name -> (lengths in which `fed` was fed, chunk of the prefill). The whole model answers
-    where that is cheap, else its twin: the model's own class and weights with its first layers, as
-    many as have one of each kind.
+    chunks: lengths in which `fed` was fed. chunk: of the prefill. The whole model answers where that
+    is cheap, else its twin: the model's own class and weights with its first layers, as many as have
+    one of each kind.
     """
-    tokens = state.tokens + fed.shape[1]
-    dear = loaded.parameters * tokens > WORK
+    dear = loaded.parameters * (state.tokens + fed.shape[1]) > WORK
     model, who = (loaded.twin.oracle, " (twin)") if dear else (loaded.oracle, "")
-    uncached = alone(model, state, fed)
-    return [
-        exact_path(f"{name} in float64{who}", replayed(model, state, fed, *how), uncached, model.layers)
-        for name, how in patterns.items()
-    ]  # fmt: skip
+    cached = replayed(model, state, fed, chunks, chunk)
+    return exact_path(f"{name} in float64{who}", cached, alone(model, state, fed), model.layers)
 
 
 def alone(
