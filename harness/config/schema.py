@@ -250,7 +250,12 @@ class CompareConfig:
 @dataclass
 class FaultConfig:
     name: str = MISSING
-    seed: int = 0
+    seed: int = 0  # of what the damage draws at random
+    bit: int = 14  # bit_flip: which bit of the upper half of the value
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bit < 16:
+            raise ConfigProblem(f"fault.bit={self.bit} is no bit: give 0 to 15.")
 
 
 @dataclass

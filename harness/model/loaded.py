@@ -31,6 +31,7 @@ class Loaded:
     source: dict[str, Any]
     seconds: float
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
+    _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         import inspect
@@ -54,10 +55,14 @@ class Loaded:
         """Positions the model was built for, or None when it does not say."""
         return getattr(self.text_config, "max_position_embeddings", None)
 
-    @cached_property
+    @property
     def documents(self) -> dict[str, Any]:
-        """Identity of the weights and config by Big 8+4 element (JSON-able)."""
-        return identity.documents(self.model)
+        """Identity of the weights and config by Big 8+4 element (JSON-able): remembered until a
+        weight is written to or replaced."""
+        written = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
+        if self._known is None or self._known[0] != written:
+            self._known = written, identity.documents(self.model)
+        return self._known[1]
 
     @cached_property
     def attention_configs(self) -> list[Any]:
