@@ -34,7 +34,9 @@ def test_no_number_is_never_sound() -> None:
 
 def test_the_float64_bound_grows_with_depth_and_size_only() -> None:
     assert float64_bound(80, 10.0) == 10 * float64_bound(80, 1.0)
-    assert float64_bound(1, 1.0) < float64_bound(80, 1.0) < 1e-3  # a lost state measures 1e-3 and more
+    assert (
+        float64_bound(1, 1.0) < float64_bound(80, 1.0) < 1e-3
+    )  # a lost state measures 1e-3 and more
     assert float64_bound(1, 1.0) > 3e-6  # ten times what healthy families measure
 
 

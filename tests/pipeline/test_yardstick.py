@@ -81,7 +81,9 @@ def test_a_mask_that_is_never_sent_is_unsound(monkeypatch: pytest.MonkeyPatch) -
     assert _judged(loaded, batch=3).verdict == "exact"
     once = Loaded.once
 
-    def without(self: Any, ids: Any, positions: Any, mask: Any = None, *rest: Any, **named: Any) -> Any:
+    def without(
+        self: Any, ids: Any, positions: Any, mask: Any = None, *rest: Any, **named: Any
+    ) -> Any:
         return once(self, ids, positions, None, *rest, **named)
 
     monkeypatch.setattr(Loaded, "once", without)
@@ -90,7 +92,9 @@ def test_a_mask_that_is_never_sent_is_unsound(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("wrong", ["positions", "tail"])
-def test_a_plain_run_with_a_planted_fault_is_unsound(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_a_plain_run_with_a_planted_fault_is_unsound(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
     loaded = _model("llama", {})
     step = drive.Live.step
 
