@@ -84,7 +84,13 @@ def _beside_memory(
     parted = (back.ids != memory.ids).any(0).nonzero()
     token, floor = int(parted[0, 0]) if len(parted) else None, noise or {"max_abs_diff": 0.0}
     verdict, reason = decide(
-        back.logits, memory.logits, apart, floor, UNJUDGED, token, restored.waived
+        back.logits,
+        memory.logits,
+        apart,
+        floor,
+        UNJUDGED,
+        token,
+        restored.waived,
         against=MEMORY,
     )
     return verdict, reason, apart, noise
