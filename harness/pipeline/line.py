@@ -154,6 +154,7 @@ class Line:
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
         self.record |= stored.record(self.whole or state, state)
+        self.record["pruned"] = state.pruned
         return stored
 
     def write(self, state: State) -> Stored:
