@@ -9,7 +9,7 @@ from typing import Any
 
 SCHEMA = 1
 GOOD = ("exact", "equivalent")
-ORDER = ("exact", "equivalent", "drifted", "diverged", "unsound", "refused", "failed")
+ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
 UNJUDGED = "unjudged"
 
 METRICS = (
