@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, identity, recurrence
+from harness.model import footprint, identity, recurrence, twin
 from harness.model.oracle import Oracle
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -76,6 +76,22 @@ class Loaded:
     def oracle(self) -> Oracle:
         """Float64 runs over the same weights, which are widened one at a time as they are touched."""
         return Oracle(self)
+
+    @cached_property
+    def twin(self) -> "Loaded":
+        """The first layers of this model, one of each kind at least, with its own class, weights and
+        head: it feeds and forgets as the whole does, at a fraction of the price."""
+        return Loaded(twin.first_layers(self.model), self.tokenizer, self.source, 0.0)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+        return int(self.text_config.num_hidden_layers)
 
     def forward(
         self,
