@@ -89,8 +89,13 @@ def save_state(
     return store.save(state, Path(out).expanduser(), _settings(config.SaveConfig, format, options))
 
 
-def load_state(source: str | Path, model: Loaded | None = None, strict: bool = True) -> State:
+def load_state(
+    source: str | Path, model: Loaded | None = None, strict: bool = True, verify: str = "proof"
+) -> State:
     """The State stored in `source`, every byte verified; with `model`, identity is compared too.
+
+    verify: `proof` (the default) replays the last token, one decode step; `identity` runs nothing;
+    `digest` compares no documents either.
 
     Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, RestoreRefused
     when it belongs to another model or tokenizer (`strict=False` waives that, never damage).
@@ -98,7 +103,7 @@ def load_state(source: str | Path, model: Loaded | None = None, strict: bool = T
     state, _ = store.load(Path(source).expanduser())
     if model is None:
         return state
-    identity_check(_session(model, strict=strict), state, Path(source))
+    identity_check(_session(model, strict=strict, verify=verify), state, Path(source))
     return state.to(model.device)
 
 
@@ -195,8 +200,8 @@ def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
     return build_decoder(model, state, config.CacheConfig(name=cache))
 
 
-def _session(model: Loaded, seed: int = 0, strict: bool = True) -> Session:
-    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict=strict))
+def _session(model: Loaded, seed: int = 0, strict: bool = True, verify: str = "proof") -> Session:
+    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict, verify))
     cfg.sampling, cfg.prune = config.SamplingConfig(name="greedy"), config.PruneConfig(name="none")
     cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
     return Session(cfg, Path(), model, Say(quiet=True))

@@ -10,7 +10,6 @@ from harness.config.engine import EngineConfig
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
@@ -286,6 +285,10 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    verify: str = "proof"  # digest: the bytes; identity: and the documents; proof: and one token
+
+    def __post_init__(self) -> None:
+        one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
 
 
 @dataclass

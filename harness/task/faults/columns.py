@@ -81,7 +81,7 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
 def _unproven(session: Any, state: State) -> list[Any]:
     """What the replay proof says; a model the state cannot even be handed to proves nothing."""
     try:
-        return list(proof(session.loaded, state, session.cfg.cache))
+        return list(proof(session.loaded, state))
     except UnsupportedModel as refusal:
         return [refusal]
 
