@@ -28,7 +28,7 @@ from harness.errors import InputProblem, suggestion
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
-from harness.pipeline import drive
+from harness.pipeline import drive, interop
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.line import rebuilt
@@ -105,6 +105,32 @@ def load_state(
         return state
     identity_check(_session(model, strict=strict, verify=verify), state, Path(source))
     return state.to(model.device)
+
+
+def wrap(model: Any, tokenizer: Any) -> Loaded:
+    """A library model object that is in use already, with its tokenizer; see `interop.wrap`."""
+    return interop.wrap(model, tokenizer)
+
+
+def from_cache(
+    model: Loaded,
+    past_key_values: Any,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+) -> State:
+    """A State of a library cache that `input_ids` `[batch, tokens]` filled; the cache stays as it is.
+
+    Raises InputProblem when their lengths differ, UnsupportedModel for a cache of unknown kind.
+    """
+    return interop.from_cache(_session(model), past_key_values, input_ids, attention_mask)
+
+
+def to_cache(state: State, model: Any) -> Any:
+    """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on.
+
+    model: the library's, or a Loaded. Raises UnsupportedModel for a pruned state.
+    """
+    return interop.to_cache(state, model)
 
 
 class Resumed(Iterator[str]):

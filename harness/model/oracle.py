@@ -64,6 +64,14 @@ class Oracle:
         """Decoder layers."""
         return self.loaded.layers
 
+    @property
+    def text_config(self) -> Any:
+        return self.loaded.text_config
+
+    @property
+    def takes_cache(self) -> bool:
+        return self.loaded.takes_cache
+
     def forward(
         self,
         ids: torch.Tensor,

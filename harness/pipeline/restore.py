@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harness.cache.registry import decoder as build_decoder
+from harness.cache.library import Replay
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element
 from harness.config import CacheConfig
@@ -115,7 +115,7 @@ def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
     before = one_step_back(state)
     if before is None or state.documents["kv_format"].get("edited"):
         return None
-    decoder = build_decoder(loaded, before, CacheConfig("cloned"))
+    decoder = Replay(loaded, state, before, CacheConfig("cloned"))
     logits = decoder.step(state.token_ids[:, -1:])[:, -1]
     return logits, float(_last_kv_gap(decoder, state).max())
 
