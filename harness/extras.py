@@ -13,6 +13,7 @@ NEEDS = {
     "remote": ("fsspec", "s3fs"),
     "gs": ("fsspec", "gcsfs"),
     "ui": ("gradio",),
+    "trust": ("cryptography", "model_signing"),
 }
 BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
 

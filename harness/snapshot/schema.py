@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
-from harness.snapshot import coherence
+from harness.snapshot import coherence, documents
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
@@ -162,8 +162,23 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
         for key, kind in expected.items()
         if type(manifest.get(key)) is not kind
     ]
-    extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler"}
+    for key in ("id", "parent", "salt"):
+        value = manifest.get(key)
+        if not (value is None and key != "id") and not _is_hex(value):
+            found.append(f"header field '{key}' is not 64 hex digits")
+    if not isinstance(manifest.get("sampler"), dict | None):
+        found.append("header field 'sampler' is not an object")
+    positions = manifest.get("next_positions")
+    if isinstance(positions, list) and not all(type(p) is int for p in positions):
+        found.append("header field 'next_positions' holds something that is no number")
+    if isinstance(manifest.get("documents"), dict):
+        found += documents.faults(manifest["documents"])
+    extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler", "salt"}
     return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
+
+
+def _is_hex(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(HEX, value) is not None
 
 
 def _table_faults(name: str, rows: Any, model: type, count: int | None) -> list[str]:
@@ -204,6 +219,8 @@ def _lineage_faults(manifest: dict[str, Any]) -> list[str]:
             case {"snapshot": str(owner), "place": str(place), "files": [*files]} if (
                 re.fullmatch(HEX, owner) and is_place(place) and len(row) == 3
             ):
+                if not files:
+                    found.append(f"lineage: nothing is taken from {place}")
                 wrong = [f for f in files if not isinstance(f, str) or f not in known or f in taken]
                 found += [f"lineage: {str(f)[:80]} is not a file of this snapshot" for f in wrong]
                 taken |= {f for f in files if isinstance(f, str)}
@@ -301,6 +318,8 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
 
 def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
     """Header fields that do not follow from the verified `state`, and faulty positions."""
+    if found := coherence.forms(state):
+        return found
     try:
         expected = manifests.header(state)
     except (KeyError, TypeError, AttributeError, StopIteration, RuntimeError) as problem:

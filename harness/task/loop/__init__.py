@@ -42,7 +42,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             if (step - done) % cfg.task.every == 0 or step == done + cfg.steps:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
-                manifest = store.save(loop.state, target, cfg.save, say.note)
+                own = store.current(overwrite=cfg.overwrite or manifest is not None)
+                manifest = store.save(loop.state, target, cfg.save, say.note, own)
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}")
     assert manifest is not None
     ids = loop.state.token_ids[0].tolist()
