@@ -23,7 +23,7 @@ import torch
 from harness import config
 from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
-from harness.capture import check_length, new_cache, positions_of, prefill
+from harness.capture import check_length
 from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, suggestion
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
@@ -31,6 +31,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
+from harness.pipeline.line import rebuilt
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -42,15 +43,23 @@ SAFE_CACHES = ("manual", "view", "cloned")  # none of them touches the past; fas
 
 
 def load_model(
-    source: str = "tiny", dtype: str = "float32", device: str = "auto", revision: str | None = None
+    source: str = "tiny",
+    dtype: str = "float32",
+    device: str = "auto",
+    revision: str | None = None,
+    attention: str = "auto",
 ) -> Loaded:
     """The shipped model (`tiny`), a `save_pretrained` directory, or a hub id at `revision`.
+
+    attention: `sdpa`, `eager`, or `auto`, which leaves the choice to the library.
 
     Raises InputProblem when the weights cannot be had or the device is missing.
     """
     local = source not in SHIPPED and Path(source).expanduser().is_dir()
     place = {"path": source} if local else {"id": source}
-    settings = config.ModelConfig(name="path" if local else source, revision=revision, **place)
+    settings = config.ModelConfig(
+        name="path" if local else source, revision=revision, attention=attention, **place
+    )
     return load_weights(settings, dtype, device)
 
 
@@ -177,10 +186,8 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing.
     """
     greedy = config.SamplingConfig(name="greedy")
-    ids, mask, live = state.token_ids, state.attention_mask, new_cache(model)
-    logits = prefill(model, ids, mask, positions_of(mask), live)
-    runner = drive.Live(model, live, state.unpruned(logits[:, -1]))
-    reference = drive.drive(runner, Sampler(greedy), steps)
+    run, _ = rebuilt(model, state)
+    reference = drive.drive(run, Sampler(greedy), steps)
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))

@@ -101,10 +101,10 @@ class ModelConfig:
     config: dict[str, Any] = field(default_factory=dict)  # values for the architecture's config
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = 0
-    attention: str = "sdpa"
+    attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
-        one_of("model.attention", self.attention, ("sdpa", "eager"))
+        one_of("model.attention", self.attention, ("auto", "sdpa", "eager"))
         if self.name == "path" and not self.path:
             raise ConfigProblem("model=path needs model.path=DIR, a save_pretrained directory.")
         if not (self.id or self.path or self.architecture):
@@ -147,6 +147,8 @@ class PruneConfig:
         0  # leading tokens never dropped; "prefix": BOS, template head, system text
     )
     shared: bool = False  # one choice for all layers instead of one per layer
+    per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
+    budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
     sinks: int = 4  # sink_window: leading tokens kept
     window: int = 32  # snapkv: queries at the end that vote
     pool: int = 5  # snapkv: width of the smoothing
@@ -163,6 +165,11 @@ class PruneConfig:
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
+        one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if self.budget == "adaptive" and self.per_head is False:
+            raise ConfigProblem(
+                "prune.budget=adaptive shares among heads: drop prune.per_head=false."
+            )
         at_least("prune.sinks", self.sinks, 0)
         at_least("prune.window", self.window, 1)
         at_least("prune.pool", self.pool, 1)
@@ -250,7 +257,12 @@ class CompareConfig:
 @dataclass
 class FaultConfig:
     name: str = MISSING
-    seed: int = 0
+    seed: int = 0  # of what the damage draws at random
+    bit: int = 14  # bit_flip: which bit of the upper half of the value
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bit < 16:
+            raise ConfigProblem(f"fault.bit={self.bit} is no bit: give 0 to 15.")
 
 
 @dataclass

@@ -11,6 +11,7 @@ from harness.snapshot.state import State
 
 class AliasedCache(Fault):
     element = 1
+    field = "offset_lost"
 
     def state(self, state: State, aid: Aid) -> State:
         grown = aid.capture(torch.cat([state.token_ids[:1], state.token_ids[:1, -2:]], dim=1))

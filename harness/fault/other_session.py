@@ -8,6 +8,7 @@ from harness.snapshot.state import State
 
 class OtherSession(Fault):
     element = 1
+    field = "blocks_foreign"
 
     def state(self, state: State, aid: Aid) -> State:
         other = aid.capture(state.token_ids[:1].flip(1))

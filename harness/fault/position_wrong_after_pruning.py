@@ -11,6 +11,7 @@ from harness.snapshot.state import State
 
 class PositionWrongAfterPruning(Fault):
     element = 3
+    field = "offset_rows"
 
     def state(self, state: State, aid: Aid) -> State:
         kept = torch.arange(0, state.kept_tokens, 2)

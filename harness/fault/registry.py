@@ -8,7 +8,7 @@ from typing import Any
 from harness.errors import ConfigProblem, suggestion
 from harness.fault.base import Fault
 
-_INFRASTRUCTURE = {"__init__", "base", "registry", "edit"}
+_INFRASTRUCTURE = {"__init__", "base", "registry", "edit", "field"}
 
 
 @cache
@@ -24,8 +24,8 @@ def every() -> dict[str, Fault]:
 
 
 def fault_named(settings: Any) -> Fault:
-    """The fault of a FaultConfig. Raises ConfigProblem for an unknown name."""
+    """The fault of a FaultConfig, with its keys. Raises ConfigProblem for an unknown name."""
     if settings.name not in every():
         near = suggestion(settings.name, list(every()))
         raise ConfigProblem(f"fault={settings.name} is not a fault.{near}")
-    return every()[settings.name]
+    return every()[settings.name].configured(settings)

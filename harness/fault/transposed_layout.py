@@ -7,6 +7,7 @@ from harness.snapshot.state import State
 
 class TransposedLayout(Fault):
     element = 1
+    field = "heads"
 
     def state(self, state: State, aid: Aid) -> State:
         def reread(t):

@@ -8,6 +8,7 @@ from harness.fault.base import Fault
 
 class ZeroPage(Fault):
     element = 1
+    field = "transfer"
 
     def disk(self, folder: Path) -> None:
         path, offset, nbytes = edit.stored(folder, "layer.0.segment.0.value")

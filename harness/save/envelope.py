@@ -74,7 +74,7 @@ def unsealed(document: dict[str, Any], key: cipher.Key | None, where: str) -> di
 def faults(document: dict[str, Any]) -> list[str]:
     """What is wrong with the frame of an envelope; its contents are not looked at."""
     version = document.get("format_version")
-    if version != manifests.FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= manifests.FORMAT_VERSION:
         return [f"format_version is {str(version)[:40]!r}, expected {manifests.FORMAT_VERSION}"]
     match document:
         case {

@@ -22,7 +22,7 @@ def buffer_document(token_ids: Any) -> dict[str, Any]:
 
 def faults(state: State) -> list[str]:
     """Every disagreement between two elements, as plain sentences; empty when they agree."""
-    return _format(state) + _mask(state) + _cursor(state) + _prompt(state)
+    return _positions(state) + _format(state) + _mask(state) + _cursor(state) + _prompt(state)
 
 
 def forms(state: State) -> list[str]:
@@ -90,9 +90,10 @@ def _cursor(state: State) -> list[str]:
             found.append(
                 f"layer {layer.index}: saw {layer.seen} tokens, the buffer holds {state.tokens}"
             )
-        if bool((layer.positions[:, -1] != state.next_position - 1).any()):
+        newest = layer.positions[..., -1].reshape(state.batch, -1)
+        if bool((newest != state.next_position[:, None] - 1).any()):
             found.append(f"layer {layer.index}: the last position is not next_position - 1")
-        if layer.kept == layer.seen and bool((layer.positions.diff(dim=1) != 1).any()):
+        if layer.kept == layer.seen and bool((layer.positions.diff(dim=-1) != 1).any()):
             found.append(f"layer {layer.index}: positions leave gaps although nothing was pruned")
     return found
 
@@ -111,4 +112,23 @@ def _prompt(state: State) -> list[str]:
         head = state.token_ids[:, : buffer["tokens"]].contiguous()
         if head.shape[1] != buffer["tokens"] or digest_tensor(head) != buffer["digest"]:
             found.append("the token buffer does not begin with the ids that were sent")
+    return found
+
+
+def _positions(state: State) -> list[str]:
+    """Positions strictly increase within each layer and stay below `next_position`."""
+    found = []
+    for layer in state.layers:
+        if not layer.segments:
+            continue
+        positions = layer.positions
+        if positions.shape[-1] > 1 and bool((positions.diff(dim=-1) <= 0).any()):
+            found.append(f"layer {layer.index}: positions are not strictly increasing")
+        newest = positions[..., -1].reshape(len(positions), -1) if positions.numel() else None
+        if newest is not None and bool((newest >= state.next_position[:, None]).any()):
+            found.append(f"layer {layer.index}: a position is not below next_position")
+        if layer.kept > layer.seen:
+            found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
+    if state.token_ids.shape != state.attention_mask.shape:
+        found.append("attention mask and token buffer have different shapes")
     return found

@@ -1,48 +1,44 @@
 """`task=faults`: every fault, four columns, and what a plain script does with the same damage."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.config import Config
+from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
-from harness.pipeline.finish import Outcome
-from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
+from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.session import Session, one_thread
+from harness.report.console import Say
 from harness.task.faults import plain
 from harness.task.faults.columns import measure
 
 COLUMNS = ("validation", "digest", "identity", "logits")
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """All faults and the control (or `fault=NAME` and the control); `faults.json` and a heat map.
 
     The verdict is the control's when nothing went undetected, otherwise `failed`.
     """
-    session = Session.open(small_steps(cfg), folder, say)
-    chosen = every() if cfg.fault.name == "none" else {"none": every()["none"], cfg.fault.name: fault_named(cfg.fault)}  # fmt: skip
-    tried = [measure_all(session, chosen, name) for name in _beds(chosen)]
-    by_name = {row["fault"]: row for rows in tried for row in rows}
+    session = Session.open(one_thread(cfg), folder, say)
+    chosen = {fault.name: fault for fault in _chosen(cfg.fault)}
+    measured = [measure_all(session, chosen, name) for name in _beds(chosen)]
+    by_name = {row["fault"]: row for rows in measured for row in rows}
     rows = [by_name[name] for name in chosen]
     from harness.report import heatmap
 
     control, rest = rows[0], rows[1:]
+    tried = {fault.field for fault in chosen.values()} - {""}
     missed = [row["fault"] for row in rest if not caught(row)]
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
-    reason = summary(rest, missed, clean)
-    return conclude_table(
+    reason = "; ".join([summary(rest, missed, clean), coverage(tried), seconds(rows)])
+    return finish_table(
         session, "faults", rows, heatmap.sections(rows), verdict, reason,
         children=[_child(row) for row in rows],
         columns=["fault", "element", *COLUMNS, "plain", "shift"],
     )  # fmt: skip
-
-
-def small_steps(cfg: Any) -> Any:
-    """One thread unless `threads` says otherwise: a row is thousands of small operations, which wait
-    for each other longer than they compute."""
-    return cfg if cfg.threads else replace(cfg, threads=1)
 
 
 def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -83,9 +79,23 @@ def summary(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
     )
 
 
+def seconds(rows: list[dict[str, Any]]) -> str:
+    """One line: what each check took over all rows."""
+    names = (*COLUMNS, "plain")
+    return "seconds: " + ", ".join(f"{n} {sum(r[f'{n}_s'] for r in rows):.1f}" for n in names)
+
+
+def _chosen(settings: Any) -> list[Any]:
+    """The control, and every row of every fault, or the one that the settings name."""
+    control, *faults = every().values()
+    if settings.name != "none":
+        return [control, fault_named(settings)]
+    return [control, *(row for fault in faults for row in fault.rows())]
+
+
 def _beds(chosen: dict[str, Any]) -> list[str]:
-    """The windowed bed last: it loads another model."""
-    order = ("plain", "sampled", "padded", "windowed")
+    """The windowed and the hybrid bed last: they load other models."""
+    order = ("plain", "sampled", "padded", "windowed", "hybrid")
     return [name for name in order if any(fault.bed == name for fault in chosen.values())]
 
 

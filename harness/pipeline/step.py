@@ -1,0 +1,76 @@
+"""Feed tokens and score: a new State with the attention that its newest queries gave added to what
+every held token had received. Loop and page share it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture.observe import Observation, observing
+from harness.prune.base import EVERY_QUERY
+from harness.snapshot.state import LayerState, Segment, State
+
+
+@dataclass(frozen=True)
+class Fed:
+    """state: the new State. mutated: whether the past was written to. bytes_copied: by the cache."""
+
+    state: State
+    mutated: bool
+    bytes_copied: float
+
+
+def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
+    """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
+    record, see `Policy.observes`; None records nothing. Raises InputProblem beyond the model's
+    positions."""
+    decoder = build_decoder(loaded, state, cache)
+    before = decoder.fingerprint()
+    with observing(loaded, queries) as seen:
+        decoder.step(ids)
+    grown, mutated = decoder.commit(), decoder.fingerprint() != before
+    if queries is not None:
+        if not _complete(state, seen, ids.shape[1]):  # an attention of its own: ask the model's
+            with observing(loaded, queries) as seen:
+                build_decoder(loaded, state, replace(cache, name="cloned")).step(ids)
+        layers = [
+            _scored(old, new, seen, queries)
+            for old, new in zip(state.layers, grown.layers, strict=True)
+        ]
+        grown = grown.with_layers(tuple(layers))
+    return Fed(grown, mutated, decoder.bytes_copied)
+
+
+def joined(layer: LayerState) -> LayerState:
+    """`layer` with one segment of its own: no view keeps what was culled in memory."""
+    if len(layer.segments) < 2 and all(s.key.is_contiguous() for s in layer.segments):
+        return layer
+    segment = Segment(
+        layer.key.contiguous(), layer.value.contiguous(), layer.positions.contiguous()
+    )
+    return replace(layer, segments=(segment,))
+
+
+def _complete(state: State, seen: Observation, new: int) -> bool:
+    """Whether every key of every layer was seen to receive attention."""
+    return all(
+        layer.index in seen.layers and seen.layers[layer.index].shape[-1] == layer.kept + new
+        for layer in state.layers
+        if layer.segments
+    )
+
+
+def _scored(old: LayerState, new: LayerState, seen: Observation, queries: int) -> LayerState:
+    """`new` with the newest queries' attention added to what `old` had received."""
+    if old.received is None or not new.segments or old.index not in seen.layers:
+        return new
+    got = seen.layers[old.index]
+    if old.received.dim() == 3:  # summed over the heads: format 1
+        got = got.sum(1)
+    held = torch.nn.functional.pad(old.received, (0, got.shape[-1] - old.kept))
+    if queries == EVERY_QUERY:
+        total = held + got
+    else:
+        total = torch.cat([held, got], -2)[..., -queries:, :]
+    return replace(new, received=total[..., total.shape[-1] - new.kept :].contiguous())
