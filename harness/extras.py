@@ -14,6 +14,9 @@ NEEDS = {
     "gs": ("fsspec", "gcsfs"),
     "ui": ("gradio",),
     "trust": ("cryptography", "model_signing"),
+    "llamacpp": ("xllamacpp", "gguf"),
+    "mlx": ("mlx_lm",),
+    "quanto": ("optimum.quanto",),
 }
 BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
 

@@ -3,6 +3,7 @@
 A key may be missing and others may be there; what is there has the type that its readers expect.
 """
 
+import re
 from typing import Any
 
 REQUIRED = ("kv_format", "generation")
@@ -72,3 +73,22 @@ def _wrong(value: Any, rule: Any, where: str) -> list[str]:
         if key in value
         for fault in _wrong(value[key], inner, f"{where}.{key}")
     ]
+
+
+def frame(manifest: dict[str, Any]) -> list[str]:
+    """Header fields of a manifest that are of the right type and still not what they should be."""
+    found = []
+    for key in ("id", "parent", "salt"):
+        value = manifest.get(key)
+        if not (value is None and key != "id") and not _is_hex(value):
+            found.append(f"header field '{key}' is not 64 hex digits")
+    if not isinstance(manifest.get("sampler"), dict | None):
+        found.append("header field 'sampler' is not an object")
+    positions = manifest.get("next_positions")
+    if isinstance(positions, list) and not all(type(p) is int for p in positions):
+        found.append("header field 'next_positions' holds something that is no number")
+    return found
+
+
+def _is_hex(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

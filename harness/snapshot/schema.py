@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
-from harness.snapshot import coherence, documents
+from harness.snapshot import codes, coherence, documents
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
@@ -162,23 +162,11 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
         for key, kind in expected.items()
         if type(manifest.get(key)) is not kind
     ]
-    for key in ("id", "parent", "salt"):
-        value = manifest.get(key)
-        if not (value is None and key != "id") and not _is_hex(value):
-            found.append(f"header field '{key}' is not 64 hex digits")
-    if not isinstance(manifest.get("sampler"), dict | None):
-        found.append("header field 'sampler' is not an object")
-    positions = manifest.get("next_positions")
-    if isinstance(positions, list) and not all(type(p) is int for p in positions):
-        found.append("header field 'next_positions' holds something that is no number")
+    found += documents.frame(manifest)
     if isinstance(manifest.get("documents"), dict):
         found += documents.faults(manifest["documents"])
     extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler", "salt"}
     return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
-
-
-def _is_hex(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(HEX, value) is not None
 
 
 def _table_faults(name: str, rows: Any, model: type, count: int | None) -> list[str]:
@@ -277,25 +265,32 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     if [d["index"] for d in declared] != list(range(len(declared))):
         found.append("layers are not contiguous from 0")
     expected_names = {"next_position", "token_ids", "attention_mask", "logits", "rng"}
-    kv_bytes, heads = 0, False
+    kv_bytes, newer = 0, False
     for entry in declared:
         stem = f"layer.{entry['index']}"
         if entry["kind"] == LINEAR or entry.get("recurrent"):
             expected_names |= {f"{stem}.{part}" for part in entry["recurrent"]}
         if entry.get("received"):
             expected_names.add(f"{stem}.received")
-            heads |= len(rows.get(f"{stem}.received", {"shape": []})["shape"]) == 4
+            newer |= len(rows.get(f"{stem}.received", {"shape": []})["shape"]) == 4
         for number, tokens in enumerate(entry["segments"]):
-            names = [f"{stem}.segment.{number}.{p}" for p in ("key", "value", "positions")]
+            place, described = f"{stem}.segment.{number}", codes.coded_as(entry, number)
+            if described is not None:
+                names, wrong = codes.segment_faults(place, described, tokens, rows)
+                expected_names |= names
+                found += wrong
+                newer = True
+                continue
+            names = [f"{place}.{p}" for p in ("key", "value", "positions")]
             expected_names |= set(names)
             lengths = [
                 rows[n]["shape"][-2 if i < 2 else -1] for i, n in enumerate(names) if n in rows
             ]
             if any(length != tokens for length in lengths):
-                found.append(f"{stem}.segment.{number}: lengths {lengths}, declared {tokens}")
+                found.append(f"{place}: lengths {lengths}, declared {tokens}")
             if set(names) <= set(rows):
                 key, _, positions = (rows[n]["shape"] for n in names)
-                heads |= len(positions) == 3
+                newer |= len(positions) == 3
                 if positions[:-1] not in (key[:1], key[:2]):
                     found.append(f"{names[2]} has shape {positions}, the keys {key}")
     for name in sorted(expected_names - set(rows)):
@@ -317,7 +312,7 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
             kv_bytes += row["nbytes"]
         if row["shape"] and name not in ("rng",) and row["shape"][0] != manifest["batch"]:
             found.append(f"tensor '{name}' has batch {row['shape'][0]}, not {manifest['batch']}")
-    if manifest["format_version"] != (needed := 2 if heads else 1):
+    if manifest["format_version"] != (needed := 2 if newer else 1):
         found.append(f"format_version is {manifest['format_version']}, the tensors are of {needed}")
     if kv_bytes != manifest["kv_bytes"]:
         found.append(f"kv_bytes is {manifest['kv_bytes']}, the tensors add up to {kv_bytes}")
