@@ -56,9 +56,12 @@ def load_model(
     Raises InputProblem when the weights cannot be had or the device is missing.
     """
     local = source not in SHIPPED and Path(source).expanduser().is_dir()
-    place = {"path": source} if local else {"id": source}
     settings = config.ModelConfig(
-        name="path" if local else source, revision=revision, attention=attention, **place
+        name="path" if local else source,
+        id=None if local else source,
+        path=source if local else None,
+        revision=revision,
+        attention=attention,
     )
     return load_weights(settings, dtype, device)
 

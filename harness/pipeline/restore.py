@@ -18,7 +18,7 @@ PROBE = 64  # tokens over which that noise is measured
 
 
 def identity_check(
-    session: Any, state: State, where: Path, sampler: Any = None
+    session: Any, state: State, where: Path | str, sampler: Any = None
 ) -> list[Difference]:
     """Every difference between `state`'s identity and what is loaded; without any, the proof.
 
