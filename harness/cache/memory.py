@@ -9,6 +9,7 @@ import torch
 from harness.attention.parts import Part, Queries, seen_of
 from harness.attention.split import split_attention
 from harness.cache.tail import Tail
+from harness.snapshot.codes import Codes
 from harness.snapshot.state import Segment, State
 
 FIRST_ROOM = 64  # tokens that the tails of all branches together have room for at first
@@ -65,7 +66,7 @@ class Memory:
 
     def unmasked(self) -> bool:
         """Whether all rows are at one position and nothing is padded, so that the announced tokens
-        see all that their window, then a slice, lets them see."""
+        see all that their window, a slice where there is one, lets them see."""
         assert self.queries is not None
         at, (first, last, uniform) = self.queries.first, self._extent
         return uniform and self._bounds[2] and first >= 0 and last < at == self.queries.last
@@ -76,14 +77,22 @@ class Memory:
         return (
             min((part.first for part in parts), default=0),
             max((part.last for part in parts), default=-1),
-            all(part.uniform for part in parts),
+            all(
+                part.uniform
+                for parts, window in zip(self.past, self.windows, strict=True)
+                for part in parts
+                if window is not None
+            ),
         )
 
     @cached_property
     def kinds(self) -> set[tuple[torch.dtype, int, int]]:
-        """Dtype and last strides of every key and value of the past."""
+        """Dtype and last strides of every key and value of the past; of codes the strides are 0."""
         return {
-            (part.key.dtype, part.key.stride(3), part.value.stride(3))
+            (
+                part.key.dtype,
+                *(0 if isinstance(t, Codes) else t.stride(3) for t in (part.key, part.value)),
+            )
             for parts in self.past
             for part in parts
         }

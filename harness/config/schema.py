@@ -78,9 +78,7 @@ class TaskConfig:
         at_least("task.runs", self.runs, 3)
         at_least("task.seconds", self.seconds, 0)
         if not 0 <= self.port < 65536:
-            raise ConfigProblem(
-                f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
-            )
+            raise ConfigProblem(f"task.port={self.port} is no port: give 0 (any) to 65535.")
         at_least("task.run", self.run, 1)
         at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):
@@ -143,10 +141,10 @@ class PruneConfig:
     tokens: int | None = None
     ratio: float | None = None
     positions: str = "original"
-    protect: int | str = (
-        0  # leading tokens never dropped; "prefix": BOS, template head, system text
-    )
+    protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, template, system text
     shared: bool = False  # one choice for all layers instead of one per layer
+    per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
+    budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
     sinks: int = 4  # sink_window: leading tokens kept
     window: int = 32  # snapkv: queries at the end that vote
     pool: int = 5  # snapkv: width of the smoothing
@@ -163,6 +161,11 @@ class PruneConfig:
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
+        one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if self.budget == "adaptive" and self.per_head is False:
+            raise ConfigProblem(
+                "prune.budget=adaptive shares among heads: drop prune.per_head=false."
+            )
         at_least("prune.sinks", self.sinks, 0)
         at_least("prune.window", self.window, 1)
         at_least("prune.pool", self.pool, 1)
@@ -170,6 +173,22 @@ class PruneConfig:
             raise ConfigProblem(
                 f"prune.recent={self.recent} is not possible: give 0 <= recent <= 1."
             )
+
+
+@dataclass
+class QuantizeConfig:
+    name: str = MISSING
+    bits: int = 4  # kivi, library
+    axis: str = "token"  # int8, int4, fp8: what shares a scale
+    group: int = 64  # numbers (per token) or tokens (per channel) that share a scale
+    recent: int = 0  # most recent tokens kept in full precision
+    backend: str = "quanto"  # library
+
+    def __post_init__(self) -> None:
+        one_of("quantize.axis", self.axis, ("token", "channel"))
+        at_least("quantize.group", self.group, 1)
+        at_least("quantize.recent", self.recent, 0)
+        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
 
 
 @dataclass
@@ -295,6 +314,7 @@ class Config:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    quantize: QuantizeConfig = field(default_factory=lambda: QuantizeConfig(name="none"))
     save: SaveConfig = field(default_factory=SaveConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)

@@ -10,6 +10,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
+from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -54,7 +55,7 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
     """Feed the last token again over the past without it: the stored logits must come out.
 
     The allowance is measured here and now: what splitting a prefill does to this model's logits.
-    Empty when it holds, or where it cannot be given: a pruned past, a window that has already
+    Empty when it holds, or where it cannot be given: a pruned or quantized past, a window that has already
     dropped a token, recurrent state, a single token.
     """
     state = state.to(loaded.device)
@@ -84,7 +85,7 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
 
 def one_step_back(state: State) -> State | None:
     """The State before its last token, as views; None where it is not contained in `state`."""
-    if state.tokens < 2 or state.pruned or not state.layers:
+    if state.tokens < 2 or state.pruned or state.quantized or not state.layers:
         return None
     if any(not la.segments or la.recurrent or la.kept != la.seen for la in state.layers):
         return None
@@ -132,7 +133,7 @@ def _last_kv_gap(decoder: Any, state: State) -> torch.Tensor:
     for layer in state.layers:
         fresh = decoder.new_kv(layer.index, 1)
         last = layer.segments[-1]
-        for stored, new in zip((last.key, last.value), fresh):
+        for stored, new in zip((dense(last.key), dense(last.value)), fresh):
             gaps.append((stored[:, :, -1:].double() - new[:, :, -1:].double()).abs().max())
     return torch.stack(gaps)
 
@@ -141,7 +142,7 @@ def _shorter(layer: LayerState) -> LayerState:
     *rest, last = layer.segments
     kept = tuple(rest)
     if last.tokens > 1:
-        cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[:, :-1])
+        cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[..., :-1])
         kept = (*kept, cut)
     return replace(layer, segments=kept, seen=layer.seen - 1)
 

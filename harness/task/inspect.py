@@ -89,10 +89,10 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def layer_rows(state: State) -> list[dict[str, Any]]:
-    """Sizes per layer; positions are those of row 0."""
+    """Sizes per layer; positions are those of row 0, of all its KV heads."""
     rows = []
     for layer in state.layers:
-        positions = layer.positions[0] if layer.segments else None
+        positions = layer.positions[0].flatten().unique() if layer.segments else None
         rows.append(
             {
                 "layer": layer.index,

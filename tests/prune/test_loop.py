@@ -84,7 +84,7 @@ def test_a_resumed_loop_goes_on_bit_for_bit(prune, sampling, tmp_path):
         assert budget is None or row["kept"] == budget
     for layer in loop.state.layers:
         assert layer.kept == (budget or loop.state.tokens)
-        assert bool((layer.positions.diff(dim=1) > 0).all())
+        assert bool((layer.positions.diff(dim=-1) > 0).all())
     assert loop.mutated == 0
     stop = 7
     _, half, sampler = looped(cfg, tmp_path, stop)

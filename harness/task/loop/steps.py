@@ -96,8 +96,9 @@ class Loop:
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
             kept = layer if index is None else joined(gathered(layer, index))
-            held = set(kept.positions[0].tolist()) if kept.segments else set()
-            gone = [p for p in layer.positions[0].tolist() if p not in held] if held else []
+            held = set(kept.positions[0].flatten().tolist()) if kept.segments else set()
+            before = set(layer.positions[0].flatten().tolist()) if held else set()
+            gone = sorted(p for p in before - held if p >= 0)  # gone from every head
             layers.append(kept)
             culled.append(gone)
         small = state.with_layers(tuple(layers))
