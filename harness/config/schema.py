@@ -6,6 +6,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from harness.config.engine import EngineConfig
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -42,7 +43,7 @@ class TaskConfig:
     follow: int = 64  # quality: tokens of text read after it
     distances: list[int] = field(default_factory=list)  # quality: words from definition to question
     tokens: int = 4096  # format_bench: length of the K/V
-    repeats: int = 5  # format_bench
+    repeats: int = 5  # format_bench, referee
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -66,9 +67,8 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
-        at_least("task.samples", self.samples, 2)
-        at_least("task.context", self.context, 16)
-        at_least("task.follow", self.follow, 2)
+        for key, low in (("samples", 2), ("context", 16), ("follow", 2), ("run", 1), ("check", 1)):
+            at_least(f"task.{key}", getattr(self, key), low)
         for share in self.budgets:
             if not 0 < share <= 1:
                 raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
@@ -79,8 +79,6 @@ class TaskConfig:
         at_least("task.seconds", self.seconds, 0)
         if not 0 <= self.port < 65536:
             raise ConfigProblem(f"task.port={self.port} is no port: give 0 (any) to 65535.")
-        at_least("task.run", self.run, 1)
-        at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):
             one_of("task.dtypes", dtype, DTYPES)
         for count in (*self.contexts, *self.branches, *self.branch_contexts):
@@ -123,9 +121,7 @@ class CacheConfig:
     branches: int = 1
     audit: str = "digest"
     pad_prime: int = 0
-    capture: bool = (
-        True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
-    )
+    capture: bool = True  # manual: a step of one token in one go (a program, a recording)
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
@@ -212,6 +208,7 @@ class PromptConfig:
     turns: list[dict[str, str]] = field(default_factory=list)
     text: str | None = None
     path: str | None = None
+    ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = 4
     distance: int = 128  # recall only: tokens between the definition and the question
     seed: int = 0
@@ -220,6 +217,7 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
+        at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
         if self.path and self.name != "file":
             raise ConfigProblem(f"prompt.path={self.path} is read with prompt=file only; add that.")
@@ -320,6 +318,7 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
 
     def __post_init__(self) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.config import Config
 from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse, write_json, write_text
 
 if TYPE_CHECKING:
-    from harness.pipeline.session import Session
     from harness.report.console import Say
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
@@ -26,6 +25,23 @@ GROUPS = (
 
 Record = dict[str, Any]
 Sections = list[dict[str, Any]]
+
+
+class Job(Protocol):
+    """What an ending asks: a Session, or a job whose model is somebody else's."""
+
+    cfg: Config
+    folder: Path
+    say: "Say"
+    times: dict[str, float]
+
+    @property
+    def loaded(self) -> Any:
+        """Has `source`: where the model came from."""
+
+    def environment(self) -> dict[str, Any]:
+        """Where and how it was measured."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,7 @@ def finish(
     return Outcome(code, result["verdict"] or "", str(folder), result["reason"])
 
 
-def finish_run(session: "Session", record: Record) -> Outcome:
+def finish_run(session: Job, record: Record) -> Outcome:
     """A run that was judged. `record["curves"]` is for the plots."""
     from harness.report import console, html
 
@@ -77,7 +93,7 @@ def finish_run(session: "Session", record: Record) -> Outcome:
 
 
 def finish_table(
-    session: "Session",
+    session: Job,
     name: str,
     rows: list[Record],
     sections: Sections,
@@ -168,7 +184,7 @@ def kept(folder: Path) -> str:
     )
 
 
-def completed(session: "Session", record: Record) -> Record:
+def completed(session: Job, record: Record) -> Record:
     """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
     cfg, size = session.cfg, record["size"]
     pruned = size["kept_tokens"] < size["tokens"]
@@ -197,7 +213,8 @@ def completed(session: "Session", record: Record) -> Record:
 
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    return {group: getattr(cfg, group).name for group in GROUPS}
+    own = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *own)}
 
 
 def shown(path: Path | str) -> str:
