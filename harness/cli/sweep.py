@@ -212,9 +212,7 @@ def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
         pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
         left = f", {_span(pace * (Watch.total - done))} left"
     varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
-    sys.stdout.write(
-        f"[{count}] {outcome.verdict or 'done':<10} {seconds:4.1f} s{left:<14} {varied}\n"
-    )
+    sys.stdout.write(f"[{count}] {outcome.verdict:<10} {seconds:4.1f} s{left:<14} {varied}\n")
     sys.stdout.flush()
 
 

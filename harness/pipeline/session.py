@@ -78,7 +78,11 @@ class Session:
     @property
     def documents(self) -> dict[str, Any]:
         """Identity documents of model and tokenizer."""
-        return {**self.loaded.documents, "tokenizer": tokenizer_document(self.loaded)}
+        return {
+            **self.loaded.documents,
+            "tokenizer": tokenizer_document(self.loaded),
+            "source": dict(self.loaded.origin),
+        }
 
     def environment(self) -> dict[str, Any]:
         attention = str(self.loaded.text_config._attn_implementation)

@@ -24,6 +24,7 @@ from harness.pipeline.prune import moves, policy_of
 from harness.pipeline.session import Session
 from harness.prune.positions import Turn, length_as_position, reindexed
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.quality import probes as probing
 from harness.task.quality.probes import Probe
@@ -56,7 +57,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     reason = f"{len(study.seen)} answers at {len(task.budgets)} budgets, measured"
     return finish_table(
-        session, "quality", rows, quality.sections(rows, found, study.refused), None, reason,
+        session, "quality", rows, quality.sections(rows, found, study.refused), UNJUDGED, reason,
         list(quality.COLUMNS), record={"findings": found, "refused": study.refused},
         shown_rows=quality.shown(rows),
     )  # fmt: skip

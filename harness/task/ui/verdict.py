@@ -20,6 +20,8 @@ from harness.snapshot.state import State
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
 
+MEMORY = "the same state continued in memory, never saved"
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -55,7 +57,7 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         stored = line.save(replace(state, parent=None))
         restored, size = line.restore(stored), stored.nbytes
     if state.pruned or state.tokens > cfg.compare.limit:
-        against = "the same state continued in memory, never saved"
+        against = MEMORY
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
     else:
         against = "a run that was never interrupted, recomputed from the token buffer"
@@ -82,7 +84,14 @@ def _beside_memory(
     parted = (back.ids != memory.ids).any(0).nonzero()
     token, floor = int(parted[0, 0]) if len(parted) else None, noise or {"max_abs_diff": 0.0}
     verdict, reason = decide(
-        back.logits, memory.logits, apart, floor, UNJUDGED, token, restored.waived
+        back.logits,
+        memory.logits,
+        apart,
+        floor,
+        UNJUDGED,
+        token,
+        restored.waived,
+        against=MEMORY,
     )
     return verdict, reason, apart, noise
 
