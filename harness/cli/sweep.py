@@ -113,6 +113,7 @@ def conclude() -> int:
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
     tracked = summarise(folder, points, rows, pages.markdown(rows))
+    record: dict[str, Any]
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):
         record |= {"not_uploaded": waiting, "upload": pages.again(folder)}

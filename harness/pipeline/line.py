@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.capture.observe import observe_again
 from harness.compare.identity import Difference
@@ -24,6 +25,7 @@ from harness.pipeline import drive
 from harness.pipeline.damage import aid_for, comparable, damaged
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
+from harness.pipeline.origin import resolved
 from harness.pipeline.prune import moves, observed, policy_of, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
@@ -103,7 +105,9 @@ class Line:
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
-        """Load the model of `cfg` and begin."""
+        """Load the model of `cfg`, or the one that its snapshot was saved from, and begin."""
+        if cfg.snapshot:
+            cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
         return cls(Session.open(cfg, folder, say), fault)
 
     def capture(self, steps: int = 0) -> State:
@@ -230,6 +234,7 @@ class Line:
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
+        self.record["cache"] = served(decoder)
         return decoder, path
 
     def uninterrupted(
@@ -322,6 +327,8 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
 
 
-def continued(state: State, sampler: Sampler, rng: torch.Tensor | None) -> State:
-    """`state` with the sampler's settings and the generator `rng`: sampling goes on from there."""
+def continued(state: State, sampler: Sampler, rng: torch.Tensor | None = None) -> State:
+    """`state` with the sampler's settings and the generator `rng` (default: where the sampler's
+    stands): sampling goes on from there."""
+    rng = sampler.rng if rng is None else rng
     return replace(state, rng=rng).document("generation", sampler=sampler.document())

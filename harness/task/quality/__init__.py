@@ -67,7 +67,8 @@ class Study:
     """All answers of one run, and their averages. seen: one flat mapping per answer."""
 
     def __init__(self, session: Session):
-        self.session, self.seen = session, []
+        self.session = session
+        self.seen: list[dict[str, Any]] = []
         self.refused = ""
         self._turns: list[Turn | None] | None = None
         self._timings: dict[tuple[str, float], list[float]] = defaultdict(list)
@@ -157,9 +158,9 @@ def _averages(seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for (distance,), part in _grouped(some, "distance").items():
             yield {**named, "distance": distance, **probing.share([s["right"] for s in part])}
         for quarter in range(4):
-            part = [s["right"] for s in some if min(int(s["depth"] * 4), 3) == quarter]
-            if part:
-                yield {**named, "depth": (quarter + 0.5) / 4, **probing.share(part)}
+            hits = [s["right"] for s in some if min(int(s["depth"] * 4), 3) == quarter]
+            if hits:
+                yield {**named, "depth": (quarter + 0.5) / 4, **probing.share(hits)}
 
 
 def _grouped(rows: list[dict[str, Any]], *keys: str) -> dict[tuple, list[dict[str, Any]]]:
