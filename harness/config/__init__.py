@@ -1,7 +1,9 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
-from harness.config.compose import conf_dir, options, points, recorded, register, typed
+from harness.config.choice import check_typed, chosen
+from harness.config.compose import points, recorded, register, typed
 from harness.config.explain import explain
+from harness.config.option import completed, option
 from harness.config.schema import (
     DTYPES,
     MISSING,
@@ -11,6 +13,7 @@ from harness.config.schema import (
     Config,
     FaultConfig,
     ModelConfig,
+    PluginsConfig,
     PromptConfig,
     PruneConfig,
     RestoreConfig,
@@ -19,17 +22,21 @@ from harness.config.schema import (
     TaskConfig,
     TokenizerConfig,
     TrackConfig,
+    at_least,
+    one_of,
+    within,
 )
+from harness.variants import conf_dir, options
 
 __all__ = [
-    "DTYPES",
-    "MISSING",
-    "VERDICTS",
     "CacheConfig",
     "CompareConfig",
     "Config",
+    "DTYPES",
     "FaultConfig",
+    "MISSING",
     "ModelConfig",
+    "PluginsConfig",
     "PromptConfig",
     "PruneConfig",
     "RestoreConfig",
@@ -38,11 +45,19 @@ __all__ = [
     "TaskConfig",
     "TokenizerConfig",
     "TrackConfig",
+    "VERDICTS",
+    "at_least",
+    "check_typed",
+    "chosen",
+    "completed",
     "conf_dir",
     "explain",
+    "one_of",
+    "option",
     "options",
     "points",
     "recorded",
     "register",
     "typed",
+    "within",
 ]

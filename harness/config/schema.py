@@ -4,7 +4,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.errors import ConfigProblem, suggestion
 
@@ -28,65 +28,25 @@ def at_least(key: str, value: float | None, low: float) -> None:
         raise ConfigProblem(f"{key}={value} is too small: give {low} or more.")
 
 
+def within(key: str, value: float, low: float, high: float) -> None:
+    """Raise ConfigProblem unless `low <= value <= high`."""
+    if not low <= value <= high:
+        raise ConfigProblem(f"{key}={value} is not possible: give {low} to {high}.")
+
+
+def only(default: Any) -> Any:
+    """A field that is read by those options alone whose YAML lists it; the others hold `default`."""
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata={"only": True})
+    return field(default=default, metadata={"only": True})
+
+
 @dataclass
 class TaskConfig:
-    """Which task, and what only some tasks read."""
+    """Which task, and which of the keys in `Config.ASKED` it reads. The rest is in its YAML."""
 
     name: str = MISSING
-    every: int = 64  # loop: steps between snapshots
-    top: int = 5  # loop: most probable tokens in the trace
-    policies: list[str] = field(default_factory=list)  # quality
-    budgets: list[float] = field(default_factory=list)  # quality: shares of the context
-    samples: int = 24  # quality: texts, and dialogues per distance
-    context: int = 256  # quality: tokens before pruning
-    follow: int = 64  # quality: tokens of text read after it
-    distances: list[int] = field(default_factory=list)  # quality: words from definition to question
-    tokens: int = 4096  # format_bench: length of the K/V
-    repeats: int = 5  # format_bench
-    only: list[str] = field(default_factory=list)  # claims: these instead of all
-    turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
-    system: str | None = None  # chat
-    on_mismatch: str = "repair"  # chat: repair or refuse
-    naive: bool = True  # chat: time naive re-processing as well
-    verify: bool = True  # chat: resume after every turn
-    caches: list[str] = field(default_factory=list)  # bench, architectures
-    contexts: list[int] = field(default_factory=list)  # bench: past tokens
-    dtypes: list[str] = field(default_factory=list)  # bench, format_bench
-    runs: int = 11  # bench: timed steps per cache
-    seconds: float = 15  # bench: per combination; ui: the page's life, 0 without end
-    branches: list[int] = field(default_factory=list)  # bench: continuations of one state at once
-    branch_contexts: list[int] = field(default_factory=list)  # bench
-    branch_dtypes: list[str] = field(default_factory=list)  # bench
-    branch_caches: list[str] = field(default_factory=list)  # bench
-    families: list[str] = field(default_factory=list)  # architectures: these instead of all
-    port: int = 0  # ui: 0 takes the first free one
-    run: int = 16  # ui: tokens of a run, at first
-    check: int = 16  # ui: tokens that a verdict judges
-
-    def __post_init__(self) -> None:
-        at_least("task.every", self.every, 1)
-        at_least("task.top", self.top, 0)
-        at_least("task.samples", self.samples, 2)
-        at_least("task.context", self.context, 16)
-        at_least("task.follow", self.follow, 2)
-        for share in self.budgets:
-            if not 0 < share <= 1:
-                raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
-        at_least("task.tokens", self.tokens, 1)
-        at_least("task.repeats", self.repeats, 1)
-        one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
-        at_least("task.runs", self.runs, 3)
-        at_least("task.seconds", self.seconds, 0)
-        if not 0 <= self.port < 65536:
-            raise ConfigProblem(
-                f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
-            )
-        at_least("task.run", self.run, 1)
-        at_least("task.check", self.check, 1)
-        for dtype in (*self.dtypes, *self.branch_dtypes):
-            one_of("task.dtypes", dtype, DTYPES)
-        for count in (*self.contexts, *self.branches, *self.branch_contexts):
-            at_least("task.contexts and task.branches", count, 1)
+    reads: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -94,13 +54,13 @@ class ModelConfig:
     """Weights: `id` (hub id or shipped name), `path` (a save_pretrained directory) or `architecture`."""
 
     name: str = MISSING
-    id: str | None = None
-    revision: str | None = None
-    path: str | None = None
-    architecture: str | None = None  # transformers model_type, built with seeded random weights
-    config: dict[str, Any] = field(default_factory=dict)  # values for the architecture's config
+    id: str | None = only(None)
+    revision: str | None = only(None)
+    path: str | None = only(None)
+    architecture: str | None = only(None)  # transformers model_type, built with seeded random weights
+    config: dict[str, Any] = only({})  # values for the architecture's config
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
-    seed: int = 0
+    seed: int = only(0)
     attention: str = "sdpa"
 
     def __post_init__(self) -> None:
@@ -116,7 +76,7 @@ class ModelConfig:
 @dataclass
 class TokenizerConfig:
     name: str = MISSING
-    bos: bool = True  # explicit only: one BOS, placed once, on purpose
+    bos: bool = only(True)  # one BOS, placed once, on purpose
 
 
 @dataclass
@@ -124,14 +84,9 @@ class CacheConfig:
     name: str = MISSING
     branches: int = 1
     audit: str = "digest"
-    pad_prime: int = 0
-    capture: bool = (
-        True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
-    )
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
-        at_least("cache.pad_prime", self.pad_prime, 0)
         one_of("cache.audit", self.audit, ("digest", "fast"))
 
 
@@ -147,12 +102,6 @@ class PruneConfig:
         0  # leading tokens never dropped; "prefix": BOS, template head, system text
     )
     shared: bool = False  # one choice for all layers instead of one per layer
-    sinks: int = 4  # sink_window: leading tokens kept
-    window: int = 32  # snapkv: queries at the end that vote
-    pool: int = 5  # snapkv: width of the smoothing
-    recent: float = 0.5  # heavy_hitter: share of the budget for the most recent tokens
-    seed: int = 0  # random
-    stages: list[dict[str, Any]] = field(default_factory=list)  # chain
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -163,47 +112,30 @@ class PruneConfig:
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
-        at_least("prune.sinks", self.sinks, 0)
-        at_least("prune.window", self.window, 1)
-        at_least("prune.pool", self.pool, 1)
-        if not 0 <= self.recent <= 1:
-            raise ConfigProblem(
-                f"prune.recent={self.recent} is not possible: give 0 <= recent <= 1."
-            )
 
 
 @dataclass
 class SaveConfig:
     name: str = MISSING
-    level: int | None = None
-    codec: str | None = None
-    shuffle: str | None = None
-    compact: bool = False
-    sync: bool = True
-
-    def __post_init__(self) -> None:
-        at_least("save.level", self.level, 0)
-        if self.level is not None and self.level > 9:
-            raise ConfigProblem(f"save.level={self.level} is too large: give 0 to 9.")
+    compact: bool = False  # refer to no other snapshot
+    sync: bool = True  # flush to the disk before the directory is renamed
 
 
 @dataclass
 class PromptConfig:
     name: str = MISSING
-    turns: list[dict[str, str]] = field(default_factory=list)
-    text: str | None = None
-    path: str | None = None
-    definitions: int = 4
-    distance: int = 128  # recall only: tokens between the definition and the question
-    seed: int = 0
+    turns: list[dict[str, str]] = only([])
+    text: str | None = only(None)
+    path: str | None = only(None)
+    definitions: int = only(4)
+    distance: int = only(128)  # words between the definition and the question
+    seed: int = only(0)
     batch: int = 1
     chunk: int | None = None  # prefill in chunks of so many tokens
 
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
         at_least("prompt.chunk", self.chunk, 1)
-        if self.path and self.name != "file":
-            raise ConfigProblem(f"prompt.path={self.path} is read with prompt=file only; add that.")
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
                 raise ConfigProblem(
@@ -214,10 +146,10 @@ class PromptConfig:
 @dataclass
 class SamplingConfig:
     name: str = MISSING
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    temperature: float = only(1.0)
+    top_k: int = only(0)
+    top_p: float = only(1.0)
+    repetition_penalty: float = only(1.0)
     seed: int | None = None  # None: the run's seed, or the restored generator state
 
     def __post_init__(self) -> None:
@@ -256,9 +188,9 @@ class FaultConfig:
 @dataclass
 class TrackConfig:
     name: str = MISSING
-    uri: str | None = None
-    experiment: str = "harness"
-    artifact_limit_mb: float = 16.0
+    uri: str | None = only(None)
+    experiment: str = only("harness")
+    artifact_limit_mb: float = only(16.0)
 
 
 @dataclass
@@ -267,8 +199,21 @@ class RestoreConfig:
 
 
 @dataclass
+class PluginsConfig:
+    """Code from outside: the folder it is importable from, and what a record may name."""
+
+    path: str | None = None
+    trust: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Config:
-    """The whole job. Common keys first, then one block per group."""
+    """The whole job. Common keys first, then one block per group.
+
+    ASKED: common keys that a task reads only where its YAML lists them in `reads`.
+    """
+
+    ASKED: ClassVar[tuple[str, ...]] = ("snapshot", "out", "text", "run", "a", "b", "compact")
 
     name: str = MISSING
     seed: int = 0
@@ -285,6 +230,7 @@ class Config:
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    plugins: PluginsConfig = field(default_factory=PluginsConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     model: ModelConfig = field(default_factory=lambda: _unset(ModelConfig))
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness import config
 from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, printable, suggestion
 from harness.save import atomic, lineage, remote, room
 from harness.save.files import Sink
@@ -56,7 +57,7 @@ def save(state: State, target: Path | str, settings: Any, tell: Callable[[str], 
     place cannot be written or has no room, SnapshotInvalid for a state that breaks the manifest's
     rules.
     """
-    form = format_named(settings.name)
+    form, settings = format_named(settings.name), config.completed("save", settings)
     target = place(target)
     if isinstance(target, str):
         with tempfile.TemporaryDirectory(prefix="harness-") as folder:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from harness.config import one_of
 from harness.errors import ConfigProblem, InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline import naive
@@ -25,6 +26,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     one with the same tokens, `diverged` otherwise.
     """
     turns = checked(cfg.task.turns)
+    one_of("task.on_mismatch", cfg.task.on_mismatch, ("repair", "refuse"))
     session = Session.open(cfg, folder, say)
     dialogue, done = _opened(session)
     rows: list[dict[str, Any]] = []

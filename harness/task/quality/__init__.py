@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 
+from harness import variants
 from harness.cache.registry import decoder as build_decoder
+from harness.config import at_least
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome
-from harness.pipeline.prune import moves, policy_of
+from harness.pipeline.prune import moves, observes, policy_of
 from harness.pipeline.session import Session
 from harness.pipeline.table import conclude_table
 from harness.prune.positions import Turn, length_as_position, reindexed
@@ -38,6 +40,12 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     task = cfg.task
     if not task.policies or not task.budgets:
         raise ConfigProblem("task=quality needs task.policies=[...] and task.budgets=[...].")
+    for key, low in (("samples", 2), ("context", 16), ("follow", 2)):
+        at_least(f"task.{key}", getattr(task, key), low)
+    for share in task.budgets:
+        if not 0 < share <= 1:
+            raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
+    variants.check("task.policies", "prune", task.policies)
     for name in task.policies:
         policy_of(replace(cfg.prune, name=name, ratio=0.5))
     session = Session.open(cfg, folder, say)
@@ -67,15 +75,19 @@ class Study:
     def __init__(self, session: Session):
         self.session, self.seen = session, []
         self.refused = ""
+        self._window = max([n for n in map(self._observes, session.cfg.task.policies) if n] or [32])
         self._turns: list[Turn | None] | None = None
         self._timings: dict[tuple[str, float], list[float]] = defaultdict(list)
         self._size: dict[tuple[str, float], tuple[list[int], list[int]]] = defaultdict(
             lambda: ([], [])
         )
 
+    def _observes(self, name: str) -> int | None:
+        return observes(replace(self.session.cfg.prune, name=name, ratio=0.5))
+
     def add(self, probe: Probe) -> None:
         """Answer `probe` from the full cache and from every pruned one."""
-        states = probing.captured(self.session, probe, self.session.cfg.prune.window)
+        states = probing.captured(self.session, probe, self._window)
         reference = probing.answered(self.session, states[None], probe)
         timed = probe.where["measure"] == "text" and probe.where["seed"] < TIMED
         for name, budget, positions, state in [(FULL, 1.0, "original", states[None]), *self._pruned(states, probe)]:  # fmt: skip
