@@ -3,12 +3,12 @@
     import harness
 
     model = harness.load_model("tiny")
-    state = harness.capture(model, "let k be 5 . the bird sang .")
-    harness.save(state, "runs/mine")
-    state = harness.load("runs/mine", model)
+    state = harness.capture_text(model, "let k be 5 . the bird sang .")
+    harness.save_state(state, "runs/mine")
+    state = harness.load_state("runs/mine", model)
     for piece in harness.resume(model, state, " what is k ?", steps=8):
         print(piece, end="")
-    print(harness.compare(model, state).verdict)
+    print(harness.judge(model, state).verdict)
 
 A State is immutable: none of these functions changes the one it is given.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from harness import config
+from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length, new_cache, positions_of, prefill
 from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, suggestion
@@ -28,7 +29,8 @@ from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
-from harness.pipeline.judge import Judgement, judge
+from harness.pipeline.judge import Judgement
+from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -39,7 +41,9 @@ from harness.tokenizer.policy import continuation, encode
 SAFE_CACHES = ("manual", "view", "cloned")  # none of them touches the past; fastest first
 
 
-def load_model(source: str = "tiny", dtype: str = "float32", device: str = "auto", revision: str | None = None) -> Loaded:  # fmt: skip
+def load_model(
+    source: str = "tiny", dtype: str = "float32", device: str = "auto", revision: str | None = None
+) -> Loaded:
     """The shipped model (`tiny`), a `save_pretrained` directory, or a hub id at `revision`.
 
     Raises InputProblem when the weights cannot be had or the device is missing.
@@ -50,7 +54,7 @@ def load_model(source: str = "tiny", dtype: str = "float32", device: str = "auto
     return load_weights(settings, dtype, device)
 
 
-def capture(
+def capture_text(
     model: Loaded,
     text: str = "",
     turns: list[dict[str, str]] | None = None,
@@ -67,16 +71,18 @@ def capture(
     return session.capture([row], Sampler(session.cfg.sampling, seed)).state
 
 
-def save(state: State, out: str | Path, format: str = "safetensors", **options: Any) -> dict[str, Any]:  # fmt: skip
+def save_state(
+    state: State, out: str | Path, format: str = "safetensors", **options: Any
+) -> dict[str, Any]:
     """Write `state` to the directory `out`, atomically; return the manifest.
 
     A state that continues a snapshot beside `out` is written as its new segment only. Raises
     InputProblem when the place cannot be written, ConfigProblem for an unknown format.
     """
-    return store.save(state, Path(out).expanduser(), _given(config.SaveConfig, format, options))
+    return store.save(state, Path(out).expanduser(), _settings(config.SaveConfig, format, options))
 
 
-def load(source: str | Path, model: Loaded | None = None, strict: bool = True) -> State:
+def load_state(source: str | Path, model: Loaded | None = None, strict: bool = True) -> State:
     """The State stored in `source`, every byte verified; with `model`, identity is compared too.
 
     Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, RestoreRefused
@@ -89,39 +95,54 @@ def load(source: str | Path, model: Loaded | None = None, strict: bool = True) -
     return state.to(model.device)
 
 
-class Resumed:
-    """Iterate to generate: yields text as it grows. Afterwards `ids` and `state` hold the outcome.
+class Resumed(Iterator[str]):
+    """Iterate to generate: yields text as it grows. `ids` and `state` hold the outcome so far.
 
     ids: list of the generated token ids. state: a new State with everything fed so far; the State
-    it started from is untouched.
+    it started from is untouched. Like an open file it has one place: a loop that was left early
+    goes on, in the next loop, with the token after the last one.
     """
 
-    def __init__(self, model: Loaded, decoder: Any, sampler: Sampler, given: Any, steps: int):
+    def __init__(
+        self,
+        model: Loaded,
+        decoder: Decoder,
+        sampler: Sampler,
+        prompt: torch.Tensor | None,
+        steps: int,
+    ):
         self._model, self._decoder, self._sampler = model, decoder, sampler
-        self._given, self._steps = given, steps
+        self._prompt, self._steps = (
+            prompt,
+            steps,
+        )  # prompt: `[batch, n]`, fed before the first token
+        self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
+        self._text = ""
         self.ids: list[int] = []
 
-    def __iter__(self) -> Iterator[str]:
-        state, decoder = self._decoder.state, self._decoder
-        seen, last, said = state.token_ids.cpu(), state.logits, ""
-        if self._given is not None:
-            last = decoder.step(self._given)[:, -1]
-            seen = torch.cat([seen, self._given], dim=1)
-            self._given = None
-        for _ in range(self._steps - len(self.ids)):
-            token = self._sampler.choose(last, seen)
+    def __next__(self) -> str:
+        if self._prompt is not None:
+            self._feed(self._prompt)
+            self._prompt = None
+        while len(self.ids) < self._steps:
+            token = self._sampler.choose(self._logits, self._seen)
+            self._feed(token)
             self.ids.append(int(token[0, 0]))
-            seen, last = torch.cat([seen, token], dim=1), decoder.step(token)[:, -1]
             text = self._model.tokenizer.decode(self.ids)
             if not text.endswith("\ufffd"):  # hold back bytes that are no whole character yet
-                yield text[len(said) :]
-                said = text
+                piece, self._text = text[len(self._text) :], text
+                return piece
+        raise StopIteration
+
+    def _feed(self, ids: torch.Tensor) -> None:
+        self._logits = self._decoder.step(ids)[:, -1]
+        self._seen = torch.cat([self._seen, ids], dim=1)
 
     @property
     def state(self) -> State:
         """Old segments plus one new; its generator continues where this one stands."""
-        held = replace(self._decoder.commit(), rng=self._sampler.rng)
-        return held.document("generation", sampler=self._sampler.document())
+        state = replace(self._decoder.commit(), rng=self._sampler.rng)
+        return state.document("generation", sampler=self._sampler.document())
 
 
 def resume(
@@ -141,15 +162,15 @@ def resume(
     generator goes on unless `seed` is given. Raises UnsupportedModel when the cache cannot serve
     the model, InputProblem beyond the model's positions, ConfigProblem for bad settings.
     """
-    settings = _given(config.SamplingConfig, sampling, {"seed": seed, **options})
+    settings = _settings(config.SamplingConfig, sampling, {"seed": seed, **options})
     sampler = Sampler(settings, seed or 0, None if seed is not None else state.rng)
     added = continuation("explicit", model.tokenizer, text).ids
     check_length(model, int(state.next_position.max()), len(added) + steps)
-    given = torch.tensor([added] * state.batch) if added else None
-    return Resumed(model, _decoder(model, state, cache), sampler, given, steps)
+    prompt = torch.tensor([added] * state.batch) if added else None
+    return Resumed(model, _decoder(model, state, cache), sampler, prompt, steps)
 
 
-def compare(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
+def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
     """Continue `state` greedily and judge it against a run recomputed from its token buffer.
 
     Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`), `reason`, `metrics`, `noise`,
@@ -162,10 +183,10 @@ def compare(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -
     reference = drive.drive(runner, Sampler(greedy), steps)
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
-    return judge(model, state, reference, path, config.CompareConfig(name="lossless"))
+    return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))
 
 
-def _decoder(model: Loaded, state: State, cache: str) -> Any:
+def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
     if cache != "auto":
         return build_decoder(model, state, config.CacheConfig(name=cache))
     refusals = []
@@ -184,7 +205,7 @@ def _session(model: Loaded, seed: int = 0, strict: bool = True) -> Session:
     return Session(cfg, Path(), model, Say(quiet=True))
 
 
-def _given(schema: type, name: str, options: dict[str, Any]) -> Any:
+def _settings(schema: type, name: str, options: dict[str, Any]) -> Any:
     """`schema(name=name, **options)` with a plain message for an unknown option."""
     known = [f.name for f in fields(schema)]
     for key in options:

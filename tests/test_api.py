@@ -1,4 +1,6 @@
-"""The Python API: six names, streaming, errors, and rooms that are modules and functions at once."""
+"""The Python API: its names, streaming, stopping midway, errors."""
+
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,37 +17,37 @@ def model():
 
 
 def test_a_session_is_picked_up_where_it_was_left(model, tmp_path) -> None:
-    state = harness.capture(model, PROMPT)
-    harness.save(state, tmp_path / "mine")
-    back = harness.load(tmp_path / "mine", model)
+    state = harness.capture_text(model, PROMPT)
+    harness.save_state(state, tmp_path / "mine")
+    back = harness.load_state(tmp_path / "mine", model)
     resumed = harness.resume(model, back, " what is k ?", steps=4)
     assert "".join(resumed) == " k is 5 ."
     assert state.tokens == back.tokens < resumed.state.tokens
-    assert harness.compare(model, back).verdict in ("exact", "equivalent")
+    assert harness.judge(model, back).verdict in ("exact", "equivalent")
 
 
 @pytest.mark.parametrize("cache", ["manual", "cloned", "dynamic"])
 def test_every_cache_says_the_same(model, cache) -> None:
-    state = harness.capture(model, PROMPT)
+    state = harness.capture_text(model, PROMPT)
     before = state.layers[0].key.clone()
     assert "".join(harness.resume(model, state, " what is k ?", 4, cache=cache)) == " k is 5 ."
     assert torch.equal(state.layers[0].key, before)
 
 
 def test_a_second_turn_is_written_as_a_segment(model, tmp_path) -> None:
-    state = harness.capture(model, PROMPT)
-    harness.save(state, tmp_path / "one")
-    first = harness.resume(model, harness.load(tmp_path / "one", model), " what is k ?", 4)
+    state = harness.capture_text(model, PROMPT)
+    harness.save_state(state, tmp_path / "one")
+    first = harness.resume(model, harness.load_state(tmp_path / "one", model), " what is k ?", 4)
     "".join(first)
-    manifest = harness.save(first.state, tmp_path / "two")
-    back = harness.load(tmp_path / "two", model)
+    manifest = harness.save_state(first.state, tmp_path / "two")
+    back = harness.load_state(tmp_path / "two", model)
     assert manifest["parent"] and back.token_ids.tolist() == first.state.token_ids.tolist()
     again = "".join(harness.resume(model, back, " what is k ?", 4))
     assert again == " k is 5 ."
 
 
 def test_sampling_goes_on_with_the_saved_generator(model) -> None:
-    state = harness.capture(model, PROMPT, seed=3)
+    state = harness.capture_text(model, PROMPT, seed=3)
     whole = "".join(harness.resume(model, state, "", 12, sampling="sample", temperature=0.9))
     half = harness.resume(model, state, "", 6, sampling="sample", temperature=0.9)
     start = "".join(half)
@@ -55,38 +57,64 @@ def test_sampling_goes_on_with_the_saved_generator(model) -> None:
 
 def test_chat_turns_go_through_the_template(model) -> None:
     turns = [{"role": "user", "content": "let k be 5 ."}]
-    state = harness.capture(model, turns=turns, policy="chat")
+    state = harness.capture_text(model, turns=turns, policy="chat")
     assert state.documents["prompt_meta"]["policy"] == "chat"
 
 
 def test_mistakes_are_plain(model, tmp_path) -> None:
-    state = harness.capture(model, PROMPT)
+    state = harness.capture_text(model, PROMPT)
     with pytest.raises(InputProblem, match="Did you mean 'temperature'"):
         harness.resume(model, state, sampling="sample", temprature=1)
     with pytest.raises(InputProblem, match="no such directory"):
-        harness.load(tmp_path / "nowhere")
+        harness.load_state(tmp_path / "nowhere")
     with pytest.raises(InputProblem, match="positions"):
         harness.resume(model, state, steps=100_000)
-    manifest = harness.save(state, tmp_path / "s")
+    manifest = harness.save_state(state, tmp_path / "s")
     payload = tmp_path / "s" / manifest["tensors"][0]["file"]
     data = bytearray(payload.read_bytes())
     data[-1] ^= 1
     payload.write_bytes(data)
     with pytest.raises(SnapshotInvalid):
-        harness.load(tmp_path / "s", model, strict=False)
+        harness.load_state(tmp_path / "s", model, strict=False)
 
 
 def test_another_model_is_refused(model, tmp_path, session) -> None:
-    harness.save(harness.capture(model, PROMPT), tmp_path / "s")
+    harness.save_state(harness.capture_text(model, PROMPT), tmp_path / "s")
     other = session("model=tiny_gpt2").loaded
     with pytest.raises(RestoreRefused):
-        harness.load(tmp_path / "s", other)
+        harness.load_state(tmp_path / "s", other)
 
 
-def test_rooms_are_modules_and_functions() -> None:
-    from harness.save import store
+@pytest.mark.parametrize("sampling", ["greedy", "sample"])
+def test_a_loop_left_early_goes_on_where_it_was(model, sampling) -> None:
+    state = harness.capture_text(model, PROMPT, seed=3)
 
-    assert callable(harness.save) and harness.save.store is store
-    assert set(harness.__all__) == {"load_model", "capture", "save", "load", "resume", "compare"}
+    def resumed():
+        return harness.resume(model, state, " what is k ?", steps=8, sampling=sampling)
+
+    whole = resumed()
+    text = "".join(whole)
+    parted, pieces = resumed(), []
+    for _ in range(3):
+        for piece in parted:
+            pieces.append(piece)
+            break
+    pieces += parted
+    assert "".join(pieces) == text and parted.ids == whole.ids
+    assert torch.equal(parted.state.token_ids, whole.state.token_ids)
+    assert torch.equal(parted.state.logits, whole.state.logits)
+    assert torch.equal(parted.state.rng, whole.state.rng)
+    assert list(parted) == []  # it has reached its end
+
+
+def test_names_collide_with_no_room() -> None:
+    import harness.capture
+    import harness.compare
+    import harness.save
+
+    rooms = {p.stem for p in Path(harness.__file__).parent.iterdir()}
+    assert not rooms & set(harness.__all__)
+    assert all(callable(getattr(harness, name)) for name in harness.__all__)
+    assert not any(callable(room) for room in (harness.capture, harness.compare, harness.save))
     with pytest.raises(AttributeError):
         _ = harness.nothing

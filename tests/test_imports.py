@@ -18,7 +18,6 @@ LEVEL = {
     "config": 2,
     "snapshot": 2,
     "extras": 1,
-    "calling": 0,
     "errors": 0,
     "interrupt": 0,
     "machine": 0,

@@ -106,21 +106,50 @@ class Loaded:
             logits = self.model(input_ids=ids, **arguments).logits
         return logits[:, -keep:] if keep else logits
 
+    def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """Logits `[batch, keep, vocab]` of the last `keep` of `ids` `[batch, tokens]`, unpadded, by
+        the library alone: no cache, and neither mask nor positions of ours. The yardstick's scale."""
+        asked = {"use_cache": False, "logits_to_keep": keep}
+        arguments = {k: v for k, v in asked.items() if k in self._forward_names}
+        with torch.no_grad():
+            return self.model(input_ids=ids, **arguments).logits[:, -keep:]
+
 
 class Oracle:
-    """A float64 copy of a model; every internal upcast to float32 is kept in float64 as well."""
+    """A float64 copy of a model; every internal upcast to float32 is kept in float64 as well.
+
+    It is run like a `Loaded`: by the same code that feeds a cache, or with no cache at all.
+    """
 
     def __init__(self, loaded: Loaded):
         self._loaded = Loaded(
             copy.deepcopy(loaded.model).double(), loaded.tokenizer, loaded.source, 0.0
         )
 
+    @property
+    def model(self) -> Any:
+        return self._loaded.model
+
+    @property
+    def device(self) -> torch.device:
+        return self._loaded.device
+
     def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, keep: int
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        cache: Any = None,
+        keep: int = 0,
     ) -> torch.Tensor:
-        """Float64 logits `[batch, keep, vocab]` of one uncached pass over all of `ids`."""
+        """`Loaded.forward` in float64: logits `[batch, new or keep, vocab]`; fills `cache`."""
         with _EverythingInFloat64():
-            return self._loaded.forward(ids, positions, mask, keep=keep)
+            return self._loaded.forward(ids, positions, mask, cache, keep)
+
+    def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """`Loaded.uncached` in float64."""
+        with _EverythingInFloat64():
+            return self._loaded.uncached(ids, keep)
 
 
 class _EverythingInFloat64(TorchFunctionMode):

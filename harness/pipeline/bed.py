@@ -189,7 +189,7 @@ def _again(loaded: Any, state: State, fed: torch.Tensor, given: int) -> list[tor
 def _oracle(loaded: Any, state: State, fed: torch.Tensor, given: int) -> torch.Tensor:
     ids, mask = drive.extended(loaded, state, fed)
     sent = None if bool(mask.all()) else mask
-    return _rows(loaded.oracle.forward(ids, positions_of(mask), sent, fed.shape[1] + 1), given)
+    return _rows(loaded.oracle.forward(ids, positions_of(mask), sent, keep=fed.shape[1] + 1), given)
 
 
 def _rows(logits: torch.Tensor, given: int) -> torch.Tensor:

@@ -28,6 +28,10 @@ CHUNK = 1 << 20
 _CORES = os.cpu_count() or 1
 _LENGTH = struct.Struct("<I")
 _CODECS = ("lz4", "lz4hc", "zstd", "blosclz", "zlib")
+_CHUNK = struct.Struct("<4B 3I 6B 2B 6B 2B")  # Blosc2's own header, 32 bytes
+_FORMAT, _EXTENDED, _ZEROS = (5, 1), 0b101, 0b0001_0000
+_STREAMS, _CODEC_IDS = {0, 1, 3, 4}, {0, 1, 2, 4, 5}  # of _CODECS: in the flags, in the pipeline
+_FILTER_IDS = {0, 1, 2}  # of _SHUFFLES
 _SHUFFLES = {"byte": "SHUFFLE", "bit": "BITSHUFFLE", "none": "NOFILTER"}
 
 
@@ -110,15 +114,34 @@ def _compress(chunk: memoryview, size: int, options: dict[str, Any]) -> bytes:
 
 def _expand(packed: bytes, room: memoryview) -> None:
     """Unpack into `room`. Raises ValueError unless the buffer is whole and fills it exactly."""
+    _check_chunk(packed, len(room))
     import blosc2
 
     try:
-        nbytes, cbytes, _ = blosc2.get_cbuffer_sizes(packed)
-        if (nbytes, cbytes) != (len(room), len(packed)):
-            raise ValueError("a chunk does not have the declared size")
         blosc2.decompress2(packed, dst=room, nthreads=1)
     except (RuntimeError, TypeError) as problem:
         raise ValueError(f"a chunk cannot be unpacked: {problem}") from None
+
+
+def _check_chunk(packed: bytes, nbytes: int) -> None:
+    """Raise ValueError for a chunk that this format never writes, before the library sees it.
+
+    The library looks a codec or filter that it does not have up as a plug-in: it starts a Python
+    that imports the module of that name, from the working directory first.
+    """
+    if len(packed) < _CHUNK.size:
+        raise ValueError("a chunk is shorter than its header")
+    version, lz, flags, _, declared, _, stored, *rest = _CHUNK.unpack_from(packed)
+    filters, (codec, *metas, reserved, special) = rest[:6], rest[6:]
+    if (version, lz) != _FORMAT or flags & _EXTENDED != _EXTENDED or reserved:
+        raise ValueError("a chunk has a layout that is never written here")
+    plain = flags >> 5 in _STREAMS and codec in _CODEC_IDS and _FILTER_IDS.issuperset(filters)
+    if not plain or any(metas):
+        raise ValueError("a chunk names a codec or filter that is not on the allow-list")
+    if special not in (0, _ZEROS):
+        raise ValueError("a chunk asks for a dictionary or a fill, which is never written here")
+    if (declared, stored) != (nbytes, len(packed)):
+        raise ValueError("a chunk does not have the declared size")
 
 
 def _chunks(data: memoryview) -> Iterator[memoryview]:

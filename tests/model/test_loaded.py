@@ -82,14 +82,14 @@ def test_the_oracle_is_float64_all_the_way(compose, model: str) -> None:
     loaded = load(compose, f"model={model}")
     ids = torch.arange(40)[None] % loaded.text_config.vocab_size
     positions = torch.arange(40)[None]
-    exact = loaded.oracle.forward(ids, positions, None, 1)
+    exact = loaded.oracle.forward(ids, positions, keep=1)
     assert exact.dtype == torch.float64
     padded = torch.cat([ids[:, :7], ids], dim=1)
     mask = torch.cat(
         [torch.zeros(1, 7, dtype=torch.int64), torch.ones(1, 40, dtype=torch.int64)], 1
     )
     shifted = torch.cat([torch.arange(-7, 0)[None], positions], dim=1)
-    other = loaded.oracle.forward(padded, shifted, mask, 1)
+    other = loaded.oracle.forward(padded, shifted, mask, keep=1)
     plain = loaded.forward(ids, positions, keep=1).double()
     assert (exact - other).abs().max() < 1e-5 * (exact - plain).abs().max()
 

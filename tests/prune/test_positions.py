@@ -149,7 +149,7 @@ def test_where_reindexing_equals_never_having_seen_the_rest(layers, name):
     assert torch.equal(small.layers[0].value, only.layers[0].value)
     a, _ = continued(loaded, small, NEXT, "manual")
     b, _ = continued(loaded, only, NEXT, "manual")
-    exact = loaded.oracle.forward(torch.cat([only.token_ids, NEXT], 1), torch.arange(18)[None], None, 6)  # fmt: skip
+    exact = loaded.oracle.forward(torch.cat([only.token_ids, NEXT], 1), torch.arange(18)[None], keep=6)  # fmt: skip
     if layers == 1:
         assert error(a, exact) <= 3 * error(b, exact)
     else:

@@ -71,7 +71,7 @@ def continued(harness, snapshot: str, *arguments: str) -> list[int]:
 @pytest.mark.parametrize("form", FORMATS)
 def test_greedy_text_is_the_uninterrupted_text(harness, place, model, form) -> None:
     loaded = api.load_model(model[1])
-    ids = torch.tensor([api.capture(loaded, TEXT).token_ids[0].tolist()])
+    ids = torch.tensor([api.capture_text(loaded, TEXT).token_ids[0].tolist()])
     added = loaded.tokenizer(ADDED, add_special_tokens=False).input_ids
     whole = torch.cat([ids, torch.tensor([added])], dim=1)
     plain = loaded.model.generate(
@@ -91,7 +91,7 @@ def test_greedy_text_is_the_uninterrupted_text(harness, place, model, form) -> N
 @pytest.mark.parametrize("form", FORMATS)
 def test_sampled_text_is_the_uninterrupted_text(harness, place, model, form) -> None:
     loaded = api.load_model(model[1])
-    state = api.capture(loaded, TEXT, seed=3)
+    state = api.capture_text(loaded, TEXT, seed=3)
     never_saved = api.resume(loaded, state, "", 16, sampling="sample", temperature=0.8)
     "".join(never_saved)
 
