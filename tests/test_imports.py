@@ -18,6 +18,7 @@ LEVEL = {
     "config": 2,
     "snapshot": 2,
     "extras": 1,
+    "variants": 1,
     "errors": 0,
     "interrupt": 0,
     "machine": 0,

@@ -3,7 +3,7 @@
 from harness.config.choice import check_typed, chosen
 from harness.config.compose import points, recorded, register, typed
 from harness.config.explain import explain
-from harness.config.option import completed, option
+from harness.config.option import completed, option, readable, sibling
 from harness.config.schema import (
     DTYPES,
     MISSING,
@@ -29,12 +29,13 @@ from harness.config.schema import (
 from harness.variants import conf_dir, options
 
 __all__ = [
+    "DTYPES",
+    "MISSING",
+    "VERDICTS",
     "CacheConfig",
     "CompareConfig",
     "Config",
-    "DTYPES",
     "FaultConfig",
-    "MISSING",
     "ModelConfig",
     "PluginsConfig",
     "PromptConfig",
@@ -45,7 +46,6 @@ __all__ = [
     "TaskConfig",
     "TokenizerConfig",
     "TrackConfig",
-    "VERDICTS",
     "at_least",
     "check_typed",
     "chosen",
@@ -56,8 +56,10 @@ __all__ = [
     "option",
     "options",
     "points",
+    "readable",
     "recorded",
     "register",
+    "sibling",
     "typed",
     "within",
 ]

@@ -97,7 +97,13 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
             _recorded_option(path, group, tree.get(group))
         tree.plugins = asdict(plugins or PluginsConfig())
         return typed(tree, record=True)
-    except (OmegaConfBaseException, ValueError, TypeError, AttributeError, yaml.YAMLError) as problem:
+    except (
+        OmegaConfBaseException,
+        ValueError,
+        TypeError,
+        AttributeError,
+        yaml.YAMLError,
+    ) as problem:
         raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
 
 
@@ -109,7 +115,9 @@ def _recorded_option(path: Path, group: str, node: Any) -> None:
     if target is None and name in variants.outside(group):
         target = variants.signature(group, name).get(variants.TARGET)
     ours = name in variants.options(group, variants.conf_dir())
-    if target is not None and not (ours and target == variants.signature(group, name).get(variants.TARGET)):
+    if target is not None and not (
+        ours and target == variants.signature(group, name).get(variants.TARGET)
+    ):
         variants.refuse_untrusted(str(path), f"{group}={name}", str(target))
 
 
@@ -144,7 +152,9 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     return checked
 
 
-def _read_by(group: str, node: dict[str, Any], swept: Sequence[str], record: bool) -> dict[str, Any]:
+def _read_by(
+    group: str, node: dict[str, Any], swept: Sequence[str], record: bool
+) -> dict[str, Any]:
     """`node` without what its option does not read: defaults of the group, and keys for the others
     of a sweep. Raises ConfigProblem for any other."""
     name = str(node.get("name"))
@@ -167,5 +177,10 @@ def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
             raise ConfigProblem(f"'{prefix}{key}' is not a key of the configuration.{near}")
         inner = known[key]
         grouped = not prefix and key in schemas()
-        if not grouped and isinstance(inner, type) and is_dataclass(inner) and isinstance(value, dict):
+        if (
+            not grouped
+            and isinstance(inner, type)
+            and is_dataclass(inner)
+            and isinstance(value, dict)
+        ):
             _reject_unknown(value, inner, f"{prefix}{key}.")

@@ -60,13 +60,23 @@ def option(group: str, name: str, **keys: Any) -> Any:
     return schema_of(group, name)(name=name, **keys)
 
 
+def sibling(group: str, settings: Any, name: str, **keys: Any) -> Any:
+    """The option `name` with the shared keys of `settings`, and those of `keys` that it reads."""
+    variants.check(group, group, [name])
+    both = {k: getattr(settings, k) for k in shared(group)} | keys
+    reads = readable(group, name)
+    return schema_of(group, name)(name=name, **{k: v for k, v in both.items() if k in reads})
+
+
 def completed(group: str, settings: Any) -> Any:
     """`settings` with its option's own keys at their defaults, where they are missing."""
     schema = schema_of(group, settings.name)
     if all(hasattr(settings, f.name) for f in fields(schema)):
         return settings
     known = {f.name for f in fields(schema)}
-    return schema(**{f.name: getattr(settings, f.name) for f in fields(settings) if f.name in known})
+    return schema(
+        **{f.name: getattr(settings, f.name) for f in fields(settings) if f.name in known}
+    )
 
 
 def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | None:
@@ -78,11 +88,8 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
             continue
         able = [o for o in variants.options(group) if key in readable(group, o)]
         if able:
-            shown = ", ".join(f"{group}={o}" for o in able[:6]) + (" ..." if able[6:] else "")
-            return (
-                f"{group}.{key} is not read by {' or '.join(f'{group}={o}' for o in chosen)}: "
-                f"{shown} {'read' if able[1:] else 'reads'} it. Choose that, or leave the key out."
-            )
+            misses = " or ".join(f"{group}={o}" for o in chosen)
+            return f"{group}.{key} is not read by {misses}: {_readers(group, able)}"
         every = {k for o in variants.options(group) for k in readable(group, o)} - set(NAMES)
         near = suggestion(key, sorted(reads - set(NAMES) or every))
         near = near if "Did you mean" in near else suggestion(key, sorted(every))
@@ -100,12 +107,16 @@ def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
             continue
         able = [t for t in variants.options("task")
                 if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
-        return (
-            f"{f.name}={getattr(cfg, f.name)} is not read by task={cfg.task.name}: "
-            f"{', '.join(f'task={t}' for t in able)} {'read' if able[1:] else 'reads'} it. Choose "
-            "that, or leave the key out."
-        )
+        given = f"{f.name}={getattr(cfg, f.name)}"
+        return f"{given} is not read by task={cfg.task.name}: {_readers('task', able)}"
     return None
+
+
+def _readers(group: str, able: list[str]) -> str:
+    shown = ", ".join(f"{group}={o}" for o in able[:8])
+    more = f" and {len(able) - 8} more" if able[8:] else ""
+    verb = "read" if able[1:] else "reads"
+    return f"{shown}{more} {verb} it. Choose that, or leave the key out."
 
 
 class _Keys(dict):

@@ -13,6 +13,7 @@ MISSING = "???"  # omegaconf's marker for a value that must be given
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
+ONLY = {"only": True}
 VERDICTS = ("exact", "equivalent", "drifted", "diverged")
 
 
@@ -36,9 +37,7 @@ def within(key: str, value: float, low: float, high: float) -> None:
 
 def only(default: Any) -> Any:
     """A field that is read by those options alone whose YAML lists it; the others hold `default`."""
-    if isinstance(default, list | dict):
-        return field(default_factory=default.copy, metadata={"only": True})
-    return field(default=default, metadata={"only": True})
+    return field(default=default, metadata=ONLY)
 
 
 @dataclass
@@ -57,8 +56,10 @@ class ModelConfig:
     id: str | None = only(None)
     revision: str | None = only(None)
     path: str | None = only(None)
-    architecture: str | None = only(None)  # transformers model_type, built with seeded random weights
-    config: dict[str, Any] = only({})  # values for the architecture's config
+    architecture: str | None = only(None)  # transformers model_type, seeded random weights
+    config: dict[str, Any] = field(
+        default_factory=dict, metadata=ONLY
+    )  # values for the architecture's config
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = only(0)
     attention: str = "sdpa"
@@ -124,7 +125,7 @@ class SaveConfig:
 @dataclass
 class PromptConfig:
     name: str = MISSING
-    turns: list[dict[str, str]] = only([])
+    turns: list[dict[str, str]] = field(default_factory=list, metadata=ONLY)
     text: str | None = only(None)
     path: str | None = only(None)
     definitions: int = only(4)

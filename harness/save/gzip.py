@@ -19,7 +19,9 @@ MAPPED = False
 def write(sink: Sink, stream: Stream, settings: Any) -> None:
     """Deterministic: no name and no time in the gzip header."""
     within("save.level", settings.level, 0, 9)
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=settings.level, fileobj=sink, mtime=0) as file:
+    with gzip.GzipFile(
+        filename="", mode="wb", compresslevel=settings.level, fileobj=sink, mtime=0
+    ) as file:
         pickle.write(file, stream, settings)
 
 

@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import config
-from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, printable, suggestion
+from harness import config, variants
+from harness.errors import InputProblem, SnapshotInvalid, printable
 from harness.save import atomic, lineage, remote, room
 from harness.save.files import Sink
 from harness.save.lineage import Base
@@ -28,22 +28,15 @@ from harness.snapshot.state import State
 
 __all__ = ["check_place", "faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
-_INFRASTRUCTURE = {
-    "__init__", "atomic", "files", "lineage", "reading", "remote", "room", "store", "streaming",
-}  # fmt: skip
-
 
 def names() -> list[str]:
-    """Every format: one file each, beside this one."""
-    return sorted(
-        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _INFRASTRUCTURE
-    )
+    """Every format that a snapshot may name."""
+    return variants.options("save", variants.conf_dir())
 
 
 def format_named(name: str) -> Any:
     """The module of a format. Raises ConfigProblem for an unknown name."""
-    if name not in names():
-        raise ConfigProblem(f"save={name} is not a format.{suggestion(name, names())}")
+    variants.check("save", "save", [name])
     return import_module(f"harness.save.{name}")
 
 

@@ -8,7 +8,6 @@ random policy are the two ends.
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import fmean, median
@@ -18,7 +17,7 @@ import torch
 
 from harness import variants
 from harness.cache.registry import decoder as build_decoder
-from harness.config import at_least
+from harness.config import at_least, sibling
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome
 from harness.pipeline.prune import moves, observes, policy_of
@@ -47,7 +46,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
     variants.check("task.policies", "prune", task.policies)
     for name in task.policies:
-        policy_of(replace(cfg.prune, name=name, ratio=0.5))
+        policy_of(sibling("prune", cfg.prune, name, ratio=0.5))
     session = Session.open(cfg, folder, say)
     probes = [*probing.prose_probes(session)]
     if task.distances:
@@ -83,7 +82,7 @@ class Study:
         )
 
     def _observes(self, name: str) -> int | None:
-        return observes(replace(self.session.cfg.prune, name=name, ratio=0.5))
+        return observes(sibling("prune", self.session.cfg.prune, name, ratio=0.5))
 
     def add(self, probe: Probe) -> None:
         """Answer `probe` from the full cache and from every pruned one."""
@@ -115,11 +114,8 @@ class Study:
                 self.refused = f"not reindexed: {problem}"
         for name in cfg.task.policies:
             for budget in cfg.task.budgets:
-                chosen = policy_of(
-                    replace(
-                        cfg.prune, name=name, ratio=budget, tokens=None, seed=probe.where["seed"]
-                    )
-                )
+                keys = {"ratio": budget, "tokens": None, "seed": probe.where["seed"]}
+                chosen = policy_of(sibling("prune", cfg.prune, name, **keys))
                 assert chosen is not None
                 small = chosen.prune(states[chosen.observes])
                 yield name, budget, "original", small
