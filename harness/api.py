@@ -42,15 +42,23 @@ SAFE_CACHES = ("manual", "view", "cloned")  # none of them touches the past; fas
 
 
 def load_model(
-    source: str = "tiny", dtype: str = "float32", device: str = "auto", revision: str | None = None
+    source: str = "tiny",
+    dtype: str = "float32",
+    device: str = "auto",
+    revision: str | None = None,
+    attention: str = "auto",
 ) -> Loaded:
     """The shipped model (`tiny`), a `save_pretrained` directory, or a hub id at `revision`.
+
+    attention: `sdpa`, `eager`, or `auto`, which leaves the choice to the library.
 
     Raises InputProblem when the weights cannot be had or the device is missing.
     """
     local = source not in SHIPPED and Path(source).expanduser().is_dir()
     place = {"path": source} if local else {"id": source}
-    settings = config.ModelConfig(name="path" if local else source, revision=revision, **place)
+    settings = config.ModelConfig(
+        name="path" if local else source, revision=revision, attention=attention, **place
+    )
     return load_weights(settings, dtype, device)
 
 

@@ -37,10 +37,10 @@ def folders() -> tuple[Path, ...]:
 def config_dirs(arguments: Sequence[str]) -> list[Path]:
     """The folder that `--config-dir` names on the command line."""
     named = []
-    for flag, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        key, equals, value = flag.partition("=")
-        if key in CONFIG_DIR:
-            named.append(Path(value if equals else following).expanduser())
+    for place, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag in CONFIG_DIR:
+            named.append(Path(value if equals else "".join(arguments[place + 1 : place + 2])))
     return named[-1:]  # Hydra takes one
 
 

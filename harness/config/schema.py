@@ -57,15 +57,13 @@ class ModelConfig:
     revision: str | None = only(None)
     path: str | None = only(None)
     architecture: str | None = only(None)  # transformers model_type, seeded random weights
-    config: dict[str, Any] = field(
-        default_factory=dict, metadata=ONLY
-    )  # values for the architecture's config
+    config: dict[str, Any] = field(default_factory=dict, metadata=ONLY)  # of the architecture
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = only(0)
-    attention: str = "sdpa"
+    attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
-        one_of("model.attention", self.attention, ("sdpa", "eager"))
+        one_of("model.attention", self.attention, ("auto", "sdpa", "eager"))
         if self.name == "path" and not self.path:
             raise ConfigProblem("model=path needs model.path=DIR, a save_pretrained directory.")
         if not (self.id or self.path or self.architecture):
@@ -183,7 +181,7 @@ class CompareConfig:
 @dataclass
 class FaultConfig:
     name: str = MISSING
-    seed: int = 0
+    seed: int = 0  # of what the damage draws at random
 
 
 @dataclass

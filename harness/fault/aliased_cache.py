@@ -11,10 +11,8 @@ from harness.snapshot.state import State
 
 class AliasedCache(Fault):
     element = 1
+    field = "offset_lost"
 
     def state(self, state: State, aid: Aid) -> State:
         grown = aid.capture(torch.cat([state.token_ids[:1], state.token_ids[:1, -2:]], dim=1))
         return edit.described(replace(state, layers=grown.layers))
-
-
-FAULTS = (AliasedCache(),)

@@ -4,6 +4,7 @@ The line calls the hooks in this order: `state` before the save, `disk` after it
 copies of what the snapshot will be restored on, `inputs` on what the decoder is given at last.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,25 +32,42 @@ class Live:
 
 @dataclass(frozen=True)
 class Aid:
-    """What a fault may ask for. capture: ids `[1, n]` int64 -> the State a prefill of them leaves."""
+    """What a fault may ask for.
 
-    capture: Callable[[torch.Tensor], State]
+    capture: ids `[1, n]` int64 -> the State that a prefill of them leaves; with a second argument,
+    on a copy of the model that this function has changed. turns: of the chat so far.
+    """
+
+    capture: Callable[..., State]
     turns: int = 1
-    seed: int = 0
 
 
 class Fault:
     """The control: nothing is damaged.
 
     element: number of the element it damages (1 to 13). bed: what the prompt or model must offer
-    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`). why: why it still matters
-    where it moves no logit.
+    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`, `hybrid`). why: why it still
+    matters where it moves no logit. field: the class of known bugs it stands for (`harness.fault.field`).
+    remembered: the model's identity was asked for before the damage. seed: of what is drawn at random.
     """
 
     name = ""
     element = 0
     bed = "plain"
     why = ""
+    field = ""
+    remembered = False
+    seed = 0
+
+    def configured(self, settings: Any) -> "Fault":
+        """This fault with the keys of a FaultConfig; itself is not changed."""
+        other = copy.copy(self)
+        other.seed = settings.seed
+        return other
+
+    def rows(self) -> tuple["Fault", ...]:
+        """What the fault matrix tries of it."""
+        return (self,)
 
     def state(self, state: State, aid: Aid) -> State:
         """The State that is saved instead of `state`, which is only read."""
@@ -78,4 +96,9 @@ class Fault:
             raise ConfigProblem(
                 f"fault={self.name} damages a sliding window, and no layer of this model has one: "
                 "use model=tiny_gemma3."
+            )
+        if self.bed == "hybrid" and not any(layer.recurrent for layer in state.layers):
+            raise ConfigProblem(
+                f"fault={self.name} damages recurrent state, and no layer of this model has any: "
+                "use model=tiny_hybrid cache=cloned."
             )

@@ -1,7 +1,9 @@
 """One bit flipped in a stored key: bits 0 to 15 of a bfloat16 value (of a wider one: its upper half)."""
 
 from pathlib import Path
+from typing import Any
 
+from harness.config import within
 from harness.fault import edit
 from harness.fault.base import Fault
 
@@ -10,17 +12,17 @@ class BitFlip(Fault):
     element = 1
     why = "below the noise floor now; the damage is permanent, and the next flip may be in an exponent"
 
-    def __init__(self, bit: int):
-        self.bit = bit
-        self.name = f"bit_flip_{bit:02d}"
+    def __init__(self, bit: int = 14, name: str = "bit_flip"):
+        self.bit, self.name = bit, name
+
+    def configured(self, settings: Any) -> Fault:
+        within("fault.bit", settings.bit, 0, 15)
+        return BitFlip(settings.bit, f"bit_flip bit={settings.bit}")
+
+    def rows(self) -> tuple[Fault, ...]:
+        return tuple(BitFlip(bit, f"bit_flip bit={bit}") for bit in (0, 6, 7, 10, 14, 15))
 
     def disk(self, folder: Path) -> None:
-        path, offset, _ = edit.stored(folder, "layer.0.segment.0.key")
-        dtype = edit.dtype_of(folder, "layer.0.segment.0.key")
-        width = {"float64": 8, "float32": 4}.get(dtype, 2)
-        at = offset + width - 2 + self.bit // 8
-        byte = path.read_bytes()[at]
-        edit.overwrite(path, at, bytes([byte ^ 1 << self.bit % 8]))
-
-
-FAULTS = tuple(BitFlip(bit) for bit in range(16))
+        path, at, _ = edit.stored(folder, "layer.0.segment.0.key")
+        at += edit.width(folder, "layer.0.segment.0.key") - 2 + self.bit // 8
+        edit.overwrite(path, at, bytes([path.read_bytes()[at] ^ 1 << self.bit % 8]))

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -58,6 +59,65 @@ def described(state: State) -> State:
         for entry, layer in zip(state.documents["kv_format"]["layers"], state.layers, strict=True)
     ]
     return state.document("kv_format", layers=entries)
+
+
+def block(state: State) -> int:
+    """Tokens of a block such as servers keep: a third of what is held, at most 16."""
+    return max(min(state.kept_tokens // 3, 16), 1)
+
+
+def mixed(
+    state: State, other: State, choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> State:
+    """A State whose K/V is `choose` of its own and of `other`'s, segment by segment."""
+
+    def one(a: Segment, b: Segment) -> Segment:
+        return replace(a, key=choose(a.key, b.key), value=choose(a.value, b.value))
+
+    return replace(state, layers=tuple(
+        replace(la, segments=tuple(map(one, la.segments, lb.segments)))
+        for la, lb in zip(state.layers, other.layers, strict=True)
+    ))  # fmt: skip
+
+
+def recurrent(state: State, change: Callable[[str, torch.Tensor], torch.Tensor]) -> State:
+    """A State with `change(name, tensor)` in place of every recurrent tensor."""
+    return replace(state, layers=tuple(
+        replace(la, recurrent=MappingProxyType({n: change(n, t) for n, t in la.recurrent.items()}))
+        for la in state.layers
+    ))  # fmt: skip
+
+
+def recurrent_from(state: State, other: State) -> State:
+    """A State with the recurrent tensors of `other`; everything else stays."""
+    pairs = zip(state.layers, other.layers, strict=True)
+    return replace(state, layers=tuple(replace(a, recurrent=b.recurrent) for a, b in pairs))
+
+
+def adapter(model: Any, name: str, seed: int) -> None:
+    """Put a rank-two adapter beside the first linear layer called `name` (its weight untouched)."""
+    path, linear = next((n, m) for n, m in model.named_modules() if n.endswith(name))
+    parent, _, last = path.rpartition(".")
+    setattr(model.get_submodule(parent), last, _Adapted(linear, seed))
+
+
+class _Adapted(torch.nn.Module):
+    """`linear(x) + up(down(x))`, both of rank two, as adapters are served beside shared weights."""
+
+    def __init__(self, linear: Any, seed: int):
+        super().__init__()
+        weight = linear.weight  # GPT-2 keeps it transposed, which a rank-two product does not mind
+        wide = weight.shape if hasattr(linear, "nf") else weight.shape[::-1]
+        self.linear = linear
+        self.down = torch.nn.Parameter(weight.new_empty(wide[0], 2))
+        self.down.data.normal_(generator=torch.Generator().manual_seed(seed))
+        self.up = torch.nn.Parameter(weight.new_empty(2, wide[1]))
+        self.up.data.normal_(generator=torch.Generator().manual_seed(seed + 1)).mul_(
+            weight.std() * 0.5
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + x @ self.down @ self.up
 
 
 def buffer(state: State, index: torch.Tensor) -> State:
@@ -143,10 +203,11 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def dtype_of(folder: Path, name: str) -> str:
-    """The dtype the manifest records for the stored tensor `name`."""
+def width(folder: Path, name: str) -> int:
+    """Bytes of one value of the stored tensor `name`, at least 2."""
     document = json.loads((folder / manifests.NAME).read_bytes())
-    return next(r["dtype"] for r in document["tensors"] if r["name"] == name)
+    dtype = next(r["dtype"] for r in document["tensors"] if r["name"] == name)
+    return {"float64": 8, "float32": 4}.get(dtype, 2)
 
 
 def has(model: Any, part: str) -> bool:

@@ -12,6 +12,3 @@ class FormatNewer(Fault):
 
     def disk(self, folder: Path) -> None:
         edit.manifest(folder, lambda m: m.update(format_version=m["format_version"] + 1))
-
-
-FAULTS = (FormatNewer(),)

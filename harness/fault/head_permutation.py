@@ -7,12 +7,10 @@ from harness.snapshot.state import State
 
 class HeadPermutation(Fault):
     element = 1
+    field = "heads"
 
     def state(self, state: State, aid: Aid) -> State:
         def flip(t):
             return t.flip(1).contiguous()
 
         return edit.layers(state, flip, flip, only=0)
-
-
-FAULTS = (HeadPermutation(),)

@@ -8,11 +8,9 @@ from harness.snapshot.state import State
 
 class LayerSwap(Fault):
     element = 1
+    field = "layers"
 
     def state(self, state: State, aid: Aid) -> State:
         first, second, *rest = state.layers
         first, second = replace(second, index=0), replace(first, index=1)
         return replace(state, layers=(first, second, *rest))
-
-
-FAULTS = (LayerSwap(),)

@@ -8,9 +8,7 @@ from harness.snapshot.state import State
 
 class LogitsOfAnotherStep(Fault):
     element = 9
+    field = "logprobs"
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=aid.capture(state.token_ids[:1, :-1]).logits)
-
-
-FAULTS = (LogitsOfAnotherStep(),)

@@ -6,6 +6,7 @@ from harness.fault.base import Fault, Live
 
 class LoraMerged(Fault):
     element = 8
+    field = "adapter"
 
     def live(self, live: Live) -> None:
         def merge(w):
@@ -16,6 +17,3 @@ class LoraMerged(Fault):
             edit.weight(
                 live.model, edit.projections(live.model, which) + "weight", merge, every=True
             )
-
-
-FAULTS = (LoraMerged(),)

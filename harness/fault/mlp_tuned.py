@@ -8,7 +8,4 @@ class MlpTuned(Fault):
     element = 6
 
     def live(self, live: Live) -> None:
-        edit.weight(live.model, "mlp", lambda w: w + edit.noise_like(w, 0.05))
-
-
-FAULTS = (MlpTuned(),)
+        edit.weight(live.model, "mlp", lambda w: w + edit.noise_like(w, 0.05, self.seed))

@@ -8,10 +8,8 @@ from harness.snapshot.state import State
 
 class OtherSession(Fault):
     element = 1
+    field = "blocks_foreign"
 
     def state(self, state: State, aid: Aid) -> State:
         other = aid.capture(state.token_ids[:1].flip(1))
         return replace(state, layers=other.layers)
-
-
-FAULTS = (OtherSession(),)

@@ -10,9 +10,7 @@ from harness.snapshot.state import State
 
 class PositionRestarted(Fault):
     element = 3
+    field = "offset_lost"
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, next_position=torch.zeros_like(state.next_position))
-
-
-FAULTS = (PositionRestarted(),)

@@ -6,11 +6,11 @@ from harness.fault.base import Fault, Live
 
 class SameShapeFineTune(Fault):
     element = 8
+    field = "weights"
 
     def live(self, live: Live) -> None:
         for which in ("q", "k", "v", "o"):
             name = edit.projections(live.model, which)
-            edit.weight(live.model, name, lambda w: w + edit.noise_like(w, 0.02), every=True)
-
-
-FAULTS = (SameShapeFineTune(),)
+            edit.weight(
+                live.model, name, lambda w: w + edit.noise_like(w, 0.02, self.seed), every=True
+            )

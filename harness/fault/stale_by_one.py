@@ -9,9 +9,7 @@ from harness.snapshot.state import State
 
 class StaleByOne(Fault):
     element = 1
+    field = "stale_tail"
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.select(state, torch.arange(state.kept_tokens - 1))
-
-
-FAULTS = (StaleByOne(),)

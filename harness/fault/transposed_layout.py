@@ -7,12 +7,10 @@ from harness.snapshot.state import State
 
 class TransposedLayout(Fault):
     element = 1
+    field = "heads"
 
     def state(self, state: State, aid: Aid) -> State:
         def reread(t):
             return t.transpose(1, 2).contiguous().view(t.shape)
 
         return edit.layers(state, reread, reread)
-
-
-FAULTS = (TransposedLayout(),)

@@ -8,10 +8,8 @@ from harness.fault.base import Fault
 
 class ZeroPage(Fault):
     element = 1
+    field = "transfer"
 
     def disk(self, folder: Path) -> None:
         path, offset, nbytes = edit.stored(folder, "layer.0.segment.0.value")
         edit.overwrite(path, offset, bytes(min(nbytes, 4096)))
-
-
-FAULTS = (ZeroPage(),)

@@ -28,15 +28,6 @@ def check_weights(name: str, config: Any, dtype: torch.dtype, device: torch.devi
     )  # fmt: skip
 
 
-def check_oracle(model: Any, device: torch.device) -> None:
-    """Raise InputProblem when there is no room for a float64 copy of `model` beside it."""
-    count = sum(p.numel() for p in model.parameters())
-    _refuse_beyond(
-        count * 8, device, "the float64 oracle of this model",
-        "compare.oracle=false judges without it, by the noise floor alone.",
-    )  # fmt: skip
-
-
 def _refuse_beyond(nbytes: int, device: torch.device, what: str, remedy: str) -> None:
     cuda = device.type == "cuda"
     free = torch.cuda.mem_get_info(device)[0] if cuda else machine.free_memory()

@@ -3,7 +3,6 @@
 `Loaded` is the one object the other rooms receive; they call its methods and never import this room.
 """
 
-import copy
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, identity
+from harness.model import footprint, identity, recurrence
+from harness.model.oracle import Oracle
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SHIPPED = {"tiny": ASSETS / "tiny"}
@@ -32,6 +31,7 @@ class Loaded:
     source: dict[str, Any]
     seconds: float
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
+    _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         import inspect
@@ -55,10 +55,14 @@ class Loaded:
         """Positions the model was built for, or None when it does not say."""
         return getattr(self.text_config, "max_position_embeddings", None)
 
-    @cached_property
+    @property
     def documents(self) -> dict[str, Any]:
-        """Identity of the weights and config by Big 8+4 element (JSON-able)."""
-        return identity.documents(self.model)
+        """Identity of the weights and config by Big 8+4 element (JSON-able): remembered until a
+        weight is written to or replaced."""
+        written = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
+        if self._known is None or self._known[0] != written:
+            self._known = written, identity.documents(self.model)
+        return self._known[1]
 
     @cached_property
     def attention_configs(self) -> list[Any]:
@@ -67,16 +71,9 @@ class Loaded:
         return [c for c in found.values() if hasattr(c, "_attn_implementation_internal")]
 
     @cached_property
-    def oracle(self) -> "Oracle":
-        """The same weights in float64, built on first use and kept. Raises InputProblem when there
-        is no room for them."""
-        self.check_oracle()
+    def oracle(self) -> Oracle:
+        """Float64 runs over the same weights, which are widened one at a time as they are touched."""
         return Oracle(self)
-
-    def check_oracle(self) -> None:
-        """Raise InputProblem when the oracle is still to be built and there is no room for it."""
-        if "oracle" not in self.__dict__:
-            footprint.check_oracle(self.model, self.device)
 
     def forward(
         self,
@@ -93,12 +90,35 @@ class Loaded:
         keep: logits of the last `keep` tokens only; 0 keeps all.
         Returns logits `[batch, new or keep, vocab]`.
         """
+        several = cache is not None and ids.shape[1] > 1
+        if several and recurrence.continues(cache) and self.one_at_a_time:
+            return recurrence.one_by_one(self.once, ids, positions, mask, cache, keep)
+        return self.once(ids, positions, mask, cache, keep)
+
+    @cached_property
+    def one_at_a_time(self) -> bool:
+        """Whether tokens must be fed one by one onto recurrent state; measured on first use."""
+        return recurrence.starts_anew(self.oracle)
+
+    def once(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        cache: Any = None,
+        keep: int = 0,
+    ) -> torch.Tensor:
+        """One call of the library, whatever it does to recurrent state; see `forward`."""
         wanted = {
             "attention_mask": mask,
             "position_ids": positions.clamp(min=0),
             "past_key_values": cache,
             "use_cache": cache is not None,
         }
+        if "past_key_values" not in self._forward_names:  # models that are recurrent throughout
+            wanted["cache_params"] = cache
+            if recurrence.continues(cache):
+                wanted["attention_mask"] = None  # it is applied to the fed tokens, none is padding
         if keep:
             wanted["logits_to_keep"] = keep
         arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
@@ -113,58 +133,6 @@ class Loaded:
         arguments = {k: v for k, v in asked.items() if k in self._forward_names}
         with torch.no_grad():
             return self.model(input_ids=ids, **arguments).logits[:, -keep:]
-
-
-class Oracle:
-    """A float64 copy of a model; every internal upcast to float32 is kept in float64 as well.
-
-    It is run like a `Loaded`: by the same code that feeds a cache, or with no cache at all.
-    """
-
-    def __init__(self, loaded: Loaded):
-        self._loaded = Loaded(
-            copy.deepcopy(loaded.model).double(), loaded.tokenizer, loaded.source, 0.0
-        )
-
-    @property
-    def model(self) -> Any:
-        return self._loaded.model
-
-    @property
-    def device(self) -> torch.device:
-        return self._loaded.device
-
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        cache: Any = None,
-        keep: int = 0,
-    ) -> torch.Tensor:
-        """`Loaded.forward` in float64: logits `[batch, new or keep, vocab]`; fills `cache`."""
-        with _EverythingInFloat64():
-            return self._loaded.forward(ids, positions, mask, cache, keep)
-
-    def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
-        """`Loaded.uncached` in float64."""
-        with _EverythingInFloat64():
-            return self._loaded.uncached(ids, keep)
-
-
-class _EverythingInFloat64(TorchFunctionMode):
-    """Models upcast norms, softmax and RoPE to float32 by hand; in the oracle that is a downcast."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.float:
-            return args[0].double()
-        swap = {torch.float32: torch.float64}
-        args = tuple(swap.get(a, a) if isinstance(a, torch.dtype) else a for a in args)
-        kwargs = {
-            k: swap.get(v, v) if isinstance(v, torch.dtype) else v
-            for k, v in (kwargs or {}).items()
-        }
-        return func(*args, **kwargs)
 
 
 _MEMORY: dict[str, Loaded] = {}
@@ -208,7 +176,7 @@ def _build(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any
         declared = AutoConfig.from_pretrained(place, revision=revision)
         footprint.check_weights(settings.name, declared, dtype, device)
         model = AutoModelForCausalLM.from_pretrained(
-            place, revision=revision, dtype=dtype, attn_implementation=settings.attention
+            place, revision=revision, dtype=dtype, **_attention(settings.attention)
         )
     except (OSError, ValueError, KeyError) as problem:
         raise InputProblem(_cannot_load(settings, place, problem)) from problem
@@ -235,7 +203,7 @@ def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             model = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, attn_implementation=settings.attention
+                config, dtype=dtype, **_attention(settings.attention)
             )
     except HarnessError:
         raise
@@ -246,6 +214,11 @@ def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) 
         ) from problem
     name = f"{settings.name}:{settings.architecture}:seed{settings.seed}"
     return model, tokenizer, {"name": name, "revision": None, "commit": None}
+
+
+def _attention(name: str) -> dict[str, str]:
+    """`auto` leaves the choice to the library: sdpa for the classes that have it, else eager."""
+    return {} if name == "auto" else {"attn_implementation": name}
 
 
 def _place(settings: Any) -> tuple[str, str | None]:

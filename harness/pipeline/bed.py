@@ -1,7 +1,8 @@
 """The healthy session that faults are tried on: a short chat, paused before its next question.
 
-Four beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose layers slide) and
-`sampled` (tokens are drawn, not picked). Each has its own uninterrupted run, noise and oracle.
+Five beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose layers slide),
+`hybrid` (a model with recurrent and convolution layers beside attention) and `sampled` (tokens are
+drawn, not picked). Each has its own uninterrupted run, noise and oracle.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import torch
 from harness.capture import new_cache, positions_of
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
-from harness.config import CacheConfig, ModelConfig, SamplingConfig
+from harness.config import ModelConfig, SamplingConfig
 from harness.model.loaded import load
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -81,9 +82,11 @@ class Bed:
 
 
 def build(name: str, session: Session, steps: int) -> Bed:
-    """The bed `name` on the session's model (`windowed`: on a small model of its own)."""
+    """The bed `name` on the session's model (`windowed`, `hybrid`: on a small model of its own)."""
     if name == "windowed":
         session = windowed(session)
+    if name == "hybrid":
+        session = hybrid(session)
     if name == "sampled":
         drawn = SamplingConfig("sample", 0.9, 20, 0.95, 1.1, seed=session.cfg.seed)
         session = replace(session, cfg=replace(session.cfg, sampling=drawn))
@@ -154,18 +157,29 @@ def _turns(tokenizer: Any) -> tuple[dict[str, str], ...]:
 
 def windowed(session: Session) -> Session:
     """The same session on a small seeded model with sliding layers, through the model's own forward."""
-    own = session.cfg.model
-    config = {
+    return _seeded(session, "mistral", {
         "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16,
         "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": WINDOW,
-    }  # fmt: skip
-    settings = ModelConfig(
-        "shape",
-        architecture="mistral",
-        config=config,
-        tokenizer=own.tokenizer or own.path or own.id,
-    )
-    cfg = replace(session.cfg, model=settings, cache=CacheConfig("cloned"))
+    })  # fmt: skip
+
+
+def hybrid(session: Session) -> Session:
+    """The same session on a small seeded model whose layers are recurrent, with a convolution
+    before them, and attend, in turn (as in model=tiny_hybrid)."""
+    return _seeded(session, "qwen3_next", {
+        "num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention"] * 2, "initializer_range": 0.1,
+        "mlp_only_layers": [0, 1, 2, 3],
+    })  # fmt: skip
+
+
+def _seeded(session: Session, architecture: str, config: dict[str, Any]) -> Session:
+    own = session.cfg.model
+    place = own.tokenizer or own.path or own.id
+    settings = ModelConfig("shape", architecture=architecture, config=config, tokenizer=place)
+    cfg = replace(session.cfg, model=settings, cache=replace(session.cfg.cache, name="cloned"))
     return replace(session, cfg=cfg, loaded=load(settings, cfg.dtype, cfg.device))
 
 

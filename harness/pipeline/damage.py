@@ -1,7 +1,9 @@
 """One fault in the main line: aid for it, and the damaged session that a restore meets."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -17,16 +19,19 @@ from harness.snapshot.state import State
 def aid_for(session: Session, state: State) -> Aid:
     """What a fault may ask for, on the model and with the documents of `state`."""
 
-    def recapture(ids: torch.Tensor) -> State:
-        rows = ids.repeat(state.batch, 1)
+    def recapture(ids: torch.Tensor, change: Callable[[Any], None] | None = None) -> State:
+        rows, loaded = ids.repeat(state.batch, 1), session.loaded
+        if change is not None:
+            loaded = Loaded(copy.deepcopy(loaded.model), loaded.tokenizer, loaded.source, 0.0)
+            change(loaded.model)
         made = capture(
-            session.loaded, rows, torch.ones_like(rows), state.documents, state.tokenizer_files,
+            loaded, rows, torch.ones_like(rows), state.documents, state.tokenizer_files,
             state.rng,
         )  # fmt: skip
         return made.state
 
     turns = len(state.documents["prompt_meta"].get("turns") or ()) or 1
-    return Aid(recapture, turns, session.cfg.fault.seed)
+    return Aid(recapture, turns)
 
 
 def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[Session, Sampler]:
@@ -41,9 +46,12 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
         copy.copy(cfg.sampling),
         rng,
     )
+    loaded = Loaded(live.model, live.tokenizer, session.loaded.source, 0.0)
+    if fault.remembered:
+        assert loaded.documents  # whoever remembers what the model was has seen it by now
     with torch.no_grad():
         fault.live(live)
-    loaded = Loaded(live.model, live.tokenizer, session.loaded.source, 0.0)
+    loaded = loaded if fault.remembered else replace(loaded, tokenizer=live.tokenizer)
     return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, rng=live.rng)
 
 

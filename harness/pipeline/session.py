@@ -23,7 +23,6 @@ from harness.tokenizer import state as tokenizer_state
 from harness.tokenizer.policy import Encoded, encode
 
 WRITING = ("save", "prune", "resume", "loop")  # `out=` names one snapshot
-JUDGED = ("experiment", "resume", "prune")  # tasks that compare with a float64 run at their end
 
 
 @dataclass
@@ -47,8 +46,6 @@ class Session:
         say.stage(f"model {cfg.model.name}")
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
-        if cfg.compare.oracle and cfg.task.name in JUDGED:
-            loaded.check_oracle()  # now, rather than after everything else was done
         return cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
 
     def encoded(self) -> list[Encoded]:

@@ -3,15 +3,31 @@
 import pytest
 from table import CASES
 
-QUICK = ("layer_swap", "stale_values", "bit_flip_03", "query_tuned", "position_off_by_one",
-         "buffer_reordered", "template_edited", "prefix_lost", "vocabulary_resized")  # fmt: skip
-NEEDS = {"padding_unmasked": ["prompt.batch=2"], "padding_attended": ["prompt.batch=2"],
-         "window_ignored": ["model=tiny_gemma3", "cache=cloned"]}  # fmt: skip
+QUICK = ("layer_swap", "stale_values", "bit_flip bit=3", "query_tuned", "position_off_by_one",
+         "buffer_reordered", "template_edited", "prefix_lost", "vocabulary_resized",
+         "ring_rotated", "recurrent_behind")  # fmt: skip
+SLIDING, HYBRID = (["model=tiny_gemma3", "cache=cloned"], ["model=tiny_hybrid", "cache=cloned"])
+NEEDS = {
+    "padding_unmasked": ["prompt.batch=2"],
+    "padding_attended": ["prompt.batch=2"],
+    "window_ignored": SLIDING,
+    "ring_rotated": SLIDING,
+    **{name: HYBRID for name in CASES if name.startswith(("recurrent", "convolution"))},
+}
 
 
 def hit(harness, name, *more):
     sampling = ["sampling=sample"] if name.startswith(("generator", "temp", "top_k", "rep")) else []
-    return harness(f"fault={name}", "steps=6", "threads=1", *sampling, *NEEDS.get(name, []), *more)
+    name, *setting = name.split()
+    return harness(
+        f"fault={name}",
+        *(f"fault.{s}" for s in setting),
+        "steps=6",
+        "threads=1",
+        *sampling,
+        *NEEDS.get(name, []),
+        *more,
+    )
 
 
 def refused_or_worse(done):

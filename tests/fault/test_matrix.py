@@ -35,7 +35,8 @@ def _config(*overrides):
 
 
 def test_the_table_lists_every_fault():
-    assert set(CASES) == set(every()) - {"none"}
+    known = [row.name for fault in every().values() for row in fault.rows()]
+    assert [*CASES, "none"] == sorted(known, key=[*CASES, "none"].index)
 
 
 @pytest.mark.parametrize("name", CASES)

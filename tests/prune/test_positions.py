@@ -29,9 +29,7 @@ def continued(loaded, state, ids, cache, chunk=1):
 def masked_pass(loaded, whole, small, ids):
     """The truth about `original` positions: one float64 pass over every token, in which only the new
     ones cannot see what each layer dropped. Independent of any cache."""
-    from harness.model.loaded import _EverythingInFloat64
-
-    model = loaded.oracle._loaded.model
+    model = loaded.oracle.loaded.model
     tokens = torch.cat([whole.token_ids, ids], 1)
     mask = torch.cat([whole.attention_mask, torch.ones_like(ids)], 1)
     positions = positions_of(mask)
@@ -53,8 +51,7 @@ def masked_pass(loaded, whole, small, ids):
         hook = lambda m, a, k, seen=seen: (a, {**k, "attention_mask": seen[:, None]})  # noqa: E731
         hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     try:
-        with _EverythingInFloat64():
-            return loaded.oracle._loaded.forward(tokens, positions, None, keep=new)
+        return loaded.oracle.forward(tokens, positions, keep=new)
     finally:
         for hook in hooks:
             hook.remove()

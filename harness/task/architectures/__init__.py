@@ -86,21 +86,17 @@ def examine(name: str, cfg: Any) -> Family:
     """Run every case of one family through every cache."""
     kind, values = FAMILIES[name]
     family = Family(name, {cache: Findings() for cache in cfg.task.caches})
-    problem: Exception | None = None
-    for attention in ("sdpa", "eager"):
-        settings = ModelConfig(
-            name=kind, architecture=kind, config=_given({**COMMON, **values}), attention=attention,
-            tokenizer=cfg.model.tokenizer, seed=cfg.seed,
-        )  # fmt: skip
-        try:
-            loaded = load(settings, "float32", cfg.device)
-            for number, (tokens, batch) in enumerate(CASES):
-                _case(loaded, family, cfg, tokens, batch, cfg.seed + number)
-            return family
-        except Exception as caught:  # any library error means: not with this attention
-            problem = caught
-            family = Family(name, {cache: Findings() for cache in cfg.task.caches})
-    family.unsupported = _line(problem)
+    settings = ModelConfig(
+        name=kind, architecture=kind, config=_given({**COMMON, **values}),
+        tokenizer=cfg.model.tokenizer, seed=cfg.seed,
+    )  # fmt: skip
+    try:
+        loaded = load(settings, "float32", cfg.device)
+        for number, (tokens, batch) in enumerate(CASES):
+            _case(loaded, family, cfg, tokens, batch, cfg.seed + number)
+    except Exception as problem:  # any library error means: not with this model
+        family = Family(name, {cache: Findings() for cache in cfg.task.caches})
+        family.unsupported = _line(problem)
     return family
 
 

@@ -8,7 +8,6 @@ COMMON = {
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "vocab_size": 96,
     "initializer_range": 0.1, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-    "experts_implementation": "eager",  # the fused kernels have no float64, which the oracle needs
 }  # fmt: skip
 SLIDING = {"sliding_window": WINDOW}
 BOTH = {**SLIDING, "layer_types": ["sliding_attention", "full_attention"]}

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
 from harness.pipeline.finish import Outcome
@@ -21,17 +22,18 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     The verdict is the control's when nothing went undetected, otherwise `failed`.
     """
     session = Session.open(small_steps(cfg), folder, say)
-    chosen = every() if cfg.fault.name == "none" else {"none": every()["none"], cfg.fault.name: fault_named(cfg.fault)}  # fmt: skip
-    tried = [measure_all(session, chosen, name) for name in _beds(chosen)]
-    by_name = {row["fault"]: row for rows in tried for row in rows}
+    chosen = {fault.name: fault for fault in _chosen(cfg.fault)}
+    measured = [measure_all(session, chosen, name) for name in _beds(chosen)]
+    by_name = {row["fault"]: row for rows in measured for row in rows}
     rows = [by_name[name] for name in chosen]
     from harness.report import heatmap
 
     control, rest = rows[0], rows[1:]
+    tried = {fault.field for fault in chosen.values()} - {""}
     missed = [row["fault"] for row in rest if not caught(row)]
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
-    reason = summary(rest, missed, clean)
+    reason = "; ".join([summary(rest, missed, clean), coverage(tried), seconds(rows)])
     return conclude_table(
         session, "faults", rows, heatmap.sections(rows), verdict, reason,
         children=[_child(row) for row in rows],
@@ -83,9 +85,23 @@ def summary(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
     )
 
 
+def seconds(rows: list[dict[str, Any]]) -> str:
+    """One line: what each check took over all rows."""
+    names = (*COLUMNS, "plain")
+    return "seconds: " + ", ".join(f"{n} {sum(r[f'{n}_s'] for r in rows):.1f}" for n in names)
+
+
+def _chosen(settings: Any) -> list[Any]:
+    """The control, and every row of every fault, or the one that the settings name."""
+    control, *faults = every().values()
+    if settings.name != "none":
+        return [control, fault_named(settings)]
+    return [control, *(row for fault in faults for row in fault.rows())]
+
+
 def _beds(chosen: dict[str, Any]) -> list[str]:
-    """The windowed bed last: it loads another model."""
-    order = ("plain", "sampled", "padded", "windowed")
+    """The windowed and the hybrid bed last: they load other models."""
+    order = ("plain", "sampled", "padded", "windowed", "hybrid")
     return [name for name in order if any(fault.bed == name for fault in chosen.values())]
 
 

@@ -3,8 +3,11 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
@@ -34,7 +37,8 @@ _BROKEN = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AttributeE
 def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[str, Any]:
     """The row of `fault` on `bed`. `folder` is scratch space, emptied again. Mutates nothing else."""
     state = fault.state(bed.state, aid_for(bed.session, bed.state))
-    material, invalid, changed = _stored(state, fault, folder)
+    watch = Watch()
+    material, invalid, changed = _stored(state, fault, folder, watch)
     shutil.rmtree(folder, ignore_errors=True)
     row = {
         "fault": fault.name,
@@ -46,23 +50,31 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
     said = [*invalid, *changed]
     if material is None:
         known = {"identity": False, "logits": True, "proof": False, "verdict": "unreadable"}
-        return row | known | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
+        return row | known | watch.seconds | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
     session, sampler = damaged(bed.session, fault, material.rng)
-    differ = identity(session, material, sampler)
+    with watch("identity"):
+        differ = identity(session, material, sampler)
     given = fault.inputs(material)
-    verdict, shift = logits_column(bed, session, given, sampler)
-    unproven = _unproven(session, material)
+    with watch("logits"):
+        verdict, shift = logits_column(bed, session, given, sampler)
+        unproven = _unproven(session, material)
+    with watch("plain"):
+        ran = plain_column(bed, session, given, sampler, healthy)
     said += [str(d) for d in differ + unproven]
-    return row | {
-        "identity": bool(differ),
-        "logits": verdict in ("drifted", "diverged", "error") or bool(unproven),
-        "plain": plain_column(bed, session, given, sampler, healthy),
-        "shift": shift,
-        "proof": bool(unproven),
-        "verdict": verdict,
-        "strict": "refused" if said else verdict,
-        "said": said[:3],
-    }
+    return (
+        row
+        | watch.seconds
+        | {
+            "identity": bool(differ),
+            "logits": verdict in ("drifted", "diverged", "error") or bool(unproven),
+            "plain": ran,
+            "shift": shift,
+            "proof": bool(unproven),
+            "verdict": verdict,
+            "strict": "refused" if said else verdict,
+            "said": said[:3],
+        }
+    )
 
 
 def _unproven(session: Any, state: State) -> list[Any]:
@@ -117,7 +129,23 @@ def _rebuilt(bed: Bed, loaded: Any, state: State) -> Run:
     return replace(bed.reference, shown=rows)
 
 
-def _stored(state: State, fault: Fault, folder: Path) -> tuple[State | None, list[str], list[str]]:
+class Watch:
+    """Seconds that each check takes: `with watch("identity"): ...` adds to `identity_s`."""
+
+    def __init__(self) -> None:
+        checks = ("validation", "digest", "identity", "logits", "plain")
+        self.seconds = dict.fromkeys([f"{check}_s" for check in checks], 0.0)
+
+    @contextmanager
+    def __call__(self, check: str) -> Iterator[None]:
+        start = perf_counter()
+        yield
+        self.seconds[f"{check}_s"] += perf_counter() - start
+
+
+def _stored(
+    state: State, fault: Fault, folder: Path, watch: Watch
+) -> tuple[State | None, list[str], list[str]]:
     """`(material, invalid, changed)`: what a reader without any check gets (None: nothing), what
     validation says once every digest has been made to fit, what the digests say."""
     try:
@@ -125,14 +153,17 @@ def _stored(state: State, fault: Fault, folder: Path) -> tuple[State | None, lis
     except SnapshotInvalid as refused:
         return state, refused.faults, []
     fault.disk(folder)
-    found = _refusal(folder)
+    with watch("digest"):  # and validation, which a load does in the same breath
+        found = _refusal(folder)
     changed = [f for f in found if _DIGEST.search(f)]
     try:
         tensors, manifest = _raw(folder)
     except _BROKEN:
         return None, [f for f in found if f not in changed], changed
     _reseal(folder, manifest, tensors)
-    return _with(state, tensors, manifest), _refusal(folder), changed
+    with watch("validation"):
+        invalid = _refusal(folder)
+    return _with(state, tensors, manifest), invalid, changed
 
 
 def _refusal(folder: Path) -> list[str]:
@@ -178,6 +209,9 @@ def _with(state: State, tensors: dict[str, torch.Tensor], manifest: dict[str, An
                     },
                 )
                 for number, segment in enumerate(layer.segments)
+            ),
+            recurrent=MappingProxyType(
+                {part: tensors[f"layer.{layer.index}.{part}"] for part in layer.recurrent}
             ),
         )
         for layer in state.layers

@@ -1,0 +1,17 @@
+"""Recurrent state of two tokens later, beside K/V that were rolled back."""
+
+import torch
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class RecurrentAhead(Fault):
+    element = 1
+    bed = "hybrid"
+    field = "recurrent_ahead"
+
+    def state(self, state: State, aid: Aid) -> State:
+        ids = state.token_ids[:1]
+        return edit.recurrent_from(state, aid.capture(torch.cat([ids, ids[:, -2:]], dim=1)))

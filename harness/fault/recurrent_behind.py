@@ -1,0 +1,14 @@
+"""A recurrent checkpoint one token short of the K/V."""
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class RecurrentBehind(Fault):
+    element = 1
+    bed = "hybrid"
+    field = "recurrent_behind"
+
+    def state(self, state: State, aid: Aid) -> State:
+        return edit.recurrent_from(state, aid.capture(state.token_ids[:1, :-1]))

@@ -1,0 +1,14 @@
+"""Recurrent state of another request, beside the right K/V."""
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class RecurrentForeign(Fault):
+    element = 1
+    bed = "hybrid"
+    field = "recurrent_foreign"
+
+    def state(self, state: State, aid: Aid) -> State:
+        return edit.recurrent_from(state, aid.capture(state.token_ids[:1].flip(1)))

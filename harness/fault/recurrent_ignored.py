@@ -1,0 +1,16 @@
+"""Recurrent state dropped on the way to the forward: it starts from zero."""
+
+import torch
+
+from harness.fault import edit
+from harness.fault.base import Fault
+from harness.snapshot.state import State
+
+
+class RecurrentIgnored(Fault):
+    element = 1
+    bed = "hybrid"
+    field = "recurrent_ignored"
+
+    def inputs(self, state: State) -> State:
+        return edit.recurrent(state, lambda name, t: torch.zeros_like(t))

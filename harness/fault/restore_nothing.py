@@ -1,0 +1,13 @@
+"""The restore reports success and hands over an empty cache."""
+
+from harness.fault import edit
+from harness.fault.base import Fault
+from harness.snapshot.state import State
+
+
+class RestoreNothing(Fault):
+    element = 1
+    field = "nothing"
+
+    def inputs(self, state: State) -> State:
+        return edit.layers(state, lambda t: t[:, :, :0], lambda t: t[:, :, :0])

@@ -1,0 +1,22 @@
+"""A block that never arrived, counted as a hit: zeros in every layer."""
+
+import torch
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class TransferFailed(Fault):
+    element = 1
+    field = "transfer"
+
+    def state(self, state: State, aid: Aid) -> State:
+        b = edit.block(state)
+
+        def missing(t):
+            return torch.cat(
+                [t[:, :, :b], torch.zeros_like(t[:, :, b : 2 * b]), t[:, :, 2 * b :]], 2
+            )
+
+        return edit.layers(state, missing, missing)

@@ -1,0 +1,18 @@
+"""Other weights written into the loaded model, under the same name."""
+
+from harness.fault import edit
+from harness.fault.base import Fault, Live
+
+
+class WeightsReplaced(Fault):
+    element = 8
+    field = "weights"
+
+    remembered = True
+
+    def live(self, live: Live) -> None:
+        for which in ("q", "k", "v", "o"):
+            name = edit.projections(live.model, which)
+            edit.weight(
+                live.model, name, lambda w: w + edit.noise_like(w, 0.05, self.seed), every=True
+            )

@@ -1,0 +1,207 @@
+"""The float64 oracle: the very modules of the loaded model, computing in float64 over its weights.
+
+No second model is built. The modules are copied, their weights are not; every weight is widened to
+float64 when an operation touches it and let go of again, so that one weight at a time exists twice.
+What fits in `KEEP` of the free memory stays widened between passes, which makes small models quick.
+"""
+
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from harness import machine
+from harness.model import recurrence
+
+KEEP = 0.25  # share of the free memory that may hold widened weights between passes
+RATE = 2e9  # float64 operations a second that a first estimate assumes, before any pass was timed
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+EAGER = "eager"  # the library's fused expert kernels have no float64
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one pass is going to take. seconds: from the passes timed so far, else a guess."""
+
+    seconds: float
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"float64 oracle: about {self.seconds:.0f} s, {machine.human(self.nbytes)} of memory"
+
+
+class Oracle:
+    """Float64 runs of `loaded`. It is run like a `Loaded`: by the same code that feeds a cache, or
+    with no cache at all."""
+
+    def __init__(self, loaded: Any):
+        model = loaded.model
+        shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+        twin = copy.deepcopy(model, shared)  # modules and configs are copied, weights are not
+        for config in _configs(twin):
+            if getattr(config, "_experts_implementation", None):
+                config._experts_implementation_internal = EAGER
+        self.loaded = type(loaded)(twin, loaded.tokenizer, loaded.source, 0.0)
+        self._working = loaded
+        self._weights = Widened({id(t) for t in shared.values()})
+        self._rate: float | None = None
+
+    @property
+    def model(self) -> Any:
+        """The copied modules, over the weights of the loaded model."""
+        return self.loaded.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.loaded.device
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        cache: Any = None,
+        keep: int = 0,
+    ) -> torch.Tensor:
+        """`Loaded.forward` in float64: logits `[batch, new or keep, vocab]`; grows `cache`."""
+        start = time.perf_counter()
+        with InFloat64(self._weights):
+            if recurrence.continues(cache) and ids.shape[1] > 1 and self._working.one_at_a_time:
+                once = self.loaded.once
+                return recurrence.one_by_one(once, ids, positions, mask, cache, keep)
+            logits = self.loaded.once(ids, positions, mask, cache, keep)
+        if ids.numel() >= 16:  # of a single token, reading the weights is most of the time
+            self._rate = self._operations(ids.numel()) / (time.perf_counter() - start)
+        return logits
+
+    def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """`Loaded.uncached` in float64."""
+        with InFloat64(self._weights):
+            return self.loaded.uncached(ids, keep)
+
+    def once(self, ids: torch.Tensor, keep: int, cache: Any = None, at: int = 0) -> torch.Tensor:
+        """One call of the model, unpadded, from position `at` on; never fed one by one."""
+        positions = torch.arange(at, at + ids.shape[1], device=ids.device)[None].expand_as(ids)
+        with InFloat64(self._weights):
+            return self.loaded.once(ids, positions, None, cache, keep)
+
+    def new_cache(self) -> Any:
+        """The library's growing cache for this model, empty; it will hold float64."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.loaded.model.config)
+
+    def cost(self, batch: int, tokens: int) -> Cost:
+        """What one uncached pass over `[batch, tokens]` is going to take."""
+        config = self.loaded.text_config
+        width = max(
+            getattr(config, "intermediate_size", None) or 4 * config.hidden_size, config.hidden_size
+        )
+        heads = getattr(config, "num_attention_heads", 1) or 1
+        scores = 2 * 8 * batch * heads * tokens * tokens
+        activations = 8 * batch * tokens * (6 * width + config.vocab_size)
+        largest = max(p.numel() for p in self.loaded.model.parameters()) * 8
+        seconds = self._operations(batch * tokens) / (self._rate or RATE)
+        return Cost(seconds, largest + self._weights.nbytes + activations + scores)
+
+    def _operations(self, tokens: int) -> float:
+        return 2.0 * sum(p.numel() for p in self.loaded.model.parameters()) * tokens
+
+
+class Widened:
+    """Weights in float64, kept as long as they fit in `KEEP` of the memory that was free at first.
+
+    weights: the ids of the tensors that belong to the model and are never written to.
+    """
+
+    def __init__(self, weights: set[int]):
+        self._weights, self._held = weights, {}  # type: ignore[var-annotated]
+        free = machine.free_memory()
+        self._room = int(KEEP * free) if free is not None else 0
+        self.nbytes = 0
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` in float64; the same object each time for a weight that is kept."""
+        if id(tensor) not in self._weights:
+            return tensor.double()
+        held = self._held.get(id(tensor))
+        if held is not None and held[0] == tensor._version:
+            return held[1]
+        wide = tensor.detach().double()
+        if self.nbytes + wide.nbytes <= self._room:
+            self._held[id(tensor)] = (tensor._version, wide)
+            self.nbytes += wide.nbytes
+        return wide
+
+
+# what only looks at a tensor or shows a part of it: widening waits for the arithmetic
+_VIEWS = {
+    "__get__", "__getitem__", "__len__", "__set__", "size", "dim", "numel", "stride", "view", "transpose", "t",
+    "permute", "unsqueeze", "squeeze", "chunk", "split", "unbind", "expand", "detach", "embedding",
+    "is_floating_point", "is_complex", "data_ptr", "element_size", "is_contiguous", "requires_grad_",
+    "__hash__", "__repr__", "__format__", "get_device", "untyped_storage", "storage_offset", "index_select",
+}  # fmt: skip
+_CASTS = {"float", "half", "bfloat16"}
+_DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+
+
+class InFloat64(TorchFunctionMode):
+    """Every floating-point operation in float64, whatever dtype weights, buffers and code ask for.
+
+    Models upcast norms, softmax and RoPE to float32 by hand, which would be a downcast here, and
+    make constants of the weights' dtype: both become float64.
+    """
+
+    def __init__(self, weights: Widened):
+        super().__init__()
+        self._wide = weights.of
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is _DTYPE:
+            return _swapped(func(*args))
+        name = getattr(func, "__name__", "")
+        if name in _CASTS and args and torch.is_tensor(args[0]):
+            return self._widened(args[0])
+        if name in _VIEWS:
+            out = func(*args, **kwargs)
+            return self._widened(out) if name in ("embedding", "index_select") else out
+        written = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if not (written and args and _narrow(args[0])):  # a copy would be written in its place
+            args = self._widened(args)
+        kwargs = {k: self._widened(v) for k, v in kwargs.items()}
+        if func is torch.full and isinstance((*args, *kwargs.values())[1], float):
+            kwargs.setdefault("dtype", torch.float64)  # float64's lowest number fits nothing less
+        out = func(*args, **kwargs)
+        return out if written else self._widened(out)
+
+    def _widened(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._wide(value) if value.dtype in NARROW else value
+        if isinstance(value, torch.dtype):
+            return _swapped(value)
+        if type(value) in (tuple, list):
+            return type(value)(self._widened(v) for v in value)
+        return value
+
+
+def _swapped(value: Any) -> Any:
+    return torch.float64 if value in NARROW else value
+
+
+def _narrow(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in NARROW
+
+
+def _configs(model: Any) -> Iterator[Any]:
+    """Every config object that a module of `model` reads, once."""
+    seen: dict[int, Any] = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            seen[id(config)] = config
+    yield from seen.values()
