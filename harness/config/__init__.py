@@ -3,7 +3,7 @@
 from harness.config.choice import check_typed, chosen
 from harness.config.compose import points, recorded, register, typed
 from harness.config.explain import explain
-from harness.config.option import completed, option, readable, sibling
+from harness.config.option import completed, option, readable, shared, sibling
 from harness.config.schema import (
     DTYPES,
     MISSING,
@@ -59,6 +59,7 @@ __all__ = [
     "readable",
     "recorded",
     "register",
+    "shared",
     "sibling",
     "typed",
     "within",

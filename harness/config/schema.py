@@ -4,7 +4,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.errors import ConfigProblem, suggestion
 
@@ -40,8 +40,16 @@ def only(default: Any) -> Any:
     return field(default=default, metadata=ONLY)
 
 
+class Open:
+    """A group whose options have keys of their own, which only their YAML knows."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, key: str) -> Any: ...
+
+
 @dataclass
-class TaskConfig:
+class TaskConfig(Open):
     """Which task, and which of the keys in `Config.ASKED` it reads. The rest is in its YAML."""
 
     name: str = MISSING
@@ -79,7 +87,7 @@ class TokenizerConfig:
 
 
 @dataclass
-class CacheConfig:
+class CacheConfig(Open):
     name: str = MISSING
     branches: int = 1
     audit: str = "digest"
@@ -90,7 +98,7 @@ class CacheConfig:
 
 
 @dataclass
-class PruneConfig:
+class PruneConfig(Open):
     """Which tokens a layer keeps. The budget is `tokens` where given, else `ratio` of what is held."""
 
     name: str = MISSING
@@ -101,6 +109,8 @@ class PruneConfig:
         0  # leading tokens never dropped; "prefix": BOS, template head, system text
     )
     shared: bool = False  # one choice for all layers instead of one per layer
+    per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
+    budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -111,10 +121,15 @@ class PruneConfig:
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
+        one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if self.budget == "adaptive" and self.per_head is False:
+            raise ConfigProblem(
+                "prune.budget=adaptive shares among heads: drop prune.per_head=false."
+            )
 
 
 @dataclass
-class SaveConfig:
+class SaveConfig(Open):
     name: str = MISSING
     compact: bool = False  # refer to no other snapshot
     sync: bool = True  # flush to the disk before the directory is renamed
@@ -179,7 +194,7 @@ class CompareConfig:
 
 
 @dataclass
-class FaultConfig:
+class FaultConfig(Open):
     name: str = MISSING
     seed: int = 0  # of what the damage draws at random
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import torch
 
-from harness.config import option
+from harness.config import option, shared
 from harness.errors import ConfigProblem
-from harness.prune.base import Policy, budget
+from harness.prune.base import Policy
+from harness.prune.budget import budget
+from harness.prune.choice import composed
 from harness.prune.registry import policy
 from harness.snapshot.state import LayerState, State
+
+_STAGES_OWN = {"tokens", "ratio", "positions"}
 
 
 class Chain(Policy):
@@ -44,8 +48,8 @@ class Chain(Policy):
                 raise ConfigProblem(f"prune.stages: stage {number} needs tokens or ratio.")
             given |= {"tokens": self.settings.tokens, "ratio": self.settings.ratio}
             self._last_is_ours = True
-        ours = {"protect": self.settings.protect, "shared": self.settings.shared, **given}
-        return policy(option("prune", ours.pop("name"), **ours))
+        ours = {k: getattr(self.settings, k) for k in set(shared("prune")) - _STAGES_OWN}
+        return policy(option("prune", **{**ours, **given}))
 
     def _run(self, state: State) -> Iterator[tuple[Policy, State]]:
         """Each stage, its budget counted in tokens, with the State that it is given."""
@@ -62,7 +66,7 @@ class Chain(Policy):
         held: list[torch.Tensor | None] = [None] * len(state.layers)
         for stage, given in self._run(state):
             held = [
-                new if old is None or new is None else old.gather(1, new)
+                new if old is None or new is None else composed(old, new)
                 for old, new in zip(held, stage.choose(given), strict=True)
             ]
         return held

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from harness.config import within
-from harness.prune.base import EVERY_QUERY, Policy
+from harness.prune.base import EVERY_QUERY, Policy, by_head
 from harness.snapshot.state import LayerState
 
 
 class HeavyHitter(Policy):
-    """Accumulated attention over all queries and heads; `prune.recent` of the budget is a window."""
+    """Accumulated attention over all queries, per KV head; `prune.recent` of the budget is a window."""
 
     observes = EVERY_QUERY
 
@@ -25,5 +25,6 @@ class HeavyHitter(Policy):
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         assert layer.received is not None
         recent = int(self.settings.recent * keep)
-        newest = rank > rank[:, -1:] - recent
-        return layer.received.double().sum(1).masked_fill(newest, inf)
+        newest = rank > rank[..., -1:] - recent
+        total = layer.received.double().sum(-2)
+        return total.masked_fill(by_head(newest, total), inf)
