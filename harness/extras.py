@@ -13,6 +13,7 @@ NEEDS = {
     "remote": ("fsspec", "s3fs"),
     "gs": ("fsspec", "gcsfs"),
     "ui": ("gradio",),
+    "quanto": ("optimum.quanto",),
 }
 BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
 

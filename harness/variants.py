@@ -8,7 +8,7 @@ and from entry points (`harness.prune` and so on). Listing them imports none of 
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -161,6 +161,17 @@ def refuse_untrusted(where: str, what: str, target: str) -> None:
     module = target.replace(":", ".").rpartition(".")[0]
     if not any(module == name or module.startswith(f"{name}.") for name in _trusted):
         raise UntrustedPlugin(where, what, target, module.partition(".")[0])
+
+
+def lazily(**places: str) -> Callable[[str], Any]:
+    """A module's `__getattr__`: names that are imported from `places` when somebody asks for them."""
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"there is no {name} here, only {', '.join(places)}")
+        return getattr(import_module(places[name]), name)
+
+    return get
 
 
 @cache

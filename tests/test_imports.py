@@ -30,7 +30,7 @@ ALLOWED = {
     "mlflow": {"track"},
     "pandera": {"snapshot", "report"},
     "pandas": {"snapshot", "report"},
-    "transformers": {"model", "tokenizer", "capture", "cache"},
+    "transformers": {"model", "tokenizer", "capture", "cache", "quantize"},
     "matplotlib": {"report"},
     "gradio": {"task"},
 }

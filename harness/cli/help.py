@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.config import options
 
-GROUPS = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling", "compare",
+GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "track", "experiment")  # fmt: skip
 
 KEYS = """\

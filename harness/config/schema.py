@@ -105,9 +105,7 @@ class PruneConfig(Open):
     tokens: int | None = None
     ratio: float | None = None
     positions: str = "original"
-    protect: int | str = (
-        0  # leading tokens never dropped; "prefix": BOS, template head, system text
-    )
+    protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, template, system text
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
@@ -126,6 +124,22 @@ class PruneConfig(Open):
             raise ConfigProblem(
                 "prune.budget=adaptive shares among heads: drop prune.per_head=false."
             )
+
+
+@dataclass
+class QuantizeConfig(Open):
+    name: str = MISSING
+    bits: int = only(4)
+    axis: str = only("token")  # what shares a scale
+    group: int = only(64)  # numbers (per token) or tokens (per channel) that share a scale
+    recent: int = only(0)  # most recent tokens kept in full precision
+    backend: str = only("quanto")
+
+    def __post_init__(self) -> None:
+        one_of("quantize.axis", self.axis, ("token", "channel"))
+        at_least("quantize.group", self.group, 1)
+        at_least("quantize.recent", self.recent, 0)
+        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
 
 
 @dataclass
@@ -250,6 +264,7 @@ class Config:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    quantize: QuantizeConfig = field(default_factory=lambda: QuantizeConfig(name="none"))
     save: SaveConfig = field(default_factory=SaveConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
