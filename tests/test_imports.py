@@ -30,7 +30,7 @@ ALLOWED = {
     "mlflow": {"track"},
     "pandera": {"snapshot", "report"},
     "pandas": {"snapshot", "report"},
-    "transformers": {"model", "tokenizer", "capture", "cache", "quantize"},
+    "transformers": {"model", "tokenizer", "capture", "cache", "engine", "quantize"},
     "matplotlib": {"report"},
     "gradio": {"task"},
 }

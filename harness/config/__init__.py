@@ -3,6 +3,7 @@
 from harness.config.choice import check_typed, chosen
 from harness.config.compose import points, recorded, register, typed
 from harness.config.explain import explain
+from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
 from harness.config.schema import (
     DTYPES,
@@ -11,6 +12,7 @@ from harness.config.schema import (
     CacheConfig,
     CompareConfig,
     Config,
+    EngineConfig,
     FaultConfig,
     ModelConfig,
     PluginsConfig,
@@ -23,9 +25,6 @@ from harness.config.schema import (
     TaskConfig,
     TokenizerConfig,
     TrackConfig,
-    at_least,
-    one_of,
-    within,
 )
 from harness.variants import conf_dir, options
 
@@ -36,6 +35,7 @@ __all__ = [
     "CacheConfig",
     "CompareConfig",
     "Config",
+    "EngineConfig",
     "FaultConfig",
     "ModelConfig",
     "PluginsConfig",

@@ -4,48 +4,18 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 """
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from harness.errors import ConfigProblem, suggestion
+from harness.config.engine import EngineConfig
+from harness.config.key import ONLY, Open, at_least, one_of, only
+from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
-ONLY = {"only": True}
 VERDICTS = ("exact", "equivalent", "drifted", "diverged")
-
-
-def one_of(key: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise ConfigProblem unless `value` is one of `known`."""
-    if value not in known:
-        raise ConfigProblem(f"{key}={value} is not possible.{suggestion(str(value), known)}")
-
-
-def at_least(key: str, value: float | None, low: float) -> None:
-    """Raise ConfigProblem when `value` is given and below `low`."""
-    if value is not None and value < low:
-        raise ConfigProblem(f"{key}={value} is too small: give {low} or more.")
-
-
-def within(key: str, value: float, low: float, high: float) -> None:
-    """Raise ConfigProblem unless `low <= value <= high`."""
-    if not low <= value <= high:
-        raise ConfigProblem(f"{key}={value} is not possible: give {low} to {high}.")
-
-
-def only(default: Any) -> Any:
-    """A field that is read by those options alone whose YAML lists it; the others hold `default`."""
-    return field(default=default, metadata=ONLY)
-
-
-class Open:
-    """A group whose options have keys of their own, which only their YAML knows."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, key: str) -> Any: ...
 
 
 @dataclass
@@ -155,6 +125,7 @@ class PromptConfig:
     turns: list[dict[str, str]] = field(default_factory=list, metadata=ONLY)
     text: str | None = only(None)
     path: str | None = only(None)
+    ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = only(4)
     distance: int = only(128)  # words between the definition and the question
     seed: int = only(0)
@@ -163,6 +134,7 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
+        at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
@@ -270,6 +242,7 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
 
     def __post_init__(self) -> None:

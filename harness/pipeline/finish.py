@@ -197,7 +197,8 @@ def completed(session: "Session", record: Record) -> Record:
 
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    return {group: getattr(cfg, group).name for group in GROUPS}
+    own = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *own)}
 
 
 def shown(path: Path | str) -> str:
