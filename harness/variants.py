@@ -103,6 +103,8 @@ def variant(group: str, settings: Any, base: type | None = None) -> Any:
 
 def shipped(group: str, name: str) -> Any:
     """The class or function of `harness.<group>.<name>` that bears the option's name."""
+    if find_spec(f"harness.{group}.{name}") is None:
+        raise ConfigProblem(f"{group}={name} has a YAML, but there is no harness/{group}/{name}.")
     module = import_module(f"harness.{group}.{name}")
     bare = name.replace("_", "")
     for word, value in vars(module).items():

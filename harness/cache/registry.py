@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import config, variants
+from harness.cache import auto
 from harness.cache.base import Decoder
 from harness.snapshot.state import State
 
@@ -23,5 +24,14 @@ def decoder(loaded: Any, state: State, settings: Any) -> Decoder:
 
     Raises ConfigProblem for an unknown name, UnsupportedModel when model or state do not fit.
     """
-    built = variants.variant("cache", settings, Decoder)
-    return built(loaded, state, config.completed("cache", settings))
+    variants.check("cache", "cache", [settings.name])
+    settings = config.completed("cache", settings)
+    if settings.name == auto.NAME:
+        return auto.Auto(decoder, loaded, state, settings)  # type: ignore[return-value]
+    return variants.variant("cache", settings, Decoder)(loaded, state, settings)
+
+
+def served(decoder: Any) -> dict[str, Any]:
+    """Which implementation a decoder is, and why `auto` passed over faster ones."""
+    name = getattr(decoder, "served", None) or type(decoder).__module__.rpartition(".")[2]
+    return {"served": name, "passed_over": dict(getattr(decoder, "refused", {}))}
