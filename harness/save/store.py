@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigProblem, HarnessError, InputProblem, SnapshotInvalid, suggestion
+from harness import config, variants
+from harness.errors import HarnessError, InputProblem, SnapshotInvalid
 from harness.save import atomic, envelope, lineage, mapped, remote, room, writer
 from harness.save.access import Access, current, using
 from harness.save.envelope import folder as opened_folder
@@ -30,26 +31,18 @@ from harness.snapshot.state import State
 
 __all__ = ["Access", "check_place", "current", "faults", "fetched", "format_named", "load", "names", "place", "public", "read_manifest", "save", "signer", "stored_bytes", "unverified", "using"]  # fmt: skip
 
-_INFRASTRUCTURE = {
-    "__init__", "access", "atomic", "cipher", "contents", "envelope", "files", "leftovers",
-    "lineage", "mapped", "plan", "reading", "remote", "room", "store", "streaming", "writer",
-}  # fmt: skip
-
 
 TRIES = 16  # reads of a snapshot that somebody keeps replacing
 
 
 def names() -> list[str]:
-    """Every format: one file each, beside this one."""
-    return sorted(
-        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _INFRASTRUCTURE
-    )
+    """Every format that a snapshot may name."""
+    return variants.options("save", variants.conf_dir())
 
 
 def format_named(name: str) -> Any:
     """The module of a format. Raises ConfigProblem for an unknown name."""
-    if name not in names():
-        raise ConfigProblem(f"save={name} is not a format.{suggestion(name, names())}")
+    variants.check("save", "save", [name])
     return import_module(f"harness.save.{name}")
 
 
@@ -70,7 +63,8 @@ def save(
     that is not to be replaced, SnapshotInvalid for a state that breaks the manifest's rules or is
     mapped from a file that was edited.
     """
-    form, access = format_named(settings.name), access or current()
+    form, settings = format_named(settings.name), config.completed("save", settings)
+    access = access or current()
     target = place(target)
     if isinstance(target, str):
         with tempfile.TemporaryDirectory(prefix="harness-") as folder:
