@@ -56,6 +56,10 @@ class Oracle:
         return self.loaded.model
 
     @property
+    def takes_cache(self) -> bool:
+        return self.loaded.takes_cache
+
+    @property
     def device(self) -> torch.device:
         return self.loaded.device
 
@@ -67,10 +71,6 @@ class Oracle:
     @property
     def text_config(self) -> Any:
         return self.loaded.text_config
-
-    @property
-    def takes_cache(self) -> bool:
-        return self.loaded.takes_cache
 
     def forward(
         self,

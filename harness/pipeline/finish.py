@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.compare.conclusion import conclusion
 from harness.config import Config
@@ -23,7 +23,6 @@ from harness.snapshot.result import (
 )
 
 if TYPE_CHECKING:
-    from harness.pipeline.session import Session
     from harness.report.console import Say
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
@@ -35,6 +34,23 @@ GROUPS = (
 
 Record = dict[str, Any]
 Sections = list[dict[str, Any]]
+
+
+class Job(Protocol):
+    """What an ending asks: a Session, or a job whose model is somebody else's."""
+
+    cfg: Config
+    folder: Path
+    say: "Say"
+    times: dict[str, float]
+
+    @property
+    def loaded(self) -> Any:
+        """Has `source`: where the model came from."""
+
+    def environment(self) -> dict[str, Any]:
+        """Where and how it was measured."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ def finish(
     return Outcome(code, result["verdict"], str(folder), result["reason"])
 
 
-def finish_run(session: "Session", record: Record) -> Outcome:
+def finish_run(session: Job, record: Record) -> Outcome:
     """A run that was judged. `record["curves"]` is for the plots."""
     from harness.report import console, html
 
@@ -86,7 +102,7 @@ def finish_run(session: "Session", record: Record) -> Outcome:
 
 
 def finish_table(
-    session: "Session",
+    session: Job,
     name: str,
     rows: list[Record],
     sections: Sections,
@@ -96,10 +112,12 @@ def finish_table(
     children: Sequence[Record] = (),
     record: Record | None = None,
     shown_rows: list[Record] | None = None,
+    code: int | None = None,
 ) -> Outcome:
     """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
 
     record: further fields of `result.json`. shown_rows: for the console instead of `rows`.
+    code: the exit code, by default from the verdict and what is required.
     """
     from harness.report import console
 
@@ -117,8 +135,9 @@ def finish_table(
         say.line(f"verdict:      {verdict.upper()}: {reason}")
         say.line(f"report:       {result['folder']}/report.html")
 
-    page = partial(draw_page, cfg.name, sections, exit_code(result) == 0)
-    return finish(cfg, session.folder, say, result, page, show, children)
+    code = exit_code(result) if code is None else code
+    page = partial(draw_page, cfg.name, sections, code == 0)
+    return finish(cfg, session.folder, say, result, page, show, children, code)
 
 
 def finish_page(
@@ -176,7 +195,7 @@ def kept(folder: Path) -> str:
     )
 
 
-def completed(session: "Session", record: Record) -> Record:
+def completed(session: Job, record: Record) -> Record:
     """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
     cfg = session.cfg
     fixed = {

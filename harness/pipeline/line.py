@@ -327,6 +327,8 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
 
 
-def continued(state: State, sampler: Sampler, rng: torch.Tensor | None) -> State:
-    """`state` with the sampler's settings and the generator `rng`: sampling goes on from there."""
+def continued(state: State, sampler: Sampler, rng: torch.Tensor | None = None) -> State:
+    """`state` with the sampler's settings and the generator `rng` (default: where the sampler's
+    stands): sampling goes on from there."""
+    rng = sampler.rng if rng is None else rng
     return replace(state, rng=rng).document("generation", sampler=sampler.document())

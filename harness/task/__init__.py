@@ -8,10 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import extras, interrupt
+from harness import extras, interrupt, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
+from harness.save.access import using
 
 
 def names() -> list[str]:
@@ -32,13 +33,15 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     say, cfg, before = Say(quiet=sweep), None, None
     try:
         cfg = configure()
+        variants.trust(cfg.plugins.trust, cfg.plugins.path)
         before = failure.stamp(cfg)
         if cfg.task.name not in names():
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
         _log_to(folder)
-        return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
+        with using(cfg):
+            return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
     except HarnessError as problem:
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.config import Config
+from harness.config import Config, at_least
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome
@@ -26,6 +26,8 @@ from harness.task.loop.steps import Loop, Trace
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Runs `steps` steps from the prompt, or from a loop's own `snapshot=DIR`; writes trace.json and
     a snapshot every `task.every` steps to `out=DIR` (default: the run directory's `snapshot/`)."""
+    at_least("task.every", cfg.task.every, 1)
+    at_least("task.top", cfg.task.top, 0)
     policy_of(cfg.prune)  # a bad policy or snapshot is refused before the model is loaded
     source = Stored.asked(cfg) if cfg.snapshot else None
     line = Line.open(cfg, folder, say)
@@ -34,6 +36,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     loop = Loop(line.session, state)
     check_positions(line.session, loop.state, cfg.steps)
     target, start = destination(cfg, folder), loop.state.tokens
+    stored: Stored | None = None
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
     with closing(Trace(folder / "trace.json")) as trace:
         for step in range(done + 1, done + cfg.steps + 1):
@@ -41,7 +44,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             if (step - done) % cfg.task.every == 0 or step == done + cfg.steps:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
-                stored = Stored(target, store.save(loop.state, target, cfg.save, say.note))
+                access = store.current(overwrite=cfg.overwrite or stored is not None)
+                manifest = store.save(loop.state, target, cfg.save, say.note, access)
+                stored = Stored(target, manifest)
+    assert stored is not None
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}")
     line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
     line.record |= stored.record(loop.state, loop.state)
@@ -90,4 +96,4 @@ def check_positions(session: Session, state: State, steps: int) -> None:
 
 def paused(state: State, sampler: Sampler, steps: int) -> State:
     """`state` with the generator as it is now and the number of steps done: ready to be stored."""
-    return continued(state, sampler, sampler.rng).document("generation", steps=steps)
+    return continued(state, sampler).document("generation", steps=steps)

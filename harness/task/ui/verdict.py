@@ -45,15 +45,15 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     beside noise floor and oracle. A pruned or a very long one is compared with the same state
     continued in memory. Raises InputProblem where the model has no positions left.
     """
-    room = session.loaded.max_positions
-    left = steps if room is None else min(steps, room - int(state.next_position.max()))
+    end = session.loaded.max_positions
+    left = steps if end is None else min(steps, end - int(state.next_position.max()))
     if left < 1:
         raise InputProblem(
             "this thought fills every position the model has: nothing can follow it."
         )
     cfg = replace(session.cfg, steps=left, out=None)
-    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as room:
-        line = Line(replace(session, cfg=cfg, folder=Path(room), times={}))
+    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as scratch:
+        line = Line(replace(session, cfg=cfg, folder=Path(scratch), times={}))
         stored = line.save(replace(state, parent=None))
         restored, size = line.restore(stored), stored.nbytes
     if state.pruned or state.tokens > cfg.compare.limit:
