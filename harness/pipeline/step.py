@@ -8,7 +8,7 @@ import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.capture.observe import Observation, observing
-from harness.prune.base import EVERY_QUERY
+from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 
 
@@ -23,8 +23,10 @@ class Fed:
 
 def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
     """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
-    record, see `Policy.observes`; None records nothing. Raises InputProblem beyond the model's
+    record, see `Policy.observes`; None records nothing, and EXPECTED is not added up but estimated
+    anew when it is needed. Raises InputProblem beyond the model's
     positions."""
+    queries = None if queries == EXPECTED else queries
     decoder = build_decoder(loaded, state, cache)
     before = decoder.fingerprint()
     with observing(loaded, queries) as seen:

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
+from harness.attention.turns import Turn
 from harness.cache.registry import decoder as build_decoder
 from harness.config import Config
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.prune import moves, policy_of
 from harness.pipeline.session import Session
-from harness.prune.positions import Turn, length_as_position, reindexed
+from harness.prune.positions import length_as_position, reindexed
 from harness.report.console import Say
 from harness.snapshot.state import State
 from harness.task.quality import probes as probing
