@@ -14,6 +14,8 @@ CASES = {
     "key_value_exchanged": "l",
     "other_session": "l",
     "zero_page": "dl",
+    "scales_lost": "l",
+    "scales_shifted": "l",
     "payload_truncated": "v",
     **{f"bit_flip bit={bit}": "d" for bit in (0, 6, 7, 10, 14, 15)},
     "block_overwritten": "l",

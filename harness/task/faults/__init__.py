@@ -95,7 +95,7 @@ def _chosen(settings: Any) -> list[Any]:
 
 def _beds(chosen: dict[str, Any]) -> list[str]:
     """The windowed and the hybrid bed last: they load other models."""
-    order = ("plain", "sampled", "padded", "windowed", "hybrid")
+    order = ("plain", "sampled", "padded", "quantized", "windowed", "hybrid")
     return [name for name in order if any(fault.bed == name for fault in chosen.values())]
 
 

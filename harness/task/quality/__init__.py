@@ -23,7 +23,9 @@ from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.prune import moves, policy_of
 from harness.pipeline.session import Session
+from harness.prune.base import Policy
 from harness.prune.positions import length_as_position, reindexed
+from harness.prune.registry import policy
 from harness.report.console import Say
 from harness.snapshot.state import State
 from harness.task.quality import probes as probing
@@ -77,7 +79,9 @@ class Study:
 
     def add(self, probe: Probe) -> None:
         """Answer `probe` from the full cache and from every pruned one."""
-        states = probing.captured(self.session, probe, self.session.cfg.prune.window)
+        policies = [self._policy(name, 0, 1.0) for name in self.session.cfg.task.policies]
+        needs = {p.observes for p in policies if p.observes is not None}
+        states = probing.captured(self.session, probe, needs)
         reference = probing.answered(self.session, states[None], probe)
         timed = probe.where["measure"] == "text" and probe.where["seed"] < TIMED
         for name, budget, positions, state in [(FULL, 1.0, "original", states[None]), *self._pruned(states, probe)]:  # fmt: skip
@@ -96,6 +100,10 @@ class Study:
                 if timed:
                     self._timings[name, budget] += self._steps(state, probe)
 
+    def _policy(self, name: str, seed: int, budget: float) -> Policy:
+        settings = replace(self.session.cfg.prune, name=name, ratio=budget, tokens=None, seed=seed)
+        return policy(settings)
+
     def _pruned(self, states: dict[int | None, State], probe: Probe) -> Iterator[tuple[str, float, str, State]]:  # fmt: skip
         cfg = self.session.cfg
         if self._turns is None and not self.refused:
@@ -105,12 +113,7 @@ class Study:
                 self.refused = f"not reindexed: {problem}"
         for name in cfg.task.policies:
             for budget in cfg.task.budgets:
-                chosen = policy_of(
-                    replace(
-                        cfg.prune, name=name, ratio=budget, tokens=None, seed=probe.where["seed"]
-                    )
-                )
-                assert chosen is not None
+                chosen = self._policy(name, probe.where["seed"], budget)
                 small = chosen.prune(states[chosen.observes])
                 yield name, budget, "original", small
                 if budget < 1:
