@@ -144,7 +144,7 @@ class PruneConfig:
     sinks: int = 4  # sink_window: leading tokens kept
     window: int = 8  # snapkv: queries at the end that vote
     pool: int = 5  # snapkv: width of the smoothing
-    recent: float = 0.1  # heavy_hitter: share of the budget for the most recent tokens
+    recent: float = 0.05  # heavy_hitter: share of the budget for the most recent tokens
     average: bool = False  # heavy_hitter: attention per query that could give it, not its sum
     seed: int = 0  # random
     stages: list[dict[str, Any]] = field(default_factory=list)  # chain
