@@ -125,7 +125,7 @@ class ReadOnlyLayer(CacheLayerMixin):
         self.memory.append(self.index, key, value)
         self.waiting = True
         key, value = key.view(key.shape), value.view(value.shape)
-        key._harness_layer = value._harness_layer = self  # type: ignore[attr-defined]
+        key._harness_layer = value._harness_layer = self
         return key, value
 
     def check(self, mask: Any, window: int | None) -> None:
@@ -289,6 +289,3 @@ def _changed(module: Any, why: str) -> str:
         f"cache=view cannot serve this model: {why} ({type(module).__name__}). "
         "Use cache=cloned, which serves every model."
     )
-
-
-DECODER = View

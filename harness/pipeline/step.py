@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
 from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
@@ -45,8 +46,10 @@ def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int 
 
 
 def joined(layer: LayerState) -> LayerState:
-    """`layer` with one segment of its own: no view keeps what was culled in memory."""
-    if len(layer.segments) < 2 and all(s.key.is_contiguous() for s in layer.segments):
+    """`layer` with one segment of its own: no view keeps what was culled in memory. Quantized
+    segments become plain ones."""
+    keys = [segment.key for segment in layer.segments]
+    if not keys[1:] and all(isinstance(k, torch.Tensor) and k.is_contiguous() for k in keys):
         return layer
     segment = Segment(
         layer.key.contiguous(), layer.value.contiguous(), layer.positions.contiguous()
@@ -54,7 +57,7 @@ def joined(layer: LayerState) -> LayerState:
     return replace(layer, segments=(segment,))
 
 
-def _complete(state: State, seen: Observation, new: int) -> bool:
+def _complete(state: State, seen: Observation | Expectation, new: int) -> bool:
     """Whether every key of every layer was seen to receive attention."""
     return all(
         layer.index in seen.layers and seen.layers[layer.index].shape[-1] == layer.kept + new
@@ -63,7 +66,9 @@ def _complete(state: State, seen: Observation, new: int) -> bool:
     )
 
 
-def _scored(old: LayerState, new: LayerState, seen: Observation, queries: int) -> LayerState:
+def _scored(
+    old: LayerState, new: LayerState, seen: Observation | Expectation, queries: int
+) -> LayerState:
     """`new` with the newest queries' attention added to what `old` had received."""
     if old.received is None or not new.segments or old.index not in seen.layers:
         return new

@@ -23,6 +23,3 @@ class ExpectedAttention(Policy):
         worth = by_head(layer.received.double().sum(-2), norm) * norm
         sinks = (rank >= 0) & (rank < min(self.settings.sinks, keep))
         return worth.masked_fill(by_head(sinks, worth), inf)
-
-
-POLICY = ExpectedAttention

@@ -19,6 +19,3 @@ class KeyDiff(Policy):
         unit = torch.nn.functional.normalize(key, dim=-1)
         anchor = (unit * real).sum(2, keepdim=True)
         return -torch.cosine_similarity(key, anchor, dim=-1)
-
-
-POLICY = KeyDiff

@@ -20,6 +20,3 @@ class TOVA(Policy):
         assert layer.received is not None
         seen = layer.received[..., -1, :].double()
         return seen.masked_fill(by_head(rank == rank[..., -1:], seen), inf)
-
-
-POLICY = TOVA

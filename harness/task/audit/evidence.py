@@ -48,12 +48,19 @@ def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
         return
     if not isinstance(sealed_values, dict):
         return
-    known = dict(flat(sealed_values))  # a key that came later, with a newer harness, claims nothing
+    known = dict(flat(sealed_values))
     for row in changes(sealed_values, now):
-        if row["what"] not in known:
-            continue
+        if row["what"] not in known or not _read(row["what"], now):
+            continue  # a key that came later, or that nothing reads, claims nothing
         yield Difference(f"config: {row['what']}", row["recorded"], row["found"],
                          "the recorded configuration is not the one that the run used")  # fmt: skip
+
+
+def _read(what: str, config: dict[str, Any]) -> bool:
+    """Whether the key `what` of a configuration is read by the option that it chooses."""
+    group, _, key = what.partition(".")
+    name = config[group].get("name") if isinstance(config.get(group), dict) else None
+    return name is None or key.partition(".")[0] in configs.readable(group, name)
 
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
@@ -78,11 +85,11 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
     if manifest["id"] != claimed.get("id"):
         yield Difference("snapshot.id", claimed.get("id"), manifest["id"],
                          "the result and the snapshot beside it belong to different runs")  # fmt: skip
-    held = {e["name"]: e["digest"] for e in manifest["elements"]}
+    stored = {e["name"]: e["digest"] for e in manifest["elements"]}
     for entry in result.get("elements") or []:
-        if entry.get("digest") != held.get(entry.get("name")):
+        if entry.get("digest") != stored.get(entry.get("name")):
             yield Difference(f"element {entry.get('label')} {entry.get('name')}", entry.get("digest"),
-                             held.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
+                             stored.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
 
 
 def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, run_id: str | None) -> Iterator[Difference]:  # fmt: skip

@@ -8,7 +8,6 @@ random policy are the two ends.
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import fmean, median
@@ -16,17 +15,17 @@ from typing import Any
 
 import torch
 
+from harness import variants
 from harness.attention.turns import Turn
 from harness.cache.registry import decoder as build_decoder
-from harness.config import Config
+from harness.config import Config, at_least, sibling
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.prune import moves, policy_of
+from harness.pipeline.prune import moves, observes, policy_of
 from harness.pipeline.session import Session
-from harness.prune.base import Policy
 from harness.prune.positions import length_as_position, reindexed
-from harness.prune.registry import policy
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.quality import probes as probing
 from harness.task.quality.probes import Probe
@@ -42,8 +41,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     task = cfg.task
     if not task.policies or not task.budgets:
         raise ConfigProblem("task=quality needs task.policies=[...] and task.budgets=[...].")
+    for key, low in (("samples", 2), ("context", 16), ("follow", 2)):
+        at_least(f"task.{key}", getattr(task, key), low)
+    for share in task.budgets:
+        if not 0 < share <= 1:
+            raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
+    variants.check("task.policies", "prune", task.policies)
     for name in task.policies:
-        policy_of(replace(cfg.prune, name=name, ratio=0.5))
+        policy_of(sibling("prune", cfg.prune, name, ratio=0.5))
     session = Session.open(cfg, folder, say)
     probes = [*probing.prose_probes(session)]
     if task.distances:
@@ -59,7 +64,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     reason = f"{len(study.seen)} answers at {len(task.budgets)} budgets, measured"
     return finish_table(
-        session, "quality", rows, quality.sections(rows, found, study.refused), None, reason,
+        session, "quality", rows, quality.sections(rows, found, study.refused), UNJUDGED, reason,
         list(quality.COLUMNS), record={"findings": found, "refused": study.refused},
         shown_rows=quality.shown(rows),
     )  # fmt: skip
@@ -69,7 +74,8 @@ class Study:
     """All answers of one run, and their averages. seen: one flat mapping per answer."""
 
     def __init__(self, session: Session):
-        self.session, self.seen = session, []
+        self.session = session
+        self.seen: list[dict[str, Any]] = []
         self.refused = ""
         self._turns: list[Turn | None] | None = None
         self._timings: dict[tuple[str, float], list[float]] = defaultdict(list)
@@ -77,10 +83,12 @@ class Study:
             lambda: ([], [])
         )
 
+    def _observes(self, name: str) -> int | None:
+        return observes(sibling("prune", self.session.cfg.prune, name, ratio=0.5))
+
     def add(self, probe: Probe) -> None:
         """Answer `probe` from the full cache and from every pruned one."""
-        policies = [self._policy(name, 0, 1.0) for name in self.session.cfg.task.policies]
-        needs = {p.observes for p in policies if p.observes is not None}
+        needs = {n for n in map(self._observes, self.session.cfg.task.policies) if n is not None}
         states = probing.captured(self.session, probe, needs)
         reference = probing.answered(self.session, states[None], probe)
         timed = probe.where["measure"] == "text" and probe.where["seed"] < TIMED
@@ -100,10 +108,6 @@ class Study:
                 if timed:
                     self._timings[name, budget] += self._steps(state, probe)
 
-    def _policy(self, name: str, seed: int, budget: float) -> Policy:
-        settings = replace(self.session.cfg.prune, name=name, ratio=budget, tokens=None, seed=seed)
-        return policy(settings)
-
     def _pruned(self, states: dict[int | None, State], probe: Probe) -> Iterator[tuple[str, float, str, State]]:  # fmt: skip
         cfg = self.session.cfg
         if self._turns is None and not self.refused:
@@ -113,7 +117,9 @@ class Study:
                 self.refused = f"not reindexed: {problem}"
         for name in cfg.task.policies:
             for budget in cfg.task.budgets:
-                chosen = self._policy(name, probe.where["seed"], budget)
+                keys = {"ratio": budget, "tokens": None, "seed": probe.where["seed"]}
+                chosen = policy_of(sibling("prune", cfg.prune, name, **keys))
+                assert chosen is not None
                 small = chosen.prune(states[chosen.observes])
                 yield name, budget, "original", small
                 if budget < 1:
@@ -160,9 +166,9 @@ def _averages(seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for (distance,), part in _grouped(some, "distance").items():
             yield {**named, "distance": distance, **probing.share([s["right"] for s in part])}
         for quarter in range(4):
-            part = [s["right"] for s in some if min(int(s["depth"] * 4), 3) == quarter]
-            if part:
-                yield {**named, "depth": (quarter + 0.5) / 4, **probing.share(part)}
+            hits = [s["right"] for s in some if min(int(s["depth"] * 4), 3) == quarter]
+            if hits:
+                yield {**named, "depth": (quarter + 0.5) / 4, **probing.share(hits)}
 
 
 def _grouped(rows: list[dict[str, Any]], *keys: str) -> dict[tuple, list[dict[str, Any]]]:

@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.config import at_least, within
 from harness.errors import InputProblem
+from harness.snapshot.result import UNJUDGED
 from harness.task.ui.server import prepare, serving
 
 
@@ -19,6 +21,10 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.task.ui.desk import Desk
     from harness.task.ui.shelf import Shelf
 
+    within("task.port", cfg.task.port, 0, 65535)
+    at_least("task.seconds", cfg.task.seconds, 0)
+    at_least("task.run", cfg.task.run, 1)
+    at_least("task.check", cfg.task.check, 1)
     place, source = store.place(cfg.out or folder / "snapshots"), cfg.snapshot
     if isinstance(place, str):
         raise InputProblem(
@@ -65,7 +71,7 @@ def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     reason = f"{len(names)} snapshots in {shown(shelf.folder)}"
     rows = [[name, shelf.stored_bytes(name)] for name in names]
     snapshots = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
-    record = {"verdict": None, "reason": reason, "snapshots": snapshots}
+    record = {"verdict": UNJUDGED, "reason": reason, "snapshots": snapshots}
     sections = [html.section("Snapshots", columns=["name", "bytes"], rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 0)
     say.line(f"{reason}; open them again with: python -m harness task=ui out={shown(shelf.folder)}")
