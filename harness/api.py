@@ -23,7 +23,7 @@ import torch
 from harness import config
 from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
-from harness.capture import check_length, new_cache, positions_of, prefill
+from harness.capture import check_length
 from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, suggestion
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
@@ -31,6 +31,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
+from harness.pipeline.line import rebuilt
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -185,10 +186,8 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing.
     """
     greedy = config.SamplingConfig(name="greedy")
-    ids, mask, live = state.token_ids, state.attention_mask, new_cache(model)
-    logits = prefill(model, ids, mask, positions_of(mask), live)
-    runner = drive.Live(model, live, state.unpruned(logits[:, -1]))
-    reference = drive.drive(runner, Sampler(greedy), steps)
+    run, _ = rebuilt(model, state)
+    reference = drive.drive(run, Sampler(greedy), steps)
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))

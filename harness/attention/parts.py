@@ -10,10 +10,11 @@ import torch
 class Part:
     """Keys and values to attend to.
 
-    key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing.
+    key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing,
+    or `[batch, kv_heads, tokens]` where heads hold different tokens.
     first, last: smallest and largest position, read once, so that no mask is built needlessly.
-    uniform: all rows have the same positions, so that a window is a slice instead of a mask.
-    seen: `[batch of the queries, new, tokens]` bool, what `visible` gives, where it was made before.
+    uniform: all rows and heads have the same positions, so that a window is a slice, not a mask.
+    seen: what `visible` gives, where it was made before.
     """
 
     key: torch.Tensor
@@ -29,13 +30,19 @@ class Part:
         """Read the bounds of `positions` once (a device synchronization on CUDA)."""
         if not positions.numel():
             return cls(key, value, positions, 0, -1, True)
-        uniform = len(positions) == 1 or bool((positions == positions[:1]).all())
-        first, last = int(positions[:, 0].min()), int(positions[:, -1].max())
+        alone = positions.numel() == positions.shape[-1]
+        uniform = alone or bool((positions == positions[(0,) * (positions.dim() - 1)]).all())
+        first, last = int(positions[..., 0].min()), int(positions[..., -1].max())
         return cls(key, value, positions, first, last, uniform)
 
     @property
     def tokens(self) -> int:
         return self.key.shape[2]
+
+    @property
+    def row(self) -> torch.Tensor:
+        """`[tokens]` positions of the first row (and head): everyone's, in a uniform part."""
+        return self.positions[(0,) * (self.positions.dim() - 1)]
 
     def cut(self, start: int, stop: int) -> "Part":
         """Tokens `start:stop`, as views. The bounds stay valid, if wider than they need to be."""
@@ -43,12 +50,12 @@ class Part:
             return self
         first, last = self.first, self.last
         if self.uniform and start < stop:
-            first, last = int(self.positions[0, start]), int(self.positions[0, stop - 1])
+            first, last = int(self.row[start]), int(self.row[stop - 1])
         return replace(
             self,
             key=self.key[:, :, start:stop],
             value=self.value[:, :, start:stop],
-            positions=self.positions[:, start:stop],
+            positions=self.positions[..., start:stop],
             first=first,
             last=last,
             seen=None if self.seen is None else self.seen[..., start:stop],
@@ -69,7 +76,8 @@ class Queries:
 
 
 def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | None:
-    """`[batch, new, tokens]` bool (batch of the queries), or None when every query sees every key."""
+    """`[batch, 1 or kv_heads, new, tokens]` bool (batch of the queries), or None when every query sees
+    every key."""
     if part.seen is not None:
         return part.seen
     causal = part.last > queries.first
@@ -78,14 +86,21 @@ def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | 
     if not (causal or padded or windowed):
         return None
     branches = len(queries.positions) // len(part.positions)
-    key = part.positions.repeat_interleave(branches, 0)[:, None, :]
-    query = queries.positions[:, :, None]
+    held = part.positions if part.positions.dim() == 3 else part.positions[:, None]
+    key = held.repeat_interleave(branches, 0)[:, :, None]
+    query = queries.positions[:, None, :, None]
     seen = key >= 0
     if causal:
         seen = seen & (key <= query)
     if windowed:
         seen = seen & (key > query - window)
-    return seen.expand(-1, query.shape[1], -1)
+    return seen.expand(-1, -1, query.shape[2], -1)
+
+
+def by_head(seen: torch.Tensor, heads: int) -> torch.Tensor:
+    """What `visible` gives as `[batch, 1 or heads, new, tokens]`, for all query heads."""
+    kv_heads = seen.shape[1]
+    return seen if kv_heads in (1, heads) else seen.repeat_interleave(heads // kv_heads, 1)
 
 
 def seen_of(parts: list[Part], queries: Queries, window: int | None) -> list[tuple[int, Part]]:
@@ -106,7 +121,7 @@ def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, in
         return 0, part.tokens
     if part.last - part.first + 1 == part.tokens:  # no gaps
         return oldest - part.first, part.tokens
-    found = torch.searchsorted(part.positions[0].contiguous(), oldest)
+    found = torch.searchsorted(part.row.contiguous(), oldest)
     return int(found), part.tokens
 
 

@@ -163,7 +163,7 @@ def _attend(
             by_head.add_(_folded(added, base, kv_heads, batch))
         seen = visible(part, queries, window)
         if seen is not None:
-            by_head.masked_fill_(~_folded(seen[:, None], base, kv_heads, batch), -inf)
+            by_head.masked_fill_(~_folded(seen, base, kv_heads, batch), -inf)
         blind = blind and (seen is not None or added is not None)
         start += part.tokens
     weights = torch.softmax(scores, -1)

@@ -242,7 +242,7 @@ def _last(segments: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
                 segment
                 if whole
                 else Segment(
-                    segment.key[:, :, cut:], segment.value[:, :, cut:], segment.positions[:, cut:]
+                    segment.key[:, :, cut:], segment.value[:, :, cut:], segment.positions[..., cut:]
                 )
             )
     return tuple(kept)

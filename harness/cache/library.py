@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.attention.parts import Part, Queries, visible
+from harness.attention.parts import Part, Queries, by_head, visible
 from harness.cache.base import Decoder
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
@@ -67,7 +67,7 @@ def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def held_positions(loaded: Any, state: State) -> dict[int, torch.Tensor]:
-    """`[batch, kept]` positions of every layer of a pruned state. Raises UnsupportedModel where the
+    """`[batch, 1 or kv_heads, kept]` positions of every layer of a pruned state. Raises UnsupportedModel where the
     library's attention cannot be told about them."""
     implementation = loaded.text_config._attn_implementation
     if implementation not in ("sdpa", "eager"):
@@ -75,11 +75,16 @@ def held_positions(loaded: Any, state: State) -> dict[int, torch.Tensor]:
             f"a pruned state needs masks of its own, which model.attention={implementation} does "
             "not take. Use model.attention=sdpa."
         )
-    held = {la.index: la.positions.to(loaded.device) for la in state.layers if la.segments}
+    held = {
+        la.index: (la.positions if la.per_head else la.positions[:, None]).to(loaded.device)
+        for la in state.layers
+        if la.segments
+    }
     told = "position_ids" in loaded._forward_names and not getattr(loaded.text_config, "alibi", False)  # fmt: skip
-    gaps = any(bool((p[:, -1] - p[:, 0] + 1 != p.shape[1]).any()) for p in held.values())
-    behind = any(bool((state.next_position.to(p) != p[:, -1] + 1).any()) for p in held.values())
-    if not told and (gaps or behind or any(bool((p[:, 0] > 0).any()) for p in held.values())):
+    gaps = any(bool((p[..., -1] - p[..., 0] + 1 != p.shape[2]).any()) for p in held.values())
+    following = state.next_position.to(loaded.device)[:, None]
+    behind = any(bool((following != p[..., -1] + 1).any()) for p in held.values())
+    if not told and (gaps or behind or any(bool((p[..., 0] > 0).any()) for p in held.values())):
         raise UnsupportedModel(
             f"'{loaded.text_config.model_type}' counts positions by place in the cache and cannot be "
             "told where the kept tokens were. Prune with prune.positions=reindexed."
@@ -158,9 +163,11 @@ class LibraryDecoder(Decoder):
         return logits
 
     def _masks(self, positions: torch.Tensor) -> dict[int, torch.Tensor | None]:
-        """Per layer who sees whom, `[batch, 1, new, past + new]` bool, by position. Advances `_held`."""
+        """Per layer who sees whom, `[batch, 1 or heads, new, past + new]` bool, by position. Advances
+        `_held`."""
         assert self._held is not None
         queries, masks = Queries.of(positions), {}
+        heads = self.loaded.text_config.num_attention_heads
         for layer in self.state.layers:
             if not layer.segments:
                 continue
@@ -168,14 +175,15 @@ class LibraryDecoder(Decoder):
                 2
             ]  # sliding layers let go of the oldest
             held = self._held[layer.index]
-            keys = torch.cat([held[:, held.shape[1] - past :], positions], dim=1)
+            fresh = positions[:, None].expand(-1, held.shape[1], -1)
+            keys = torch.cat([held[:, :, held.shape[2] - past :], fresh], dim=2)
             self._held[layer.index] = keys
             empty = keys.new_empty(0)
             seen = visible(Part.of(empty, empty, keys), queries, layer.window)
             if layer.kind == "chunked_attention" and layer.window:
-                near = keys[:, None] // layer.window == positions[:, :, None] // layer.window
-                seen = near & (keys[:, None] <= positions[:, :, None]) & (keys[:, None] >= 0)
-            masks[layer.index] = None if seen is None else seen[:, None]
+                old, new = keys[:, :, None], positions[:, None, :, None]
+                seen = (old // layer.window == new // layer.window) & (old <= new) & (old >= 0)
+            masks[layer.index] = None if seen is None else by_head(seen, heads)
         return masks
 
     def handed_in(self) -> tuple[int, Iterator[tuple[str, torch.Tensor]]]:

@@ -65,7 +65,7 @@ class Memory:
 
     def unmasked(self) -> bool:
         """Whether all rows are at one position and nothing is padded, so that the announced tokens
-        see all that their window, then a slice, lets them see."""
+        see all that their window, a slice where there is one, lets them see."""
         assert self.queries is not None
         at, (first, last, uniform) = self.queries.first, self._extent
         return uniform and self._bounds[2] and first >= 0 and last < at == self.queries.last
@@ -76,7 +76,12 @@ class Memory:
         return (
             min((part.first for part in parts), default=0),
             max((part.last for part in parts), default=-1),
-            all(part.uniform for part in parts),
+            all(
+                part.uniform
+                for parts, window in zip(self.past, self.windows, strict=True)
+                for part in parts
+                if window is not None
+            ),
         )
 
     @cached_property

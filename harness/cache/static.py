@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from harness.attention.parts import Part, Queries, visible
+from harness.attention.parts import Part, Queries, by_head, visible
 from harness.cache.library import LibraryDecoder, cache_tensors, fill
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
@@ -71,18 +71,20 @@ class Static(LibraryDecoder):
         return torch.cat([mask.new_ones(len(mask), primed), mask], dim=1)
 
     def _masks(self, positions: torch.Tensor) -> dict[int, torch.Tensor | None]:
-        """Per layer of a pruned state `[batch, 1, new, capacity]` bool, by position; the unused rest
+        """Per layer of a pruned state `[batch, heads, new, capacity]` bool, by position; the unused rest
         of the buffer is never seen. Advances `_held`."""
         assert self._held is not None
         queries, masks = Queries.of(positions), {}
         for index, held in self._held.items():
-            keys = self._held[index] = torch.cat([held, positions], dim=1)
+            fresh = positions[:, None].expand(-1, held.shape[1], -1)
+            keys = self._held[index] = torch.cat([held, fresh], dim=2)
             empty = keys.new_empty(0)
             seen = visible(Part.of(empty, empty, keys), queries, None)
-            shape = (*positions.shape, self.cache.layers[index].keys.shape[2])
+            capacity = self.cache.layers[index].keys.shape[2]
+            shape = (len(positions), held.shape[1], positions.shape[1], capacity)
             mask = torch.zeros(shape, dtype=torch.bool, device=keys.device)
-            mask[:, :, : keys.shape[1]] = True if seen is None else seen
-            masks[index] = mask[:, None]
+            mask[..., : keys.shape[2]] = True if seen is None else seen
+            masks[index] = by_head(mask, self.loaded.text_config.num_attention_heads)
         return masks
 
     def _empty(self) -> Any:

@@ -23,12 +23,13 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask_function
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from harness.attention.parts import by_head
 from harness.cache import library
 from harness.cache.base import ReadOnlyDecoder, check_complete
 from harness.cache.memory import Memory
 from harness.cache.projections import Streamed, is_plain, streaming
 from harness.errors import HarnessError, UnsupportedModel
-from harness.snapshot.state import LayerState, State
+from harness.snapshot.state import LayerState, State, aligned
 
 NAME = "harness_view"
 _ONE_AT_A_TIME = Lock()  # what is registered and lent belongs to the process and to the model
@@ -176,32 +177,32 @@ class Rules:
     def begin(self) -> None:
         self._drawn.clear()
 
-    def bias(self, rule: Rule, layer: int) -> torch.Tensor | None:
-        """0 where `rule` allows a key and -inf where it does not, `[rows, 1, new, tokens]`; None when
-        it allows whatever causality allows. Rules count padding, positions do not."""
+    def bias(self, rule: Rule, layer: int, heads: int) -> torch.Tensor | None:
+        """0 where `rule` allows a key and -inf where it does not, `[rows, 1 or heads, new, tokens]`;
+        None when it allows whatever causality allows. Rules count padding, positions do not."""
         if rule.allows is causal_mask_function:
             return None
         parts = self._memory.parts(layer)
         known = (rule, tuple((p.positions.data_ptr(), p.tokens) for p in parts))
         if known not in self._drawn:
-            self._drawn[known] = self._draw(rule, parts)
+            self._drawn[known] = self._draw(rule, parts, heads)
         return self._drawn[known]
 
-    def _draw(self, rule: Rule, parts: list[Any]) -> torch.Tensor | None:
+    def _draw(self, rule: Rule, parts: list[Any], heads: int) -> torch.Tensor | None:
         assert self._memory.queries is not None
         new = self._memory.queries.positions
         rows = len(new)
-        old = torch.cat(
-            [p.positions.repeat_interleave(rows // len(p.positions), 0) for p in parts], dim=1
-        )
+        parted = [p.positions.repeat_interleave(rows // len(p.positions), 0) for p in parts]
+        held = torch.cat(aligned(parted), dim=-1)
+        old = held if held.dim() == 3 else held[:, None]
         padding = self._padding[:, None]
         row = torch.arange(rows, device=new.device)[:, None, None, None]
         query = (new + padding)[:, None, :, None]
-        key = (old + padding)[:, None, None, :]
+        key = (old + padding[:, None]).clamp(min=0)[:, :, None]  # what is below is unseen anyway
         allowed = rule.allows(row, torch.zeros_like(row), query, key)
         if bool(allowed.all()):
             return None
-        allowed = allowed.expand(rows, 1, new.shape[1], old.shape[1])
+        allowed = by_head(allowed.expand(rows, old.shape[1], new.shape[1], old.shape[2]), heads)
         return torch.zeros(allowed.shape, device=new.device).masked_fill_(~allowed, -inf)
 
 
@@ -232,7 +233,7 @@ def attention(
     bias = position_bias
     layer.check(attention_mask, rest.get("sliding_window"))
     if isinstance(attention_mask, Rule):
-        bias = _sum(bias, layer.rules.bias(attention_mask, index))
+        bias = _sum(bias, layer.rules.bias(attention_mask, index, query.shape[1]))
     elif attention_mask is not None:
         bias = _sum(bias, _additive(attention_mask))
     total = sum(part.tokens for part in memory.parts(index))

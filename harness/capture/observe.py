@@ -20,7 +20,8 @@ QUERY_CHUNK = 128  # scores of so many queries exist at once
 
 
 class Observation:
-    """Attention that keys received, per layer `[batch, rows, keys]` float32, summed over heads.
+    """Attention that keys received, per layer `[batch, kv_heads, rows, keys]` float32, summed over the
+    query heads of each KV head.
 
     queries: 0 sums all queries into one row; N keeps one row for each of the last N queries.
     No attention matrix is kept: scores exist for QUERY_CHUNK queries at a time.
@@ -40,12 +41,12 @@ class Observation:
             _received_by(query[:, :, at : at + QUERY_CHUNK], key, _rows(mask, at, new), at - new, scale, softcap, sinks)
             for at in range(new - wanted, new, QUERY_CHUNK)
         ]  # fmt: skip
-        got = torch.cat(rows, dim=1) if self.queries else sum(r.sum(1, keepdim=True) for r in rows)
+        got = torch.cat(rows, dim=2) if self.queries else sum(r.sum(2, keepdim=True) for r in rows)
         held = self.layers.get(index)
         if held is not None:
             held = torch.nn.functional.pad(held, (0, new))
-            got = torch.nn.functional.pad(got, (held.shape[2] - keys, 0))
-            got = torch.cat([held, got], dim=1)[:, -self.queries :] if self.queries else held + got
+            got = torch.nn.functional.pad(got, (held.shape[3] - keys, 0))
+            got = torch.cat([held, got], 2)[:, :, -self.queries :] if self.queries else held + got
         self.layers[index] = got
 
 
@@ -57,8 +58,8 @@ def _rows(mask: torch.Tensor | None, at: int, new: int) -> torch.Tensor | None:
 
 
 def _received_by(query: torch.Tensor, key: torch.Tensor, mask: Any, offset: int, scale: float | None, softcap: float | None, sinks: Any) -> torch.Tensor:  # fmt: skip
-    """`[batch, queries, keys]` float32 attention weights summed over heads. offset: place of the
-    first query counted from the end (negative). A query that sees nothing gives nothing."""
+    """`[batch, kv_heads, queries, keys]` float32 attention weights, summed over the query heads of a
+    KV head. offset: place of the first query counted from the end (negative). A query that sees nothing gives nothing."""
     batch, heads, count, head_dim = query.shape
     kv_heads, keys = key.shape[1], key.shape[2]
     work = torch.promote_types(query.dtype, torch.float32)
@@ -80,7 +81,7 @@ def _received_by(query: torch.Tensor, key: torch.Tensor, mask: Any, offset: int,
         parked = sinks.to(work).reshape(1, -1, 1, 1).expand(batch, heads, count, 1)
         scores = torch.cat([scores, parked], dim=-1)
     weights = scores.softmax(-1).nan_to_num(0.0)[..., :keys]
-    return weights.sum(1).float()
+    return weights.unflatten(1, (kv_heads, -1)).sum(2).float()
 
 
 @contextmanager
@@ -127,7 +128,7 @@ def _received(layer: LayerState, seen: Observation) -> LayerState:
     found = seen.layers.get(layer.index)
     if found is None or not layer.segments:
         return layer
-    return replace(layer, received=found[:, :, found.shape[2] - layer.kept :].contiguous())
+    return replace(layer, received=found[..., found.shape[3] - layer.kept :].contiguous())
 
 
 def observe_again(loaded: Any, state: State, queries: int) -> State:
@@ -150,8 +151,9 @@ def observe_again(loaded: Any, state: State, queries: int) -> State:
     for layer in state.layers:
         found = seen.layers.get(layer.index)
         if found is not None and layer.segments:
-            at = layer.positions - positions[:, :1]  # the buffer holds every position once
-            found = found.gather(2, at[:, None].expand(-1, found.shape[1], -1))
-            layer = replace(layer, received=found)
+            held = layer.positions if layer.per_head else layer.positions[:, None]
+            at = (held - positions[:, :1, None]).clamp(min=0)  # the buffer holds each position once
+            at = at[:, :, None].expand(-1, *found.shape[1:3], -1)
+            layer = replace(layer, received=found.gather(3, at))
         layers.append(layer)
     return state.with_layers(tuple(layers))

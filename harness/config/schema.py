@@ -147,6 +147,8 @@ class PruneConfig:
         0  # leading tokens never dropped; "prefix": BOS, template head, system text
     )
     shared: bool = False  # one choice for all layers instead of one per layer
+    per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
+    budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
     sinks: int = 4  # sink_window: leading tokens kept
     window: int = 32  # snapkv: queries at the end that vote
     pool: int = 5  # snapkv: width of the smoothing
@@ -163,6 +165,11 @@ class PruneConfig:
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
+        one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if self.budget == "adaptive" and self.per_head is False:
+            raise ConfigProblem(
+                "prune.budget=adaptive shares among heads: drop prune.per_head=false."
+            )
         at_least("prune.sinks", self.sinks, 0)
         at_least("prune.window", self.window, 1)
         at_least("prune.pool", self.pool, 1)

@@ -45,7 +45,7 @@ def select(state: State, index: torch.Tensor, positions: Change = same) -> State
         at = (index[index >= gone] - gone).to(layer.key.device)
         segment = Segment(
             layer.key[:, :, at].contiguous(), layer.value[:, :, at].contiguous(),
-            positions(layer.positions[:, at]).contiguous(),
+            positions(layer.positions[..., at]).contiguous(),
         )  # fmt: skip
         return replace(layer, segments=(segment,))
 

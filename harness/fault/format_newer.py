@@ -4,6 +4,7 @@ from pathlib import Path
 
 from harness.fault import edit
 from harness.fault.base import Fault
+from harness.snapshot import manifest as manifests
 
 
 class FormatNewer(Fault):
@@ -11,7 +12,7 @@ class FormatNewer(Fault):
     why = "read by today's rules it may mean something else"
 
     def disk(self, folder: Path) -> None:
-        edit.manifest(folder, lambda m: m.update(format_version=m["format_version"] + 1))
+        edit.manifest(folder, lambda m: m.update(format_version=manifests.FORMAT_VERSION + 1))
 
 
 FAULTS = (FormatNewer(),)

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
-from harness.capture import check_length
+from harness.capture import check_length, new_cache, positions_of, prefill
 from harness.errors import InputProblem
+from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
@@ -35,8 +36,8 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """ids: the answer, its end token included. sent: ids fed before it. seconds: from the question
+class Exchange:
+    """One turn. ids: the answer, its end token included. sent: ids fed before it. seconds: from the question
     to the last token of the answer, the check of the prefix included."""
 
     ask: str
@@ -77,7 +78,7 @@ class Dialogue:
         buffer = state.token_ids[0].tolist()
         return cls(session, sampler, repair, messages, decoder, buffer, meta.get("ended", True))
 
-    def ask(self, text: str, limit: int) -> Turn:
+    def ask(self, text: str, limit: int) -> Exchange:
         """The user says `text`; the model answers with at most `limit` tokens."""
         start = time.perf_counter()
         asked = [*self.messages, {"role": "user", "content": text}]
@@ -90,7 +91,7 @@ class Dialogue:
         answer = self._text(ids)
         self.messages = [*asked, {"role": "assistant", "content": answer}]
         seconds = time.perf_counter() - start
-        return Turn(
+        return Exchange(
             text, answer, tuple(ids), len(new), len(self.buffer), seconds, rendering, mismatch
         )
 
@@ -167,10 +168,30 @@ class Dialogue:
         return self.session.loaded.tokenizer.decode(list(kept), skip_special_tokens=False).strip()
 
 
-def end_tokens(loaded: Any) -> set[int]:
+def end_tokens(loaded: Loaded) -> set[int]:
     """Every id that ends an answer."""
     config = getattr(loaded.model, "generation_config", None)
     declared = getattr(config, "eos_token_id", None)
     own = loaded.tokenizer.eos_token_id
     listed = declared if isinstance(declared, list) else [declared]
     return {t for t in (*listed, own) if t is not None}
+
+
+def answered_anew(
+    loaded: Loaded, ids: torch.Tensor, limit: int, ends: set[int]
+) -> tuple[list[int], float]:
+    """The naive twin of a turn: the whole chat, `ids` `[1, tokens]`, processed again from the first
+    token. The greedy answer and the seconds it took. Keeps nothing."""
+    start = time.perf_counter()
+    ids = ids.to(loaded.device)
+    mask = torch.ones_like(ids)
+    cache, position = new_cache(loaded), ids.shape[1]
+    logits = prefill(loaded, ids, mask, positions_of(mask), cache)[:, -1]
+    chosen: list[int] = []
+    while len(chosen) < limit and (not chosen or chosen[-1] not in ends):
+        token = logits.argmax(-1, keepdim=True)
+        chosen.append(int(token))
+        where = torch.tensor([[position]], device=ids.device)
+        logits = loaded.forward(token, where, None, cache)[:, -1]
+        position += 1
+    return chosen, time.perf_counter() - start

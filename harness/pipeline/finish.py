@@ -1,10 +1,31 @@
-"""Every task's end: `result.json`, `report.html`, MLflow, the console table, the exit code."""
+"""Every task's end: `result.json` and its seal, a page, MLflow, the console, the exit code.
 
+`finish` is the only way out; the three below it say what a judged run, a table of measurements and
+a page without a model put into it. What a failed job leaves is in `failure.py`.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse
+from harness.config import Config
+from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse, write_json, write_text
+
+if TYPE_CHECKING:
+    from harness.pipeline.session import Session
+    from harness.report.console import Say
+
+NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
+NO_SIZE = {"tokens": 0, "kept_tokens": 0, "kv_bytes": 0, "stored_bytes": 0}
+GROUPS = (
+    "task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling", "compare",
+    "fault", "track",
+)  # fmt: skip
+
+Record = dict[str, Any]
+Sections = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -17,33 +38,126 @@ class Outcome:
     reason: str = ""
 
 
-def conclude(session: Any, record: dict[str, Any]) -> Outcome:
-    """Complete `record`, write it, draw it, track it, show it. `record["curves"]` is for plots."""
+def finish(
+    cfg: Config,
+    folder: Path,
+    say: "Say",
+    result: Record,
+    draw: Callable[[Path, Record], object],
+    show: Callable[[Record], object] = lambda result: None,
+    children: Sequence[Record] = (),
+    code: int | None = None,
+    tracked: bool = True,
+) -> Outcome:
+    """Draw `result` as `report.html`, write it, track it, show it. Sets `result["mlflow"]`.
+
+    children: one MLflow run each below this run's own. code: the exit code, by default from the
+    verdict and what is required. tracked: False leaves out the seal and MLflow.
+    """
+    from harness import track
+
+    say.stage("record")
+    draw(folder / "report.html", result)
+    problem = write(cfg, folder, result, tracked)
+    problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
+    say.done(result["folder"])
+    if problem:
+        say.problem(f"harness: {problem} {kept(folder)}")
+    show(result)
+    code = exit_code(result) if code is None else code
+    return Outcome(code, result["verdict"] or "", str(folder), result["reason"])
+
+
+def finish_run(session: "Session", record: Record) -> Outcome:
+    """A run that was judged. `record["curves"]` is for the plots."""
     from harness.report import console, html
 
-    cfg, folder = session.cfg, session.folder
-    result = completed(session, record)
-    session.say.stage("record")
-    html.write(folder / "report.html", result)
-    result["mlflow"], problem = sealed(cfg, folder, result)
-    session.say.done(result["folder"])
-    if problem:
-        session.say.problem(f"harness: {problem} {kept(folder)}")
-    console.show(session.say, result)
-    return Outcome(exit_code(cfg, result), result["verdict"], str(folder), result["reason"])
+    result, say = completed(session, record), session.say
+    return finish(session.cfg, session.folder, say, result, html.write, partial(console.show, say))
 
 
-def sealed(cfg: Any, folder: Path, result: dict[str, Any]) -> tuple[Any, str]:
-    """Write `result.json` and its seal, then track it: `(mlflow block, what went wrong)`."""
+def finish_table(
+    session: "Session",
+    name: str,
+    rows: list[Record],
+    sections: Sections,
+    verdict: str | None,
+    reason: str,
+    columns: Sequence[str],
+    children: Sequence[Record] = (),
+    record: Record | None = None,
+    shown_rows: list[Record] | None = None,
+) -> Outcome:
+    """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
+
+    record: further fields of `result.json`. shown_rows: for the console instead of `rows`. A verdict
+    of None says that nothing was judged.
+    """
+    from harness.report import console
+
+    cfg, say = session.cfg, session.say
+    blank = {"size": NO_SIZE, "snapshot": NOTHING_STORED, "elements": [], "text": {}}
+    judged = {"verdict": verdict, "reason": reason}
+    result = completed(session, {**judged, **blank, **(record or {})})
+    write_json(session.folder / f"{name}.json", rows)
+
+    def show(result: Record) -> None:
+        if not say.quiet:
+            cells = [[row.get(c) for c in columns] for row in shown_rows or rows]
+            say.out.print(console.table(name, list(columns), cells))
+            say.out.print()
+        say.line(f"verdict:      {(verdict or 'not judged').upper()}: {reason}")
+        say.line(f"report:       {result['folder']}/report.html")
+
+    page = partial(draw_page, cfg.name, sections, exit_code(result) == 0)
+    return finish(cfg, session.folder, say, result, page, show, children)
+
+
+def finish_page(
+    cfg: Config, folder: Path, say: "Say", record: Record, sections: Sections, code: int
+) -> Outcome:
+    """A task that loads no model: `record` (with `verdict` and `reason`) and a page of `sections`."""
+    from harness.pipeline.environment import environment
+
+    result = {
+        "schema": SCHEMA,
+        "task": cfg.task.name,
+        **record,
+        "environment": environment(cfg, "none", "none"),
+        "mlflow": None,
+        "options": options(cfg),
+        "folder": shown(folder),
+    }
+    page = partial(draw_page, f"{cfg.task.name} {cfg.snapshot or ''}".strip(), sections, code == 0)
+    return finish(cfg, folder, say, result, page, code=code, tracked=False)
+
+
+def draw_page(title: str, sections: Sections, good: bool, path: Path, result: Record) -> None:
+    """Write a page of `sections` under the verdict of `result`."""
+    from harness.report import html
+
+    verdict = result["verdict"] or ""
+    write_text(path, html.page(title, sections, verdict, result["reason"], good))
+
+
+def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> str:
+    """Write `result.json`, with its seal and MLflow where `tracked`; what went wrong, or nothing.
+
+    Sets `result["mlflow"]`. A tracking server that is away costs no result.
+    """
     from harness import track
     from harness.pipeline.environment import packages
     from harness.snapshot.record import PENDING, seal
-    from harness.snapshot.result import write_json
 
+    result.setdefault("mlflow", None)
+    if not tracked:
+        write_json(folder / "result.json", result)
+        return ""
     if cfg.track.name != "none" and not (folder / PENDING).exists():
         write_json(folder / PENDING, {"reason": "upload not begun"})  # a kill here loses nothing
     seal(folder, result, asdict(cfg), packages())
-    return track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
+    result["mlflow"], problem = track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
+    return problem
 
 
 def kept(folder: Path) -> str:
@@ -54,7 +168,7 @@ def kept(folder: Path) -> str:
     )
 
 
-def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
+def completed(session: "Session", record: Record) -> Record:
     """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
     cfg, size = session.cfg, record["size"]
     pruned = size["kept_tokens"] < size["tokens"]
@@ -67,6 +181,7 @@ def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
         "metrics": {key: record.get("metrics", {}).get(key) for key in METRICS},
         "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in METRICS},
         "oracle": record.get("oracle", {}),
+        "diagnosis": record.get("diagnosis"),
         "mutation": {key: record.get("mutation", {}).get(key) for key in MUTATION},
         "size": size,
         "time_s": {key: session.times.get(key) for key in TIMES},
@@ -81,11 +196,9 @@ def completed(session: Any, record: dict[str, Any]) -> dict[str, Any]:
     return {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
 
 
-def options(cfg: Any) -> dict[str, str]:
+def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    groups = ("task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling",
-              "compare", "fault", "track")  # fmt: skip
-    return {group: getattr(cfg, group).name for group in groups}
+    return {group: getattr(cfg, group).name for group in GROUPS}
 
 
 def shown(path: Path | str) -> str:
@@ -96,16 +209,6 @@ def shown(path: Path | str) -> str:
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
-def exit_code(cfg: Any, result: dict[str, Any]) -> int:
+def exit_code(result: Record) -> int:
     """0 when the verdict is at least as good as required, or when nothing was judged."""
     return 1 if result["verdict"] and worse(result["verdict"], result["required"]) else 0
-
-
-def snapshot_record(manifest: dict[str, Any], path: Path | str) -> dict[str, Any]:
-    """The `snapshot` block of `result.json`."""
-    return {
-        "id": manifest["id"],
-        "path": shown(path),
-        "format": manifest["payload_format"],
-        "format_version": manifest["format_version"],
-    }

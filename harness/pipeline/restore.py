@@ -141,7 +141,7 @@ def _shorter(layer: LayerState) -> LayerState:
     *rest, last = layer.segments
     kept = tuple(rest)
     if last.tokens > 1:
-        cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[:, :-1])
+        cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[..., :-1])
         kept = (*kept, cut)
     return replace(layer, segments=kept, seen=layer.seen - 1)
 

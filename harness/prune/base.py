@@ -1,8 +1,8 @@
 """Pruning: score, choose, sort, gather. A policy supplies the score; everything else is this procedure.
 
-The State is only read. What is dropped is dropped per layer (or once for all layers with
-`prune.shared`), and the positions of what is kept are recorded, never inferred from a length.
-Padding is kept only where a row has fewer real tokens than the budget.
+The State is only read. What is dropped is dropped per layer, and per KV head where the policy scores
+heads (or once for all layers with `prune.shared`), and the positions of what is kept are recorded,
+never inferred from a length. Padding is kept only where a row has fewer real tokens than the budget.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem, InputProblem, UnsupportedModel
+from harness.prune.budget import budget, budgets, protected
+from harness.prune.choice import adaptive, highest, shared
 from harness.snapshot.state import LayerState, Segment, State
 
 EVERY_QUERY = 0  # `Policy.observes`: one row that sums all queries
@@ -40,9 +42,11 @@ class Policy(ABC):
 
     @abstractmethod
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
-        """`[batch, kept]`: how much each token of `layer` is worth; the `keep` highest stay.
+        """`[batch, kept]`, or `[batch, kv_heads, kept]` where each KV head chooses for itself: how
+        much each token of `layer` is worth; the `keep` highest stay.
 
-        rank: `[batch, kept]` int64, 0 for the first real token held, negative for padding.
+        rank: int64, 0 for the first real token held, negative for padding: `[batch, kept]`, or
+        `[batch, kv_heads, kept]` where the layer's heads hold different tokens already.
         """
 
     def prune(self, state: State) -> State:
@@ -60,23 +64,25 @@ class Policy(ABC):
         return state.with_layers(layers, pruned=done)
 
     def choose(self, state: State) -> list[torch.Tensor | None]:
-        """Per layer the kept indices `[batch, keep]` in rising order; None where nothing is held."""
+        """Per layer the kept indices in rising order, `[batch, keep]` or `[batch, kv_heads, keep]`
+        (-1 for a place that stays empty); None where nothing is held."""
+        s = self.settings
         if not any(layer.segments for layer in state.layers):
             raise UnsupportedModel(
-                f"prune={self.settings.name} has nothing to prune: this model keeps no keys and "
+                f"prune={s.name} has nothing to prune: this model keeps no keys and "
                 "values. Use prune=none."
             )
-        protect = protected(self.settings, state)
-        budgets = [self._budget(layer, state, protect) for layer in state.layers]
+        protect, keeps = protected(s, state), budgets(s, state)
         scores = [
             self._scored(layer, keep, protect) if layer.segments else None
-            for layer, keep in zip(state.layers, budgets, strict=True)
+            for layer, keep in zip(state.layers, keeps, strict=True)
         ]
-        if self.settings.shared:
-            scores = _shared(state.layers, scores)
+        if s.shared:
+            scores = shared(state.layers, scores)
+        choice = adaptive if s.budget == "adaptive" else highest
         return [
-            None if score is None else _highest(score, keep)
-            for score, keep in zip(scores, budgets, strict=True)
+            None if score is None else choice(score, keep)
+            for score, keep in zip(scores, keeps, strict=True)
         ]
 
     def record(self, state: State) -> dict[str, Any]:
@@ -85,6 +91,8 @@ class Policy(ABC):
         return {
             "policy": s.name,
             "budget": {"tokens": s.tokens} if s.tokens is not None else {"ratio": s.ratio},
+            "over": s.budget,
+            "per_head": s.per_head,
             "from_tokens": state.kept_tokens,
             "kept_tokens": budget(s, state.kept_tokens),
             "protected": protected(s, state),
@@ -92,116 +100,110 @@ class Policy(ABC):
             "positions": "original",
         }
 
-    def _budget(self, layer: LayerState, state: State, protect: int) -> int:
-        if not layer.segments:
-            return 0
-        whole = budget(self.settings, state.kept_tokens)
-        ratio = self.settings.tokens is None
-        keep = budget(self.settings, layer.kept) if ratio else min(whole, layer.kept)
-        inside = int(((layer.positions >= 0) & (layer.positions < protect)).sum(1).max())
-        if inside > keep:
-            raise InputProblem(
-                f"the prune budget is {keep} tokens, but prune.protect keeps the first {inside}. "
-                "Give a larger prune.tokens or prune.ratio, or protect fewer."
-            )
-        return keep
-
     def _scored(self, layer: LayerState, keep: int, protect: int) -> torch.Tensor:
-        positions = layer.positions
-        rank = (positions >= 0).cumsum(1) - 1
-        rank = torch.where(positions >= 0, rank, torch.arange(positions.shape[1], device=rank.device) - positions.shape[1])  # fmt: skip
+        """`score`, checked, in float64, with what must stay at infinity and padding at minus that."""
         if self.observes is not None and layer.received is None:
             raise UnsupportedModel(
                 f"prune={self.settings.name} needs the attention that each token received, and "
                 f"layer {layer.index} has none recorded. Use prune=knorm or sink_window."
             )
-        score = self.score(layer, rank, keep).double()
+        positions = layer.positions
+        kept = positions.shape[-1]
+        real = positions >= 0
+        before = torch.arange(kept, device=positions.device) - kept
+        rank = torch.where(real, real.cumsum(-1) - 1, before)
+        score = self._by_head(layer, self.score(layer, rank, keep).double())
+        if score.dim() == 3 and positions.dim() == 2:
+            positions = positions[:, None]
         score = score.clamp(max=MUST)  # below what is protected
         score = score.masked_fill((positions >= 0) & (positions < protect), inf)
         return score.masked_fill(positions < 0, -inf)
 
-
-def budget(settings: Any, held: int) -> int:
-    """Tokens to keep of `held`. Raises InputProblem for a budget that is empty or more than there is."""
-    if settings.tokens is not None:
-        if settings.tokens > held:
-            raise InputProblem(
-                f"prune.tokens={settings.tokens} is more than the {held} tokens the cache holds. "
-                f"Give {held} or fewer, or prune=none."
+    def _by_head(self, layer: LayerState, score: torch.Tensor) -> torch.Tensor:
+        """`score` as `prune.per_head` wants it. Raises ConfigProblem where that cannot be."""
+        s, (batch, heads, kept, _) = self.settings, layer.segments[0].key.shape
+        kept = layer.kept
+        if tuple(score.shape) not in ((batch, kept), (batch, heads, kept)):
+            raise ConfigProblem(
+                f"prune={s.name} scored layer {layer.index} as {list(score.shape)}; give "
+                f"[batch, kept] = {[batch, kept]} or [batch, kv_heads, kept] = {[batch, heads, kept]}."
             )
-        return settings.tokens
-    keep = round(settings.ratio * held)
-    if keep < 1:
-        raise InputProblem(
-            f"prune.ratio={settings.ratio} of {held} tokens keeps none. Give a larger ratio."
-        )
-    return keep
+        if score.dim() == 2 and (s.per_head or s.budget == "adaptive"):
+            key = "prune.per_head=true" if s.per_head else "prune.budget=adaptive"
+            raise ConfigProblem(
+                f"{key} needs a policy that scores each KV head; prune={s.name} scores whole tokens. "
+                "Use prune=keydiff, heavy_hitter, snapkv, tova, expected_attention or knorm."
+            )
+        if layer.per_head and (score.dim() == 2 or s.per_head is False):
+            raise InputProblem(
+                f"layer {layer.index} was pruned per KV head, so its heads hold different tokens, and "
+                f"prune={s.name} {'scores' if score.dim() == 2 else 'with prune.per_head=false chooses'} "
+                "whole tokens. Use a policy that scores each KV head, or prune the unpruned state."
+            )
+        return score.mean(1) if score.dim() == 3 and s.per_head is False else score
 
 
-def protected(settings: Any, state: State) -> int:
-    """Leading positions that are never dropped; `prefix` is what stands before the user's words."""
-    if settings.protect == "prefix":
-        return len(state.documents.get("prompt_meta", {}).get("prefix_ids", []))
-    return int(settings.protect)
+def by_head(mask: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
+    """`mask` `[batch, kept]` or `[batch, kv_heads, kept]`, so that it fits `score` of either form."""
+    return mask[:, None] if mask.dim() < score.dim() else mask
 
 
 def gathered(layer: LayerState, index: torch.Tensor) -> LayerState:
-    """`layer` with only the tokens at `index` `[batch, keep]`, in that order.
+    """`layer` with only the tokens at `index` `[batch, keep]` or `[batch, kv_heads, keep]`, in that
+    order. At an index of -1 nothing stays: zeros at a negative position, as padding is.
 
-    A choice made of a few runs, alike in every row, stays views: one segment each (a segment that
-    is kept whole stays the same object). Anything else is gathered into one new segment.
+    A choice made of a few runs, alike in every row and head, stays views: one segment each (a segment
+    that is kept whole stays the same object). Anything else is gathered into one new segment.
     """
+    received, heads = layer.received, layer.segments[0].key.shape[1]
+    index = _alike(index)
     runs = _runs(index)
     if runs is not None:
         segments = tuple(s for start, stop in runs for s in _sliced(layer.segments, start, stop))
     else:
-        at = index[:, None, :, None]
-        key, value = layer.key, layer.value
-        segments = (
-            Segment(
-                key.gather(2, at.expand(-1, key.shape[1], -1, key.shape[3])),
-                value.gather(2, at.expand(-1, value.shape[1], -1, value.shape[3])),
-                layer.positions.gather(1, index),
-            ),
-        )
-    received = layer.received
+        segments = (_picked(layer, index),)
     if received is not None:
-        received = received.gather(2, index[:, None].expand(-1, received.shape[1], -1))
+        whole = received.dim() == 3  # summed over the heads: format 1
+        if whole and index.dim() == 3:
+            received, whole = received[:, None].expand(-1, heads, -1, -1), False
+        at = index.clamp(min=0)[:, None] if index.dim() == 2 else index.clamp(min=0)[:, :, None]
+        at = at if whole or index.dim() == 3 else at[:, None]
+        received = received.gather(-1, at.expand(*received.shape[:-1], -1))
     return replace(layer, segments=segments, received=received)
 
 
-def _shared(layers: Sequence[LayerState], scores: list[torch.Tensor | None]) -> list[Any]:
-    """The mean score over the layers that hold the same tokens, given to each of them."""
-    groups: list[tuple[torch.Tensor, list[int]]] = []
-    for i, layer in enumerate(layers):
-        if scores[i] is None:
-            continue
-        held = layer.positions
-        for positions, members in groups:
-            if positions.shape == held.shape and bool((positions == held).all()):
-                members.append(i)
-                break
-        else:
-            groups.append((held, [i]))
-    shared = list(scores)
-    for _, members in groups:
-        mean = torch.stack([scores[i] for i in members]).mean(0)  # type: ignore[misc]
-        for i in members:
-            shared[i] = mean
-    return shared
+def _alike(index: torch.Tensor) -> torch.Tensor:
+    """`[batch, keep]` where every head chose the same, else `index` as it is."""
+    if index.dim() == 3 and bool((index == index[:, :1]).all()):
+        return index[:, 0]
+    return index
 
 
-def _highest(score: torch.Tensor, keep: int) -> torch.Tensor:
-    """Indices of the `keep` highest, in rising order; of equals the later token stays."""
-    last = score.shape[1] - 1
-    order = last - score.flip(1).argsort(dim=1, descending=True, stable=True)
-    return order[:, :keep].sort(dim=1).values
+def _picked(layer: LayerState, index: torch.Tensor) -> Segment:
+    """One new segment of the tokens at `index`."""
+    key, value, positions = layer.key, layer.value, layer.positions
+    each = index if index.dim() == 3 else index[:, None]
+    at = each.clamp(min=0)[..., None]
+    picked = [t.gather(2, at.expand(-1, t.shape[1], -1, t.shape[3])) for t in (key, value)]
+    if index.dim() == 3 and positions.dim() == 2:
+        positions = positions[:, None].expand(-1, index.shape[1], -1)
+    if index.dim() == 2 and positions.dim() == 3:
+        index = index[:, None].expand(-1, positions.shape[1], -1)
+    held = positions.gather(-1, index.clamp(min=0))
+    empty = index < 0
+    if bool(empty.any()):
+        gap = (empty | (held < 0)).sum(-1, keepdim=True)
+        place = torch.arange(index.shape[-1], device=index.device)
+        held = torch.where(place < gap, place - gap, held)
+        hole = empty[..., None] if empty.dim() == 3 else empty[:, None, :, None]
+        picked = [t.masked_fill(hole, 0) for t in picked]
+    return Segment(picked[0], picked[1], held)
 
 
 def _runs(index: torch.Tensor) -> list[tuple[int, int]] | None:
-    """`[(start, stop)]` when every row chooses the same few runs of neighbours, else None."""
+    """`[(start, stop)]` when every row and head chooses the same few runs of neighbours, else None."""
     row = index[0]
-    if index.shape[0] > 1 and not bool((index == row).all()):
+    if index.dim() == 3 or bool((index < 0).any()) or not bool((index == row).all()):
         return None
     breaks = (row.diff() != 1).nonzero()[:, 0] + 1
     if breaks.numel() >= MAX_RUNS:
@@ -225,7 +227,7 @@ def _sliced(segments: Sequence[Segment], start: int, stop: int) -> list[Segment]
                 Segment(
                     segment.key[:, :, low:high],
                     segment.value[:, :, low:high],
-                    segment.positions[:, low:high],
+                    segment.positions[..., low:high],
                 )
             )
     return found

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem, suggestion
-from harness.prune.base import Policy, budget
+from harness.prune.base import Policy
+from harness.prune.budget import budget
+from harness.prune.choice import composed
 from harness.prune.registry import policy
 from harness.snapshot.state import LayerState, State
 
@@ -60,7 +62,7 @@ class Chain(Policy):
         held: list[torch.Tensor | None] = [None] * len(state.layers)
         for stage, given in self._run(state):
             held = [
-                new if old is None or new is None else old.gather(1, new)
+                new if old is None or new is None else composed(old, new)
                 for old, new in zip(held, stage.choose(given), strict=True)
             ]
         return held

@@ -7,20 +7,21 @@ from math import inf
 
 import torch
 
-from harness.prune.base import EVERY_QUERY, Policy
+from harness.prune.base import EVERY_QUERY, Policy, by_head
 from harness.snapshot.state import LayerState
 
 
 class HeavyHitter(Policy):
-    """Accumulated attention over all queries and heads; `prune.recent` of the budget is a window."""
+    """Accumulated attention over all queries, per KV head; `prune.recent` of the budget is a window."""
 
     observes = EVERY_QUERY
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         assert layer.received is not None
         recent = int(self.settings.recent * keep)
-        newest = rank > rank[:, -1:] - recent
-        return layer.received.double().sum(1).masked_fill(newest, inf)
+        newest = rank > rank[..., -1:] - recent
+        total = layer.received.double().sum(-2)
+        return total.masked_fill(by_head(newest, total), inf)
 
 
 POLICY = HeavyHitter

@@ -11,10 +11,10 @@ from harness.snapshot.state import LayerState
 
 
 class KNorm(Policy):
-    """Minus the L2 norm of the key, averaged over the KV heads."""
+    """Minus the L2 norm of the key, per KV head."""
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
-        return -layer.key.float().norm(dim=-1).mean(dim=1)
+        return -layer.key.float().norm(dim=-1)
 
 
 POLICY = KNorm

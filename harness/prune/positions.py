@@ -32,12 +32,14 @@ class Turn:
     frequencies: torch.Tensor
 
     def __call__(self, key: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        """`key` `[batch, kv_heads, tokens, head_dim]` moved from `old` to `new` `[batch, tokens]`."""
+        """`key` `[batch, kv_heads, tokens, head_dim]` moved from `old` to `new`, each `[batch, tokens]`
+        or `[batch, kv_heads, tokens]`."""
         if self.layout == "still":
             return key
         half = self.frequencies.shape[0]
         work = torch.promote_types(key.dtype, torch.float32)
-        angle = (self._angle(new) - self._angle(old))[:, None]
+        angle = self._angle(new) - self._angle(old)
+        angle = angle if new.dim() == 3 else angle[:, None]
         cos, sin = angle.cos().to(work), angle.sin().to(work)
         part, rest = key[..., : 2 * half].to(work), key[..., 2 * half :]
         if self.layout == "half":
@@ -87,10 +89,11 @@ def turns(
 def reindexed(state: State, how: Sequence[Turn | None]) -> State:
     """A State whose kept tokens stand at 0, 1, 2, ... without gaps, keys turned to match.
 
-    `next_position` becomes the number of real tokens held (the most of any layer, per row); layers
-    that hold fewer end at the same place. Padding keeps negative positions. Mutates nothing.
+    `next_position` becomes the number of real tokens held (the most of any layer and head, per row);
+    those that hold fewer end at the same place. Padding keeps negative positions. Mutates nothing.
     """
-    ends = torch.stack([(la.positions >= 0).sum(1) for la in state.layers if la.segments])
+    held = [(la.positions >= 0).sum(-1) for la in state.layers if la.segments]
+    ends = torch.stack([n if n.dim() == 1 else n.amax(1) for n in held])
     following = ends.amax(0).to(state.next_position.dtype)
     layers = tuple(
         layer if turn is None or not layer.segments else _moved(layer, turn, following)
@@ -113,8 +116,9 @@ def length_as_position(state: State) -> State:
 
 def _moved(layer: LayerState, turn: Turn, following: torch.Tensor) -> LayerState:
     old = layer.positions
-    at = torch.arange(layer.kept, device=old.device)[None] - layer.kept
-    new = torch.where(old >= 0, at + following[:, None], at)
+    at = torch.arange(layer.kept, device=old.device) - layer.kept
+    ends = following.view(-1, *(1,) * (old.dim() - 1))
+    new = torch.where(old >= 0, at + ends, at)
     if bool((new == old).all()):
         return layer
     key = turn(layer.key, old, torch.where(old >= 0, new, old))

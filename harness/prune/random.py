@@ -7,12 +7,13 @@ from harness.snapshot.state import LayerState
 
 
 class Random(Policy):
-    """Uniform scores from `prune.seed` and the layer's index, alike on every device."""
+    """Uniform scores per KV head from `prune.seed` and the layer's index, alike on every device."""
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
+        shape = layer.key.shape[:3]
         seed = self.settings.seed * 1_000_003 + layer.index + 7919 * layer.seen
         generator = torch.Generator().manual_seed(seed)
-        return torch.rand(rank.shape, generator=generator, dtype=torch.float64).to(rank.device)
+        return torch.rand(shape, generator=generator, dtype=torch.float64).to(rank.device)
 
 
 POLICY = Random

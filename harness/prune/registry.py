@@ -7,7 +7,7 @@ from typing import Any
 from harness.errors import ConfigProblem, suggestion
 from harness.prune.base import Policy
 
-_INFRASTRUCTURE = {"__init__", "base", "registry", "positions"}
+_INFRASTRUCTURE = {"__init__", "base", "budget", "choice", "registry", "positions"}
 
 
 def names() -> list[str]:

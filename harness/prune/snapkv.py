@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from harness.prune.base import Policy
+from harness.prune.base import Policy, by_head
 from harness.snapshot.state import LayerState
 
 
 class SnapKV(Policy):
     """The last `prune.window` queries vote (never more than half the budget, so that votes count).
 
-    Votes are averaged over `prune.pool` neighbours; tokens of the observation window always stay.
+    Votes are counted per KV head and averaged over `prune.pool` neighbours; tokens of the observation window always stay.
     """
 
     def __init__(self, settings: Any):
@@ -25,15 +25,15 @@ class SnapKV(Policy):
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         assert layer.received is not None
         window = min(self.settings.window, max(keep // 2, 1))
-        votes = layer.received[:, -window:].double().sum(1)
-        votes = votes.masked_fill(rank < 0, 0.0)
-        observed = rank > rank[:, -1:] - window
+        votes = layer.received[..., -window:, :].double().sum(-2)
+        votes = votes.masked_fill(by_head(rank < 0, votes), 0.0)
+        observed = by_head(rank > rank[..., -1:] - window, votes)
         votes = votes.masked_fill(observed, 0.0)
         pool = self.settings.pool
         left = (pool - 1) // 2
         padded = torch.nn.functional.pad(votes, (left, pool - 1 - left))
-        smooth = torch.nn.functional.avg_pool1d(padded[:, None], pool, 1)[:, 0]
-        return smooth.masked_fill(observed, inf)
+        smooth = torch.nn.functional.avg_pool1d(padded.flatten(0, -2)[:, None], pool, 1)
+        return smooth.view(votes.shape).masked_fill(observed, inf)
 
 
 POLICY = SnapKV

@@ -71,11 +71,14 @@ def page(title: str, sections: list[dict[str, Any]], verdict: str = "", reason: 
 
 def write(path: Path, result: dict[str, Any]) -> Path:
     """The report of one experiment. Returns `path`."""
+    from harness.report import diagnosis
+
     where, said = result["environment"], result["text"]
     sections = _comparison(result) if result.get("curves") else []
     if sections:  # a picture of its own for a run's description in MLflow
         drawn = sections[0]["svg"].replace("currentColor", "#7a828c")
         write_text(path.parent / "divergence.svg", drawn)
+    sections += diagnosis.sections(result.get("diagnosis"))
     sections += [
         section(
             "The 13 elements",

@@ -17,10 +17,10 @@ from harness.save import files
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
 from harness.snapshot.digest import digest_tensor
-from harness.snapshot.state import LayerState
+from harness.snapshot.state import LayerState, aligned
 
 PARTS = ("key", "value", "positions")
-DIM = {"key": 2, "value": 2, "positions": 1}
+DIM = {"key": 2, "value": 2, "positions": -1}
 LIMIT = 8  # segments per layer before the newest are merged, so that manifests stay small
 SIBLINGS = 4096  # folders looked at when a snapshot is not where it was
 _OWNER = re.compile(rb'\{"snapshot": "([0-9a-f]{64})"')
@@ -99,7 +99,7 @@ def cut(layer: LayerState, piece: Piece, part: str) -> tuple[torch.Tensor, ...]:
         if start < stop:
             views.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
         place += segment.tokens
-    return tuple(views)
+    return tuple(aligned(views) if part == "positions" else views)
 
 
 def _merged(found: list[Piece]) -> list[Piece]:

@@ -64,9 +64,10 @@ def _cursor(state: State) -> list[str]:
             found.append(
                 f"layer {layer.index}: saw {layer.seen} tokens, the buffer holds {state.tokens}"
             )
-        if bool((layer.positions[:, -1] != state.next_position - 1).any()):
+        newest = layer.positions[..., -1].reshape(state.batch, -1)
+        if bool((newest != state.next_position[:, None] - 1).any()):
             found.append(f"layer {layer.index}: the last position is not next_position - 1")
-        if layer.kept == layer.seen and bool((layer.positions.diff(dim=1) != 1).any()):
+        if layer.kept == layer.seen and bool((layer.positions.diff(dim=-1) != 1).any()):
             found.append(f"layer {layer.index}: positions leave gaps although nothing was pruned")
     return found
 

@@ -15,7 +15,7 @@ from harness.snapshot.digest import digest_document
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import State
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the newest that is read; what is written is `version_of` the state
 NAME = "manifest.json"
 MAX_BYTES, MAX_DEPTH, MAX_DIGITS = 64 << 20, 32, 40
 _SEGMENT = re.compile(r"\.segment\.\d+")
@@ -98,7 +98,7 @@ def build(
     tensors, files, lineage: see harness/save/FORMAT.md. The documents name the segments as stored.
     """
     body = {
-        "format_version": FORMAT_VERSION,
+        "format_version": version_of(state),
         "parent": state.parent,
         "device": str(state.device),
         **header(state),
@@ -111,6 +111,14 @@ def build(
         "documents": dict(state.documents),
     }
     return {**body, "id": identity(body)}
+
+
+def version_of(state: State) -> int:
+    """The oldest format that can say what `state` holds: 2 where KV heads keep different tokens, or
+    where attention was recorded head by head, else 1."""
+    received = [la.received for la in state.layers if la.received is not None]
+    heads = any(la.per_head for la in state.layers) or any(t.dim() == 4 for t in received)
+    return 2 if heads else 1
 
 
 def header(state: State) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def readable(manifest: dict[str, Any]) -> bool:
     if manifest.get("tokenizer_files"):
         rules.append(("tokenizer_files", TokenizerTable))
     return (
-        manifest.get("format_version") == manifests.FORMAT_VERSION
+        manifest.get("format_version") in range(1, manifests.FORMAT_VERSION + 1)
         and not _header_faults(manifest)
         and not any(_table_faults(name, manifest.get(name), model, None) for name, model in rules)
         and not _lineage_faults(manifest)
@@ -260,13 +260,14 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     if [d["index"] for d in declared] != list(range(len(declared))):
         found.append("layers are not contiguous from 0")
     expected_names = {"next_position", "token_ids", "attention_mask", "logits", "rng"}
-    kv_bytes = 0
+    kv_bytes, heads = 0, False
     for entry in declared:
         stem = f"layer.{entry['index']}"
         if entry["kind"] == LINEAR or entry.get("recurrent"):
             expected_names |= {f"{stem}.{part}" for part in entry["recurrent"]}
         if entry.get("received"):
             expected_names.add(f"{stem}.received")
+            heads |= len(rows.get(f"{stem}.received", {"shape": []})["shape"]) == 4
         for number, tokens in enumerate(entry["segments"]):
             names = [f"{stem}.segment.{number}.{p}" for p in ("key", "value", "positions")]
             expected_names |= set(names)
@@ -275,6 +276,11 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
             ]
             if any(length != tokens for length in lengths):
                 found.append(f"{stem}.segment.{number}: lengths {lengths}, declared {tokens}")
+            if set(names) <= set(rows):
+                key, _, positions = (rows[n]["shape"] for n in names)
+                heads |= len(positions) == 3
+                if positions[:-1] not in (key[:1], key[:2]):
+                    found.append(f"{names[2]} has shape {positions}, the keys {key}")
     for name in sorted(expected_names - set(rows)):
         found.append(f"tensor '{name}' is declared but has no row")
     for name in sorted(set(rows) - expected_names):
@@ -294,6 +300,8 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
             kv_bytes += row["nbytes"]
         if row["shape"] and name not in ("rng",) and row["shape"][0] != manifest["batch"]:
             found.append(f"tensor '{name}' has batch {row['shape'][0]}, not {manifest['batch']}")
+    if manifest["format_version"] != (needed := 2 if heads else 1):
+        found.append(f"format_version is {manifest['format_version']}, the tensors are of {needed}")
     if kv_bytes != manifest["kv_bytes"]:
         found.append(f"kv_bytes is {manifest['kv_bytes']}, the tensors add up to {kv_bytes}")
     return found
@@ -321,9 +329,10 @@ def position_faults(state: State) -> list[str]:
         if not layer.segments:
             continue
         positions = layer.positions
-        if positions.shape[1] > 1 and bool((positions.diff(dim=1) <= 0).any()):
+        if positions.shape[-1] > 1 and bool((positions.diff(dim=-1) <= 0).any()):
             found.append(f"layer {layer.index}: positions are not strictly increasing")
-        if positions.numel() and bool((positions[:, -1] >= state.next_position).any()):
+        newest = positions[..., -1].reshape(len(positions), -1) if positions.numel() else None
+        if newest is not None and bool((newest >= state.next_position[:, None]).any()):
             found.append(f"layer {layer.index}: a position is not below next_position")
         if layer.kept > layer.seen:
             found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")

@@ -3,7 +3,7 @@
 Source: the Big 8+4 taxonomy of inference state, plus the generation state as element 13.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,8 @@ class Segment:
 
     key, value: `[batch, kv_heads, tokens, head_dim]` (value may have another head_dim).
     positions: `[batch, tokens]` int64, absolute, strictly increasing; negative means left padding.
+    `[batch, kv_heads, tokens]` where heads keep different tokens; a head that keeps fewer than the
+    others is padded on the left.
     origin: id of the snapshot that stores these bytes already, or None.
     """
 
@@ -42,8 +44,9 @@ class LayerState:
 
     seen: tokens this layer ever processed; a sliding layer keeps fewer than it saw, so the count is
     recorded and never inferred from a length.
-    received: `[batch, rows, kept]` float32, attention that each kept token received, summed over
-    heads: one row that sums all queries, or one row per recent query. None: not observed.
+    received: `[batch, kv_heads, rows, kept]` float32, attention that each kept token received, summed
+    over the query heads of a KV head: one row that sums all queries, or one row per recent query.
+    None: not observed. Format 1 stored `[batch, rows, kept]`, summed over all heads.
     """
 
     index: int
@@ -71,8 +74,13 @@ class LayerState:
 
     @property
     def positions(self) -> torch.Tensor:
-        """`[batch, kept]` int64."""
-        return _joined([s.positions for s in self.segments], 1)
+        """`[batch, kept]` int64, or `[batch, kv_heads, kept]` where heads keep different tokens."""
+        return _joined(aligned([s.positions for s in self.segments]), -1)
+
+    @property
+    def per_head(self) -> bool:
+        """Whether KV heads may hold different tokens."""
+        return any(s.positions.dim() == 3 for s in self.segments)
 
     @property
     def nbytes(self) -> int:
@@ -231,6 +239,14 @@ class State:
         """A State whose document `name` has `changes` merged in."""
         merged = {**self.documents, name: {**self.documents.get(name, {}), **changes}}
         return replace(self, documents=MappingProxyType(merged))
+
+
+def aligned(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Positions in one form: all `[batch, kv_heads, tokens]` as soon as one of them is."""
+    heads = max((p.shape[1] for p in parts if p.dim() == 3), default=None)
+    if heads is None:
+        return list(parts)
+    return [p if p.dim() == 3 else p[:, None].expand(-1, heads, -1) for p in parts]
 
 
 def _joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:

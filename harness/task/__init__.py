@@ -1,6 +1,5 @@
-"""One file per task. `dispatch` runs the one that the configuration names."""
+"""One story per task. `dispatch` runs the one that the configuration names."""
 
-import json
 import logging
 import shutil
 import traceback
@@ -11,8 +10,8 @@ from typing import Any
 
 from harness import extras, interrupt
 from harness.config import options as task_options
-from harness.errors import ConfigProblem, HarnessError, RestoreRefused, SnapshotInvalid, suggestion
-from harness.pipeline import leftovers
+from harness.errors import ConfigProblem, HarnessError, suggestion
+from harness.pipeline import failure
 
 
 def names() -> list[str]:
@@ -33,7 +32,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     say, cfg, before = Say(quiet=sweep), None, None
     try:
         cfg = configure()
-        before = leftovers.stamp(cfg)
+        before = failure.stamp(cfg)
         if cfg.task.name not in names():
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
@@ -43,44 +42,24 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     except HarnessError as problem:
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
-        keep = sweep or problem.exit_code == 3 or not fresh
-        _record_failure(cfg, folder, verdict, problem, keep)
+        if sweep or problem.exit_code == 3 or not fresh:
+            failure.record_failure(cfg, folder, verdict, problem)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
         return Outcome(problem.exit_code, verdict, str(folder), str(problem))
     except (Exception, KeyboardInterrupt) as problem:
         if isinstance(problem, KeyboardInterrupt) or interrupt.stopped():
             with interrupt.held():
                 say.broken()
-                said = "" if sweep else leftovers.left_behind(cfg, folder, say.what, before, fresh)
+                said = "" if sweep else failure.left_behind(cfg, folder, say.what, before, fresh)
             raise interrupt.Stopped(said) from None
         (folder / "harness.log").open("a").write(traceback.format_exc())
         say.problem(
             f"harness: unexpected {type(problem).__name__}: {problem}\n"
             f"This is a fault of the harness; the details are in {folder / 'harness.log'}."
         )
-        _record_failure(cfg, folder, "failed", problem, keep=True)
+        failure.record_failure(cfg, folder, "failed", problem)
         return Outcome(1, "failed", str(folder), str(problem))
-
-
-def _record_failure(cfg: Any, folder: Path, verdict: str, problem: Exception, keep: bool) -> None:
-    """`result.json` with the reason, sealed and tracked where the configuration was sound."""
-    from harness.pipeline.finish import options, sealed, shown
-    from harness.snapshot.result import SCHEMA, write_json
-
-    if not keep:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    code = getattr(problem, "exit_code", 1)
-    record = {"schema": SCHEMA, "verdict": verdict, "reason": str(problem), "exit_code": code,
-              "folder": shown(folder)}  # fmt: skip
-    if isinstance(problem, RestoreRefused):
-        record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
-    if isinstance(problem, SnapshotInvalid):
-        record["faults"] = problem.faults
-    record = json.loads(json.dumps(record, default=str))
-    if cfg is None:
-        write_json(folder / "result.json", record)
-    else:
-        sealed(cfg, folder, {**record, "task": cfg.task.name, "options": options(cfg)})
 
 
 def _log_to(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """`task=diff`: where do two snapshots begin to differ, and does it matter?"""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -8,11 +9,11 @@ from typing import Any
 
 import torch
 
+from harness.config import Config
 from harness.errors import InputProblem
-from harness.pipeline.finish import Outcome, shown
-from harness.pipeline.plain import finish, model_given
+from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.report import html
-from harness.report.console import number, table
+from harness.report.console import Say, number, table
 from harness.save import store
 from harness.snapshot.state import State
 
@@ -35,7 +36,7 @@ class Difference:
         return [self.what, self.where, self.a, self.b, self.bits, self.amount]
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
     1 when they differ. With `model=...` the next step is taken from both."""
     if not (cfg.a and cfg.b):
@@ -59,7 +60,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     figures = [[name, *m.values()] for name, m in measured.items()]
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     sections.append(html.section("In logits", columns=columns, rows=figures))
-    outcome = finish(cfg, folder, record, sections, 1 if found else 0)
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if found else 0)
     if found:
         say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
         say.out.print(table("In logits", columns, figures))
@@ -136,6 +137,11 @@ def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any
         state = state.to(session.loaded.device)
         results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
     return results[0], results[1]
+
+
+def model_given() -> bool:
+    """Whether the command line chose a model, so that loading one is wanted."""
+    return any(a.lstrip("+").startswith(("model=", "model.")) for a in sys.argv[1:])
 
 
 def _reason(found: list[Difference]) -> str:

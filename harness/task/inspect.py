@@ -4,22 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputProblem
+from harness.config import Config
 from harness.pipeline.finish import Outcome
+from harness.pipeline.line import snapshot_named
+from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 
 SHOWN = 2000  # characters of text at most
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`. Leaves `inspect.json` and `report.html` in the run directory."""
     from harness.report import console, html
     from harness.snapshot.result import write_json, write_text
 
-    if not cfg.snapshot:
-        raise InputProblem("task=inspect needs snapshot=DIR, a directory written by task=save.")
-    source = store.place(cfg.snapshot)
+    source = store.place(snapshot_named(cfg))
     say.stage(f"read {source}")
     state, manifest = store.load(source)
     say.done("every byte verified")
@@ -89,10 +89,10 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def layer_rows(state: State) -> list[dict[str, Any]]:
-    """Sizes per layer; positions are those of row 0."""
+    """Sizes per layer; positions are those of row 0, of all its KV heads."""
     rows = []
     for layer in state.layers:
-        positions = layer.positions[0] if layer.segments else None
+        positions = layer.positions[0].flatten().unique() if layer.segments else None
         rows.append(
             {
                 "layer": layer.index,

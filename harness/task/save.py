@@ -3,56 +3,35 @@
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from harness.config import Config
 from harness.errors import InputProblem
-from harness.model.sampler import Sampler
-from harness.pipeline.finish import Outcome, conclude, snapshot_record
-from harness.pipeline.plain import finish
-from harness.pipeline.prune import pruned
-from harness.pipeline.session import Session
+from harness.pipeline.finish import Outcome, finish_page
+from harness.pipeline.line import Line, Stored, destination
 from harness.report import html
+from harness.report.console import Say
 from harness.save import store
-from harness.task.experiment import sizes
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Writes `out=DIR` (default: the run directory's `snapshot/`). The verdict is about storage:
     `exact` means that every byte was read back and matched its digest."""
     if cfg.compact or cfg.save.compact:
         return _compact(cfg, folder, say)
-    session = Session.open(cfg, folder, say)
-    rows = session.encoded()
-    say.stage("capture")
-    captured = session.capture(rows, Sampler(cfg.sampling, cfg.seed))
-    say.done(f"{captured.state.tokens} tokens")
-    state = pruned(session, captured.state)
-    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
-    say.stage(f"save {cfg.save.name}")
+    line = Line.open(cfg, folder, say)
+    stored = line.save(line.prune(line.capture()))
     start = time.perf_counter()
-    manifest = store.save(state, target, cfg.save, say.note)
-    session.times["save"] = time.perf_counter() - start
-    start = time.perf_counter()
-    store.load(target)
-    session.times["load"] = time.perf_counter() - start
-    say.done("written, read back, verified")
-    record = {
-        "verdict": "exact",
-        "reason": "every byte was read back and matches its digest",
-        "size": sizes(captured.state, state, store.stored_bytes(target)),
-        "snapshot": snapshot_record(manifest, target),
-        "elements": manifest["elements"],
-        "text": {"prompt": rows[0].text, "account": [dict(a) for a in rows[0].account]},
-    }
-    return conclude(session, record)
+    store.load(stored.place)
+    line.session.times["load"] = time.perf_counter() - start
+    return line.finish(verdict="exact", reason="every byte was read back and matches its digest")
 
 
-def _compact(cfg: Any, folder: Path, say: Any) -> Outcome:
+def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Write the snapshot again, in its own format, with everything it refers to in others. No model
     is needed; the source is left as it is unless `out=` names it."""
     if not cfg.snapshot:
         raise InputProblem("compact=true needs snapshot=DIR, the snapshot to make self-contained.")
-    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
+    target = destination(cfg, folder)
     say.stage("load")
     state, before = store.load(cfg.snapshot)
     say.done("verified")
@@ -65,11 +44,10 @@ def _compact(cfg: Any, folder: Path, say: Any) -> Outcome:
     record = {
         "verdict": "exact",
         "reason": f"self-contained; it referred to {owners} other snapshots before",
-        "size": sizes(back, back, store.stored_bytes(target)),
-        "snapshot": snapshot_record(manifest, target),
-        "elements": manifest["elements"],
+        **Stored(target, manifest).record(back, back),
     }
     rows = [[k, v] for k, v in record["size"].items()]
     sections = [html.section("Size", columns=["what", "value"], rows=rows)]
+    outcome = finish_page(cfg, folder, say, record, sections, 0)
     say.line(f"snapshot: {record['snapshot']['path']} ({record['reason']})")
-    return finish(cfg, folder, record, sections, 0)
+    return outcome

@@ -4,22 +4,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.errors import MISSING_PARENT, InputProblem, SnapshotInvalid
-from harness.pipeline.finish import Outcome, shown, snapshot_record
-from harness.pipeline.plain import finish
+from harness.config import Config
+from harness.errors import MISSING_PARENT, SnapshotInvalid
+from harness.pipeline.finish import Outcome, finish_page, shown
+from harness.pipeline.line import Stored, snapshot_named
 from harness.report import html
-from harness.report.console import table
+from harness.report.console import Say, table
 from harness.save import store
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`. Exit 0 when every byte is as it was written, 3 with every fault found,
     2 when there is no snapshot there."""
-    if not cfg.snapshot:
-        raise InputProblem("task=verify needs snapshot=DIR, a directory written by task=save.")
-    say.stage(f"verify {cfg.snapshot}")
+    snapshot = snapshot_named(cfg)
+    say.stage(f"verify {snapshot}")
     start = time.perf_counter()
-    with store.fetched(cfg.snapshot) as source:
+    with store.fetched(snapshot) as source:
         faults = store.faults(source)
         seconds = time.perf_counter() - start
         record: dict[str, Any] = {
@@ -38,7 +38,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     say.done(record["reason"])
     sections = []
     if manifest:
-        record["snapshot"] = snapshot_record(manifest, cfg.snapshot)
+        record["snapshot"] = Stored(snapshot, manifest).block()
         record["elements"] = manifest["elements"]
         record["size"] = {k: manifest[k] for k in ("tokens", "kept_tokens", "kv_bytes")}
         record["size"]["stored_bytes"] = size
@@ -47,10 +47,10 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     numbered = [[i, fault] for i, fault in enumerate(faults, 1)]
     if faults:
         sections.insert(0, html.section("Faults", columns=["#", "fault"], rows=numbered))
-    outcome = finish(cfg, folder, record, sections, 3 if faults else 0)
+    outcome = finish_page(cfg, folder, say, record, sections, 3 if faults else 0)
     if faults:
         say.out.print(
-            table(f"Faults of {cfg.snapshot}", ["#", "fault"], [[str(n), f] for n, f in numbered])
+            table(f"Faults of {snapshot}", ["#", "fault"], [[str(n), f] for n, f in numbered])
         )
         hint = MISSING_PARENT if any("inherited" in f for f in faults) else ""
         say.line(f"Do not restore from it: take a backup, or save again. {hint}".rstrip())

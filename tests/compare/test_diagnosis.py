@@ -98,10 +98,10 @@ def test_a_mask_that_was_never_sent_is_called_one(captured, monkeypatch):
 
 
 def test_a_pruned_state_is_said_to_be_pruned(captured):
-    from harness.pipeline.prune import pruned
+    from harness.prune.registry import policy
 
     session, made = captured("prune=keep_last", "prune.tokens=8")
-    told = diagnose(session.loaded, pruned(session, made.state))
+    told = diagnose(session.loaded, policy(session.cfg.prune).prune(made.state))
     assert (told.cause, told.layer) == ("block", None)
     assert "pruned on purpose: 8 of" in told.evidence
 
@@ -143,3 +143,34 @@ def test_the_state_is_only_read(healthy):
     before = [t.clone() for _, t in state.tensors()]
     diagnose(loaded, replace(state))
     assert all(torch.equal(a, t) for a, (_, t) in zip(before, state.tensors(), strict=True))
+
+
+def test_the_main_line_says_why_and_draws_it(harness):
+    done = harness("fault=block_overwritten", "restore.strict=false", "steps=4")
+    assert done.code == 1, done.out
+    said = done.result["diagnosis"]
+    assert (said["cause"], said["layer"]) == ("block", 0)
+    assert "hold other rows" in said["evidence"]
+    assert f"diagnosis:    BLOCK: {said['evidence']}" in done.out
+    page = (done.folders[0] / "report.html").read_text()
+    assert "Diagnosis" in page
+    assert page.count("noise floors</title>") == sum(map(len, said["picture"]))
+
+
+def test_a_run_that_is_well_has_no_diagnosis(harness):
+    done = harness("steps=4")
+    assert done.result["diagnosis"] is None
+    assert "diagnosis" not in done.out
+
+
+def test_a_refusal_says_why(harness):
+    done = harness("fault=block_overwritten", "steps=4")
+    assert done.code == 3
+    assert done.result["diagnosis"]["cause"] == "block"
+    done = harness("fault=query_tuned", "steps=4")
+    assert done.code == 3
+    assert done.result["diagnosis"]["cause"] == "identity"
+    assert done.result["diagnosis"]["element"] == "attention_weights"
+    done = harness("fault=zero_page", "steps=4")
+    assert done.code == 3
+    assert done.result["diagnosis"]["cause"] == "block"

@@ -28,7 +28,8 @@ def by_hand(keys, windows=(None,), lengths=None, received=None):
     """A State whose keys are `keys` `[batch, kv_heads, tokens, head_dim]` in every layer.
 
     lengths: real tokens per row (the rest is padding on the left). A layer with a window holds
-    its last `window - 1` tokens.
+    its last `window - 1` tokens. received: `[batch, kv_heads, rows, tokens]`, or `[batch, rows,
+    tokens]` as format 1 stored it.
     """
     batch, _, tokens, _ = keys.shape
     lengths = torch.tensor(lengths or [tokens] * batch)
@@ -37,7 +38,7 @@ def by_hand(keys, windows=(None,), lengths=None, received=None):
     for index, window in enumerate(windows):
         held = tokens if window is None else min(tokens, window - 1)
         cut = tokens - held
-        seen = None if received is None else received[:, :, cut:]
+        seen = None if received is None else received[..., cut:]
         segment = Segment(keys[:, :, cut:], -keys[:, :, cut:], positions[:, cut:].contiguous())
         kind = FULL if window is None else SLIDING
         layers.append(LayerState(index, kind, (segment,), tokens, window, received=seen))

@@ -27,6 +27,7 @@ from harness.config import (
     TokenizerConfig,
     TrackConfig,
 )  # fmt: skip
+from harness.pipeline.line import Line, Stored
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.save import store
@@ -53,7 +54,7 @@ def config(tmp_path, prune, sampling=None, cache="manual", **given):
 def looped(cfg, tmp_path, stop=None):
     """Tokens, culled positions and the loop after `stop` (default all) steps."""
     session = Session.open(cfg, tmp_path, Say(quiet=True))
-    state, sampler = begin(session)
+    state, sampler = begin(Line(session), Stored.asked(cfg) if cfg.snapshot else None)
     loop, rows = Loop(session, state), []
     for _ in range(stop or cfg.steps):
         rows.append(loop.step(sampler))
@@ -83,7 +84,7 @@ def test_a_resumed_loop_goes_on_bit_for_bit(prune, sampling, tmp_path):
         assert budget is None or row["kept"] == budget
     for layer in loop.state.layers:
         assert layer.kept == (budget or loop.state.tokens)
-        assert bool((layer.positions.diff(dim=1) > 0).all())
+        assert bool((layer.positions.diff(dim=-1) > 0).all())
     assert loop.mutated == 0
     stop = 7
     _, half, sampler = looped(cfg, tmp_path, stop)

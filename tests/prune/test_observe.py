@@ -33,10 +33,12 @@ def test_sums_match_the_full_matrices(architecture, chunk, monkeypatch):
         full = matrices(loaded, state.token_ids, state.attention_mask)
         real = state.attention_mask.bool()
         for layer, matrix in zip(state.layers, full, strict=True):
-            weights = matrix.sum(1) * real[:, :, None]  # padding asks nothing
-            expected = weights[:, -4:] if queries else weights.sum(1, keepdim=True)
-            expected = expected[:, :, -layer.kept :]
-            keys = real[:, None, -layer.kept :]
+            heads = layer.segments[0].key.shape[1]
+            weights = matrix.unflatten(1, (heads, -1)).sum(2)
+            weights = weights * real[:, None, :, None]  # padding asks nothing
+            expected = weights[:, :, -4:] if queries else weights.sum(2, keepdim=True)
+            expected = expected[..., -layer.kept :]
+            keys = real[:, None, None, -layer.kept :]
             gap = ((layer.received - expected) * keys).abs().max()
             assert gap < 1e-4 * expected.max(), layer.index
 

@@ -58,7 +58,7 @@ def test_choice_by_hand(name, given, received, kept):
     state = by_hand(KEYS, received=received)
     small = policy(settings(name, **given)).prune(state)
     layer = small.layers[0]
-    assert layer.positions.tolist() == [kept]
+    assert layer.positions.tolist() == [kept]  # both heads are alike here
     assert layer.key[0, 0, :, 0].tolist() == NORMS[kept].tolist()
     assert layer.value[0, 0, :, 0].tolist() == (-NORMS[kept]).tolist()
     assert small.next_position.tolist() == [8]  # original positions: gaps stay
@@ -94,8 +94,8 @@ def test_shared_choice_is_the_mean_over_layers():
     flipped = by_hand(KEYS.flip(2) * 3, windows=(None, None))
     layers = (state.layers[0], flipped.layers[1])
     mixed = state.with_layers(layers)
-    own = policy(settings("knorm")).prune(mixed)
-    assert not torch.equal(own.layers[0].positions, own.layers[1].positions)
+    alone = policy(settings("knorm")).prune(mixed)
+    assert not torch.equal(alone.layers[0].positions, alone.layers[1].positions)
     one = policy(settings("knorm", shared=True)).prune(mixed)
     mean = NORMS + 3 * NORMS.flip(0)
     expected = mean.argsort()[:4].sort().values.tolist()
@@ -127,12 +127,13 @@ def test_what_holds_for_every_policy(data):
     seed = data.draw(st.integers(0, 1000))
     g = torch.Generator().manual_seed(seed)
     keys = torch.rand(batch, heads, tokens, 4, generator=g)
-    received = torch.rand(batch, 6, tokens, generator=g)
+    form = data.draw(st.sampled_from([(batch, 6, tokens), (batch, heads, 6, tokens)]))
+    received = torch.rand(form, generator=g)  # as format 1 stored it, and per head
     state = by_hand(keys, (None, window, None), lengths, received)
     shared = data.draw(st.booleans())
     chosen = settings(
         name, tokens=keep, protect=protect, shared=shared, seed=seed, sinks=min(keep, 4),
-        recent=data.draw(st.sampled_from([0.0, 0.5, 1.0])), window=data.draw(st.integers(1, 6)),
+        per_head=data.draw(st.sampled_from([None, False])), recent=data.draw(st.sampled_from([0.0, 0.5, 1.0])), window=data.draw(st.integers(1, 6)),
         pool=data.draw(st.integers(1, 7)),
     )  # fmt: skip
     if window is not None and protect > min(keep, window - 1) and max(lengths) < window:
@@ -142,18 +143,22 @@ def test_what_holds_for_every_policy(data):
     assert versions == [t._version for _, t in state.tensors()]
     for old, new in zip(state.layers, small.layers, strict=True):
         kept, positions = min(keep, old.kept), new.positions
-        assert new.kept == kept == positions.shape[1] == new.received.shape[2]
-        assert bool((positions.diff(dim=1) > 0).all())
+        assert new.kept == kept == positions.shape[-1] == new.received.shape[-1]
+        assert not (chosen.per_head is False and new.per_head)
+        assert bool((positions.diff(dim=-1) > 0).all())
         for row in range(batch):
             held = old.positions[row]
             real = int((held >= 0).sum())
-            assert int((positions[row] >= 0).sum()) == min(real, kept)
             prefix = {p for p in held.tolist() if 0 <= p < protect}
-            assert prefix <= set(positions[row].tolist())
-            places = [held.tolist().index(p) for p in positions[row].tolist()]
-            assert torch.equal(new.key[row], old.key[row][:, places])
-            assert torch.equal(new.value[row], old.value[row][:, places])
-            assert torch.equal(new.received[row], old.received[row][:, places])
+            for head in range(heads):
+                mine = positions[row, head] if new.per_head else positions[row]
+                assert int((mine >= 0).sum()) == min(real, kept)
+                assert prefix <= set(mine.tolist())
+                places = [held.tolist().index(p) for p in mine.tolist()]
+                assert torch.equal(new.key[row, head], old.key[row, head][places])
+                assert torch.equal(new.value[row, head], old.value[row, head][places])
+                both = [la.received[row, head] if la.received.dim() == 4 else la.received[row] for la in (new, old)]  # fmt: skip
+                assert torch.equal(both[0], both[1][:, places])
     if shared:
         assert torch.equal(small.layers[0].positions, small.layers[2].positions)
     assert small.kept_tokens == keep

@@ -61,6 +61,27 @@ def make_state(
     )
 
 
+def apart(state):
+    """`state` after pruning per KV head: two heads of a full layer hold other tokens, one of them
+    fewer, and what they received is recorded (format 2)."""
+    from dataclasses import replace
+
+    layers = []
+    for layer in state.layers:
+        if layer.kind == FULL:
+            (whole,) = layer.segments
+            kept = whole.tokens - 3
+            one, other = torch.arange(3, kept + 3), torch.arange(kept) - 2
+            positions = torch.stack([one, other]).expand(state.batch, -1, -1).contiguous()
+            cut = Segment(whole.key[:, :, 3:], whole.value[:, :, 3:], positions)
+            seen = noise(5, (state.batch, 2, 1, kept), "float32")
+            layer = replace(layer, segments=(cut,), received=seen)
+        layers.append(layer)
+    small = replace(state, layers=tuple(layers))
+    pruned = [{"policy": "keydiff", "kept_tokens": layers[0].kept}]
+    return small.document("kv_format", layers=described(layers), pruned=pruned)
+
+
 def documents(layers):
     return {
         "kv_format": {
@@ -85,6 +106,7 @@ def described(layers):
             "seen": la.seen,
             "segments": [s.tokens for s in la.segments],
             "recurrent": sorted(la.recurrent),
+            **({"received": True} if la.received is not None else {}),
         }
         for la in layers
     ]
@@ -110,7 +132,7 @@ def grown(state, tokens, seed):
         segments = (*layer.segments, fresh)
         if layer.window:
             segments = _last(segments, layer.window - 1)
-        layers.append(replace(layer, segments=segments, seen=layer.seen + tokens))
+        layers.append(replace(layer, segments=segments, seen=layer.seen + tokens, received=None))
     ids = torch.cat([state.token_ids, torch.full((state.batch, tokens), 7)], 1)
     bigger = replace(
         state,
@@ -137,6 +159,9 @@ def assert_same(one, two):
         if a.segments:
             for part in ("key", "value", "positions"):
                 assert_tensor(getattr(a, part), getattr(b, part))
+        assert (a.received is None) == (b.received is None)
+        if a.received is not None:
+            assert_tensor(a.received, b.received)
     for name in ("token_ids", "attention_mask", "next_position", "logits", "rng"):
         assert_tensor(getattr(one, name), getattr(two, name))
     assert dict(one.tokenizer_files) == dict(two.tokenizer_files)

@@ -16,13 +16,13 @@ from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture, positions_of, prefill, static_cache
 from harness.compare.verdict import FACTOR
-from harness.config import ModelConfig
+from harness.config import Config, ModelConfig
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.model.loaded import load
 from harness.pipeline import drive
-from harness.pipeline.finish import Outcome
+from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
+from harness.report.console import Say
 from harness.task.architectures.families import COMMON, FAMILIES, WINDOW
 
 # past tokens, batch: below the window, one short of it, at it, far beyond it; padded
@@ -55,7 +55,7 @@ class Family:
     notes: list[str] = field(default_factory=list)
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """All families, or those of `task.families`; `architectures.json` and one page. The verdict is
     `diverged` when a cell of a cache of ours is wrong, else the worst of them."""
     check_caches("task.caches", cfg.task.caches)
@@ -76,7 +76,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     good = {c: sum(r["outcome"] in ("exact", "equivalent") for r in rows if r["cache"] == c) for c in cfg.task.caches}  # fmt: skip
     counts = ", ".join(f"{cache} {count}" for cache, count in good.items())
     reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
-    return conclude_table(
+    return finish_table(
         session, "architectures", rows, sections(rows), "diverged" if wrong else "equivalent", reason,
         ["family", "cache", "outcome", "error_ratio"],
     )  # fmt: skip

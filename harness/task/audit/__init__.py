@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import config as configs
 from harness.errors import InputProblem
-from harness.pipeline.finish import Outcome, options, sealed, shown
+from harness.pipeline.finish import Outcome, finish, options, shown
 from harness.snapshot import record as records
 from harness.snapshot.result import SCHEMA, write_json
 from harness.task.audit.difference import Difference, changes, compare, turns
@@ -149,12 +149,10 @@ def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path]
         "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded},
         "options": options(cfg), "folder": shown(folder), "mlflow": None,
     }  # fmt: skip
-    page.write(folder / "report.html", document)
-    result["mlflow"], problem = sealed(cfg, folder, result)
-    page.show(say, document, shown(folder))
-    if problem:
-        say.problem(f"harness: {problem}")
-    return Outcome(1 if rows else 0, verdict, str(folder), reason)
+    return finish(
+        cfg, folder, say, result, lambda path, _: page.write(path, document),
+        lambda _: page.show(say, document, shown(folder)),
+    )  # fmt: skip
 
 
 def _named(differences: Any, point: Path, sweep: bool) -> list[Difference]:

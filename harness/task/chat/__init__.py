@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 
+from harness.config import Config
 from harness.errors import ConfigProblem, InputProblem
-from harness.model.sampler import Sampler
-from harness.pipeline import naive
-from harness.pipeline.dialogue import Dialogue, Turn, end_tokens
-from harness.pipeline.finish import Outcome, snapshot_record
+from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew, end_tokens
+from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.line import Line, Stored
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
+from harness.report.console import Say
 from harness.save import store
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """The turns of `task.turns`; with `snapshot=DIR` (the pause after a turn) those that are left.
 
     Leaves one snapshot per turn under `snapshot/`, each referring to what the one before it holds,
@@ -25,8 +25,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     one with the same tokens, `diverged` otherwise.
     """
     turns = checked(cfg.task.turns)
-    session = Session.open(cfg, folder, say)
-    dialogue, done = _opened(session)
+    line = Line.open(cfg, folder, say)
+    session, (dialogue, done) = line.session, _opened(line)
     rows: list[dict[str, Any]] = []
     parent, manifest = None, None
     say.stage("chat")
@@ -70,7 +70,7 @@ def spoken(
     row = _row(number, turn, said)
     if cfg.task.naive:
         history = torch.tensor([dialogue.buffer[: before + said.sent]])
-        ids, seconds = naive.answer(session.loaded, history, cfg.steps, end_tokens(session.loaded))
+        ids, seconds = answered_anew(session.loaded, history, cfg.steps, end_tokens(session.loaded))
         seconds += said.rendering
         greedy = cfg.sampling.name == "greedy"
         row |= {"naive_s": seconds, "naive_equal": ids == list(said.ids) if greedy else None}
@@ -99,23 +99,21 @@ def growth(seconds: list[float]) -> float:
     return median(kept[-quarter:]) / median(kept[:quarter]) if kept else 1.0
 
 
-def _opened(session: Session) -> tuple[Dialogue, int]:
+def _opened(line: Line) -> tuple[Dialogue, int]:
     """A new chat, or the one that `snapshot=` paused, and how many turns it has behind it."""
-    cfg = session.cfg
+    session, cfg = line.session, line.session.cfg
     repair = cfg.task.on_mismatch == "repair"
     if not cfg.snapshot:
         messages = [{"role": "system", "content": cfg.task.system}] if cfg.task.system else []
-        return Dialogue(session, Sampler(cfg.sampling, cfg.seed), repair, messages), 0
-    source = store.place(cfg.snapshot)
-    state, _ = store.load(source)
-    if not state.documents["prompt_meta"].get("turns"):
+        return Dialogue(session, session.sampler(), repair, messages), 0
+    source = Stored.asked(cfg)
+    if not source.manifest["documents"]["prompt_meta"].get("turns"):
         raise InputProblem(f"snapshot={cfg.snapshot} holds no chat. Give the pause after a turn.")
-    dialogue = Dialogue.resumed(session, state.to(session.loaded.device), repair)
-    identity_check(session, state, source)
+    dialogue = Dialogue.resumed(session, line.restore(source).state, repair)
     return dialogue, sum(m["role"] == "user" for m in dialogue.messages)
 
 
-def _row(number: int, turn: dict[str, str], said: Turn) -> dict[str, Any]:
+def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
     expect = turn.get("expect")
     return {
         "turn": number,
@@ -152,17 +150,11 @@ def _conclude(
         "mismatches": sum(r["mismatch"] is not None for r in rows),
     }
     reason = _reason(figures, wrong, session.cfg.task.verify)
-    state = dialogue.decoder.commit()
-    last = folder / rows[-1]["snapshot"]
-    record = {
-        "chat": figures,
-        "snapshot": snapshot_record(manifest, last),
-        "elements": manifest["elements"],
-        "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens,
-                 "kv_bytes": state.kv_bytes, "stored_bytes": store.stored_bytes(last)},
-    }  # fmt: skip
+    state, last = dialogue.decoder.commit(), folder / rows[-1]["snapshot"]
+    record = {"chat": figures, **Stored(last, manifest).record(state, state)}
     columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
-    return conclude_table(session, "chat", rows, chat.sections(rows, figures), verdict, reason, columns, record=record)  # fmt: skip
+    sections = chat.sections(rows, figures)
+    return finish_table(session, "chat", rows, sections, verdict, reason, columns, record=record)
 
 
 def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:

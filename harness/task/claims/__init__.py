@@ -4,19 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.pipeline.finish import Outcome
-from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
+from harness.config import Config
+from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.session import Session, one_thread
+from harness.report.console import Say
 from harness.task.claims.bench import Bench
 from harness.task.claims.registry import ORDER, claim_named
-from harness.task.faults import small_steps
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """All claims, or those of `task.only`; `claims.json` and one page. The verdict is `exact` when
     every one was settled: `refuted` is a result, not a failure."""
     chosen = {name: claim_named(name) for name in cfg.task.only or ORDER}
-    session = Session.open(small_steps(cfg), folder, say)
+    session = Session.open(one_thread(cfg), folder, say)
     rows = []
     for name, claim in chosen.items():
         say.stage(name)
@@ -37,7 +37,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
 
     counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
     reason = f"{len(rows)} claims settled: " + ", ".join(f"{n} {v}" for v, n in counts.items())
-    return conclude_table(
+    return finish_table(
         session, "claims", rows, claims.sections(rows), "exact", reason,
         ["claim", "verdict", "says"], children=[_child(row) for row in rows],
     )  # fmt: skip

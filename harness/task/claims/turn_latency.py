@@ -6,8 +6,7 @@ import torch
 
 from harness.errors import UnsupportedModel
 from harness.model.sampler import Sampler
-from harness.pipeline import naive
-from harness.pipeline.dialogue import Dialogue, end_tokens
+from harness.pipeline.dialogue import Dialogue, answered_anew, end_tokens
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Cached turns answer in constant time while naive re-processing grows."
@@ -51,7 +50,7 @@ def _chat(bench: Bench) -> tuple[list[float], list[float], int]:
         before = len(chat.buffer)
         turn = chat.ask("what is k ? the old man walked to the river .", 6)
         history = torch.tensor([chat.buffer[: before + turn.sent]])
-        _, seconds = naive.answer(loaded, history, len(turn.ids), ends)
+        _, seconds = answered_anew(loaded, history, len(turn.ids), ends)
         cached.append(turn.seconds)
         plain.append(seconds + turn.rendering)
     return cached, plain, len(chat.buffer)

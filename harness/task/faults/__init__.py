@@ -1,27 +1,27 @@
 """`task=faults`: every fault, four columns, and what a plain script does with the same damage."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.config import Config
 from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
-from harness.pipeline.finish import Outcome
-from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
+from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.session import Session, one_thread
+from harness.report.console import Say
 from harness.task.faults import accuracy, plain
 from harness.task.faults.columns import measure
 
 COLUMNS = ("validation", "digest", "identity", "logits")
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """All faults and the control (or `fault=NAME` and the control); `faults.json` and a heat map.
 
     The verdict is the control's when nothing went undetected, otherwise `failed`.
     """
-    session = Session.open(small_steps(cfg), folder, say)
+    session = Session.open(one_thread(cfg), folder, say)
     chosen = {fault.name: fault for fault in _chosen(cfg.fault)}
     measured = [measure_all(session, chosen, name) for name in _beds(chosen)]
     by_name = {row["fault"]: row for rows in measured for row in rows}
@@ -35,17 +35,11 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     verdict = control["verdict"] if clean and not missed else "failed"
     told = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
     reason = "; ".join([summary(rest, missed, clean), coverage(tried), told, seconds(rows)])
-    return conclude_table(
+    return finish_table(
         session, "faults", rows, heatmap.sections(rows), verdict, reason,
         children=[_child(row) for row in rows],
         columns=["fault", "element", *COLUMNS, "plain", "cause", "shift"],
     )  # fmt: skip
-
-
-def small_steps(cfg: Any) -> Any:
-    """One thread unless `threads` says otherwise: a row is thousands of small operations, which wait
-    for each other longer than they compute."""
-    return cfg if cfg.threads else replace(cfg, threads=1)
 
 
 def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dict[str, Any]]:

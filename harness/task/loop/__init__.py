@@ -6,35 +6,34 @@ on: K/V with positions, the scores, the generator of the sampler. Source: the is
 """
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.config import Config
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
-from harness.pipeline.finish import Outcome, conclude, snapshot_record
+from harness.pipeline.finish import Outcome
+from harness.pipeline.line import Line, Stored, continued, destination
 from harness.pipeline.prune import policy_of
-from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
+from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Runs `steps` steps from the prompt, or from a loop's own `snapshot=DIR`; writes trace.json and
     a snapshot every `task.every` steps to `out=DIR` (default: the run directory's `snapshot/`)."""
-    policy_of(cfg.prune)  # a bad policy is refused before the model is loaded
-    if cfg.snapshot:
-        store.read_manifest(store.place(cfg.snapshot))
-    session = Session.open(cfg, folder, say)
-    state, sampler = begin(session)
+    policy_of(cfg.prune)  # a bad policy or snapshot is refused before the model is loaded
+    source = Stored.asked(cfg) if cfg.snapshot else None
+    line = Line.open(cfg, folder, say)
+    state, sampler = begin(line, source)
     done = int(state.documents["generation"].get("steps", 0))
-    loop = Loop(session, state)
-    check_positions(session, loop.state, cfg.steps)
-    target = store.place(cfg.out) if cfg.out else folder / "snapshot"
-    start, manifest = loop.state.tokens, None
+    loop = Loop(line.session, state)
+    check_positions(line.session, loop.state, cfg.steps)
+    target, start = destination(cfg, folder), loop.state.tokens
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
     with closing(Trace(folder / "trace.json")) as trace:
         for step in range(done + 1, done + cfg.steps + 1):
@@ -42,65 +41,40 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
             if (step - done) % cfg.task.every == 0 or step == done + cfg.steps:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
-                manifest = store.save(loop.state, target, cfg.save, say.note)
+                stored = Stored(target, store.save(loop.state, target, cfg.save, say.note))
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}")
-    assert manifest is not None
-    ids = loop.state.token_ids[0].tolist()
-    session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
-    decode = session.loaded.tokenizer.decode
-    return conclude(
-        session,
-        {
-            "verdict": None,
-            "reason": "a loop prunes as it goes, so there is no uninterrupted run to equal",
-            "mutation": {
-                "mutated": loop.mutated > 0,
-                "bytes_copied_per_token": loop.copied / cfg.steps,
-            },
-            "size": {
-                "tokens": loop.state.tokens,
-                "kept_tokens": loop.state.kept_tokens,
-                "kv_bytes": loop.state.kv_bytes,
-                "stored_bytes": store.stored_bytes(target),
-            },
-            "snapshot": snapshot_record(manifest, target),
-            "elements": manifest["elements"],
-            "loop": {
-                "first_step": done + 1,
-                "steps": cfg.steps,
-                "budget": loop.budget,
-                **loop.pace(),
-            },
-            "text": {
-                "prompt": decode(ids[:start]),
-                "continuation": decode(ids[start:]),
-                "token_ids": ids[start:],
-                "account": [],
-            },
+    line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
+    line.record |= stored.record(loop.state, loop.state)
+    return line.finish(
+        reason="a loop prunes as it goes, so there is no uninterrupted run to equal",
+        mutation={
+            "mutated": loop.mutated > 0,
+            "bytes_copied_per_token": loop.copied / cfg.steps,
         },
+        loop={"first_step": done + 1, "steps": cfg.steps, "budget": loop.budget, **loop.pace()},
+        text=texts(line.session, loop.state, start),
     )
 
 
-def begin(session: Session) -> tuple[State, Sampler]:
+def begin(line: Line, source: Stored | None) -> tuple[State, Sampler]:
     """The State and sampler that a loop starts from: a captured prompt, or a stored loop."""
-    cfg = session.cfg
-    if not cfg.snapshot:
-        rows = session.encoded()
-        if len(rows) != 1:
-            raise InputProblem("task=loop follows one stream of thought. Give prompt.batch=1.")
-        sampler = Sampler(cfg.sampling, cfg.seed)
-        return session.capture(rows, sampler).state, sampler
-    source = store.place(cfg.snapshot)
-    session.say.stage(f"load {source}")
-    state, _ = store.load(source)
-    identity_check(session, state, source)
+    if source is None:
+        state = line.capture()
+        sampler = line.session.sampler(state)
+    else:
+        restored = line.restore(source)
+        state, sampler = restored.state, restored.sampler
     if state.batch != 1:
-        raise InputProblem("task=loop follows one stream of thought; this snapshot holds several.")
-    session.say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
-    state = state.to(session.loaded.device)
-    return state, Sampler(
-        cfg.sampling, cfg.seed, None if cfg.sampling.seed is not None else state.rng
-    )
+        rows = "this snapshot holds several" if source else "give prompt.batch=1"
+        raise InputProblem(f"task=loop follows one stream of thought; {rows}.")
+    return state, sampler
+
+
+def texts(session: Session, state: State, start: int) -> dict[str, Any]:
+    """What was read and what the loop wrote after its first `start` tokens."""
+    decode, ids = session.loaded.tokenizer.decode, state.token_ids[0].tolist()
+    written = {"continuation": decode(ids[start:]), "token_ids": ids[start:]}
+    return {"prompt": decode(ids[:start]), **written, "account": []}
 
 
 def check_positions(session: Session, state: State, steps: int) -> None:
@@ -116,5 +90,4 @@ def check_positions(session: Session, state: State, steps: int) -> None:
 
 def paused(state: State, sampler: Sampler, steps: int) -> State:
     """`state` with the generator as it is now and the number of steps done: ready to be stored."""
-    generation = {"sampler": sampler.document(), "steps": steps}
-    return replace(state, rng=sampler.rng).document("generation", **generation)
+    return continued(state, sampler, sampler.rng).document("generation", steps=steps)

@@ -13,10 +13,10 @@ import torch
 from harness.capture.observe import observe_again
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.step import feed, joined
 from harness.prune.base import Policy, gathered
 from harness.prune.positions import Turn, reindexed
 from harness.snapshot.state import State
-from harness.task.quality.score import feed, joined
 
 
 class Loop:
@@ -96,8 +96,9 @@ class Loop:
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
             kept = layer if index is None else joined(gathered(layer, index))
-            held = set(kept.positions[0].tolist()) if kept.segments else set()
-            gone = [p for p in layer.positions[0].tolist() if p not in held] if held else []
+            held = set(kept.positions[0].flatten().tolist()) if kept.segments else set()
+            before = set(layer.positions[0].flatten().tolist()) if held else set()
+            gone = sorted(p for p in before - held if p >= 0)  # gone from every head
             layers.append(kept)
             culled.append(gone)
         small = state.with_layers(tuple(layers))

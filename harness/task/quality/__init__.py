@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.config import Config
 from harness.errors import ConfigProblem, UnsupportedModel
-from harness.pipeline.finish import Outcome
+from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.prune import moves, policy_of
 from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
 from harness.prune.positions import Turn, length_as_position, reindexed
+from harness.report.console import Say
 from harness.snapshot.state import State
 from harness.task.quality import probes as probing
 from harness.task.quality.probes import Probe
@@ -33,7 +34,7 @@ NEAR = 0.25  # the budget that the findings speak of
 TIMED = 4  # texts on which single steps are timed, one policy after the other
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Writes quality.json (one row per average with its interval), result.json and report.html."""
     task = cfg.task
     if not task.policies or not task.budgets:
@@ -54,10 +55,10 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     from harness.report import quality
 
     reason = f"{len(study.seen)} answers at {len(task.budgets)} budgets, measured"
-    return conclude_table(
+    return finish_table(
         session, "quality", rows, quality.sections(rows, found, study.refused), None, reason,
         list(quality.COLUMNS), record={"findings": found, "refused": study.refused},
-        shown=quality.shown(rows),
+        shown_rows=quality.shown(rows),
     )  # fmt: skip
 
 

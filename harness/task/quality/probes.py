@@ -17,7 +17,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture
 from harness.capture.observe import observing, received
 from harness.errors import InputProblem
-from harness.pipeline.session import prompt_text
+from harness.pipeline.prompt import prompt_text
 from harness.prune.base import EVERY_QUERY
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation, encode

@@ -12,7 +12,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     """Serves the page on 127.0.0.1 until Ctrl-C, or for `task.seconds`. Snapshots go to `out=DIR`
     (default: the run directory's `snapshots/`); `snapshot=DIR` is open from the start. Exit 0."""
     prepare()  # before anything heavy
-    from harness.pipeline.session import Session, prompt_text
+    from harness.pipeline.prompt import prompt_text
+    from harness.pipeline.session import Session
     from harness.save import store
     from harness.task.ui import acts
     from harness.task.ui.desk import Desk
@@ -57,20 +58,15 @@ def _wait(seconds: float) -> None:
 
 
 def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
-    from harness.pipeline.finish import shown
-    from harness.pipeline.plain import finish
+    from harness.pipeline.finish import finish_page, shown
     from harness.report import html
 
     names = shelf.names()
     reason = f"{len(names)} snapshots in {shown(shelf.folder)}"
     rows = [[name, shelf.stored_bytes(name)] for name in names]
-    record = {
-        "verdict": None,
-        "reason": reason,
-        "snapshots": [{"name": n, "stored_bytes": b} for n, b in rows],
-    }
-    outcome = finish(
-        cfg, folder, record, [html.section("Snapshots", columns=["name", "bytes"], rows=rows)], 0
-    )
+    snapshots = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
+    record = {"verdict": None, "reason": reason, "snapshots": snapshots}
+    sections = [html.section("Snapshots", columns=["name", "bytes"], rows=rows)]
+    outcome = finish_page(cfg, folder, say, record, sections, 0)
     say.line(f"{reason}; open them again with: python -m harness task=ui out={shown(shelf.folder)}")
     return outcome

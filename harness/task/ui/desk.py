@@ -13,17 +13,18 @@ from typing import Any
 import torch
 
 from harness.capture import check_length
+from harness.capture.observe import observe_again
 from harness.compare import metrics
 from harness.config import PruneConfig, SamplingConfig
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
-from harness.pipeline.prune import observe_again, policy_of
+from harness.pipeline.prune import policy_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
+from harness.pipeline.step import feed, joined
 from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
-from harness.snapshot.state import LayerState, State
-from harness.task.quality.score import feed, joined
+from harness.snapshot.state import LayerState, State, aligned
 from harness.task.ui.shelf import Shelf
 from harness.task.ui.verdict import Proof, proven
 from harness.tokenizer.policy import continuation, encode
@@ -220,12 +221,14 @@ class Desk:
         for layer in state.layers:
             if layer.segments:
                 assert layer.received is not None
-                at = layer.positions[0].cpu()
-                total.index_add_(0, at, layer.received[0].sum(0).double().cpu())
+                each = layer.received[0].sum(-2).double().cpu()
+                at = layer.positions[0].cpu().expand(each.shape)
+                real = at >= 0
+                total.index_add_(0, at[real], each[real])
         return (total / holders.clamp(min=1)).tolist()
 
     def holders(self) -> torch.Tensor | None:
-        """`[tokens]` int64: how many layers still hold each token of the buffer; None once positions
+        """`[tokens]` int64: how many layers still hold each token of the buffer, in any head; None once positions
         were counted anew, so that kept tokens cannot be found in the buffer."""
         state = self.branch.state
         if int(state.next_position[0]) != state.tokens:
@@ -233,7 +236,8 @@ class Desk:
         held = torch.zeros(state.tokens, dtype=torch.int64)
         for layer in state.layers:
             if layer.segments:
-                at = layer.positions[0].cpu()
+                at = layer.positions[0].cpu().flatten().unique()
+                at = at[at >= 0]
                 held.index_add_(0, at, torch.ones_like(at))
         return held
 
@@ -264,8 +268,16 @@ def _rescored(old: LayerState, new: LayerState) -> LayerState:
     """`new`, a selection of `old`'s tokens, with the brightness these had in `old`."""
     if old.received is None or not new.segments:
         return replace(new, received=None)
-    at = torch.searchsorted(old.positions[0].contiguous(), new.positions[0].contiguous())
-    return replace(new, received=old.received[:, :, at])
+    if not new.per_head:
+        at = torch.searchsorted(old.positions[0].contiguous(), new.positions[0].contiguous())
+        return replace(new, received=old.received[..., at])
+    one, two = aligned([old.positions, new.positions])
+    at = torch.searchsorted(one.contiguous(), two.contiguous()).clamp(max=old.kept - 1)
+    received = old.received
+    if received.dim() == 3:  # summed over the heads: format 1
+        received = received[:, None].expand(-1, at.shape[1], -1, -1)
+    at = at[:, :, None].expand(-1, -1, received.shape[2], -1)
+    return replace(new, received=received.gather(3, at))
 
 
 def _parted(a: State, b: State) -> int | None:

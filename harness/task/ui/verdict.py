@@ -1,21 +1,22 @@
 """The page's proof: write the state, read it back, continue both ways, and judge what came back."""
 
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from harness.cache.registry import decoder as build_decoder
 from harness.compare import metrics
 from harness.compare.verdict import decide
+from harness.config import CacheConfig
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
-from harness.pipeline.restore import identity_check
-from harness.save import store
+from harness.pipeline.line import Line, Restored
+from harness.pipeline.session import Session
 from harness.snapshot.state import State
-from harness.task.prune import compared
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
 
@@ -35,7 +36,7 @@ class Proof:
     load_s: float
 
 
-def proven(session: Any, state: State, folder: Path, steps: int) -> Proof:
+def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     """Save `state` below `folder`, restore it, continue at most `steps` tokens and judge them.
 
     A whole state is judged as `task=resume` does it: against a run recomputed from the token buffer,
@@ -48,52 +49,47 @@ def proven(session: Any, state: State, folder: Path, steps: int) -> Proof:
         raise InputProblem(
             "this thought fills every position the model has: nothing can follow it."
         )
-    back, waived, size, save_s, load_s = _there_and_back(session, state, folder)
-    session = replace(session, cfg=replace(session.cfg, steps=left), times={})
-    if state.pruned or state.tokens > session.cfg.compare.limit:
+    cfg = replace(session.cfg, steps=left, out=None)
+    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as room:
+        line = Line(replace(session, cfg=cfg, folder=Path(room), times={}))
+        stored = line.save(replace(state, parent=None))
+        restored, size = line.restore(stored), stored.nbytes
+    if state.pruned or state.tokens > cfg.compare.limit:
         against = "the same state continued in memory, never saved"
-        verdict, reason, found, noise = _beside_memory(session, state, back, waived)
+        verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
     else:
         against = "a run that was never interrupted, recomputed from the token buffer"
-        made = compared(session, state, back, waived)
-        verdict, reason = made["verdict"], made["reason"]
-        found, noise = made["metrics"], made["noise_floor"]
-    return Proof(verdict, reason, against, left, found, noise, size, save_s, load_s)
+        made = line.judge(restored, state)
+        verdict, reason, apart, noise = made.verdict, made.reason, made.metrics, made.noise
+    times = line.session.times
+    return Proof(verdict, reason, against, left, apart, noise, size, times["save"], times["load"])
 
 
-def _there_and_back(session: Any, state: State, folder: Path) -> tuple[State, list[Any], int, float, float]:  # fmt: skip
-    """`state` as it comes back from a snapshot that is gone afterwards, what the identity check
-    waived, bytes stored, seconds to save and to load."""
-    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as room:
-        target, start = Path(room) / "snapshot", time.perf_counter()
-        store.save(replace(state, parent=None), target, session.cfg.save)
-        saved = time.perf_counter()
-        back, _ = store.load(target)
-        loaded = time.perf_counter()
-        waived = identity_check(session, back, target)
-        size = store.stored_bytes(target)
-        return back.to(session.loaded.device), waived, size, saved - start, loaded - saved
-
-
-def _beside_memory(session: Any, state: State, back: State, waived: list[Any]) -> tuple[str, str, dict[str, Any], dict[str, Any]]:  # fmt: skip
+def _beside_memory(
+    session: Session, state: State, restored: Restored
+) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
     """Verdict, reason, metrics and noise floor: what another cache does to the state in memory."""
     cache = session.cfg.cache
-    plain = _continued(session, state, cache)
-    restored = _continued(session, back, cache, plain.fed)
-    found = metrics.compare(restored.logits, plain.logits, plain.ids[:, 1:])
+    memory = _continued(session, state, cache)
+    back = _continued(session, restored.state, cache, memory.fed)
+    apart = metrics.compare(back.logits, memory.logits, memory.ids[:, 1:])
     try:
         other = replace(cache, name="view" if cache.name == "cloned" else "cloned")
-        again = _continued(session, state, other, plain.fed)
-        noise = metrics.compare(again.logits, plain.logits, plain.ids[:, 1:])
+        again = _continued(session, state, other, memory.fed)
+        noise = metrics.compare(again.logits, memory.logits, memory.ids[:, 1:])
     except HarnessError:  # no other cache serves this model: only bit-equal counts
         noise = {}
-    parted = (restored.ids != plain.ids).any(0).nonzero()
+    parted = (back.ids != memory.ids).any(0).nonzero()
     token, floor = int(parted[0, 0]) if len(parted) else None, noise or {"max_abs_diff": 0.0}
-    verdict, reason = decide(restored.logits, plain.logits, found, floor, UNJUDGED, token, waived)
-    return verdict, reason, found, noise
+    verdict, reason = decide(
+        back.logits, memory.logits, apart, floor, UNJUDGED, token, restored.waived
+    )
+    return verdict, reason, apart, noise
 
 
-def _continued(session: Any, state: State, cache: Any, follow: Any = None) -> drive.Path:
+def _continued(
+    session: Session, state: State, cache: CacheConfig, follow: torch.Tensor | None = None
+) -> drive.Path:
     sampler = Sampler(session.cfg.sampling, session.cfg.seed, state.rng)
     decoder = build_decoder(session.loaded, state, cache)
     return drive.drive(decoder, sampler, session.cfg.steps, follow=follow)

@@ -9,13 +9,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[2])]
 
-from store_states import grown, make_state, settings  # noqa: E402
+from store_states import apart, grown, make_state, settings  # noqa: E402
 
 from harness.save import store  # noqa: E402
 from harness.snapshot import manifest as manifests  # noqa: E402
 
 for form in ("safetensors", "torch", "pickle", "gzip", "blosc2"):
     place = HERE / f"v{manifests.FORMAT_VERSION}" / form
-    store.save(make_state("bfloat16", tokens=8), place / "a", settings(form))
+    store.save(apart(make_state("bfloat16", tokens=8)), place / "a", settings(form))
     back, _ = store.load(place / "a")
     store.save(grown(back, 3, 700), place / "b", settings(form))

@@ -66,7 +66,7 @@ def test_a_loaded_desk_shows_what_the_saved_one_showed(desk):
 
 @pytest.mark.parametrize("how", ["greedy", "sample"])
 def test_steps_are_those_of_the_uninterrupted_run(desk, how):
-    from harness.task.resume import rebuilt
+    from harness.pipeline.line import Line
 
     one = desk()
     one.sample(how, **(SAMPLED if how == "sample" else {}))
@@ -74,7 +74,7 @@ def test_steps_are_those_of_the_uninterrupted_run(desk, how):
     start = one.branch.state
     tokens = [one.step() for _ in range(10)]
     cfg = replace(one.cfg, steps=10, sampling=one.sampling)
-    reference = rebuilt(replace(one._session, cfg=cfg), start, None, None)
+    reference = Line(replace(one._session, cfg=cfg)).uninterrupted(start)
     assert reference.ids[0, :10].tolist() == tokens
     assert one.branch.own == tuple(range(start.tokens, start.tokens + 10))
     assert [g.kept for g in one.branch.growth] == list(range(start.tokens, start.tokens + 11))

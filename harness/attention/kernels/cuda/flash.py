@@ -19,6 +19,7 @@ from math import inf
 import torch
 
 from harness.attention.kernels import cuda, products
+from harness.attention.parts import by_head
 
 MOST = 2**23  # scores of masked parts, as float32; beyond, the general way attends block by block
 
@@ -61,7 +62,7 @@ def attend(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.Tens
     """Attention of `query` `[batch, heads, new, head_dim]` over all `parts` together, in its dtype.
 
     A part is `(key, value, seen)`: key and value `[batch of the part, kv_heads, tokens, head_dim]`,
-    folded as in `split_attention`; seen `[batch, new, tokens]` bool, or None where every query sees
+    folded as in `split_attention`; seen `[batch, 1 or kv_heads, new, tokens]` bool, or None where every query sees
     every key. None when the kernel does not serve, when nothing is unmasked, or when too much is
     masked. Mutates nothing.
     """
@@ -83,7 +84,7 @@ def attend(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.Tens
         else:
             scores = products.scores(folded.flatten(0, 1), key.flatten(0, 1))
             scores = _unfolded(scores.unflatten(0, key.shape[:2]), query) * scale
-            columns.append(scores.masked_fill_(~seen[:, None], -inf))
+            columns.append(scores.masked_fill_(~by_head(seen, query.shape[1]), -inf))
             given.append(value)
     weights = torch.softmax(torch.cat(columns, -1), -1).split([c.shape[-1] for c in columns], -1)
     shares = []

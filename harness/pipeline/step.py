@@ -55,7 +55,7 @@ def joined(layer: LayerState) -> LayerState:
 def _complete(state: State, seen: Observation, new: int) -> bool:
     """Whether every key of every layer was seen to receive attention."""
     return all(
-        layer.index in seen.layers and seen.layers[layer.index].shape[2] == layer.kept + new
+        layer.index in seen.layers and seen.layers[layer.index].shape[-1] == layer.kept + new
         for layer in state.layers
         if layer.segments
     )
@@ -66,6 +66,11 @@ def _scored(old: LayerState, new: LayerState, seen: Observation, queries: int) -
     if old.received is None or not new.segments or old.index not in seen.layers:
         return new
     got = seen.layers[old.index]
-    held = torch.nn.functional.pad(old.received, (0, got.shape[2] - old.kept))
-    total = held + got if queries == EVERY_QUERY else torch.cat([held, got], 1)[:, -queries:]
-    return replace(new, received=total[:, :, total.shape[2] - new.kept :].contiguous())
+    if old.received.dim() == 3:  # summed over the heads: format 1
+        got = got.sum(1)
+    held = torch.nn.functional.pad(old.received, (0, got.shape[-1] - old.kept))
+    if queries == EVERY_QUERY:
+        total = held + got
+    else:
+        total = torch.cat([held, got], -2)[..., -queries:, :]
+    return replace(new, received=total[..., total.shape[-1] - new.kept :].contiguous())

@@ -22,17 +22,17 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder
-from harness.config import SaveConfig
-from harness.pipeline import payload
+from harness.config import Config, SaveConfig
 from harness.pipeline.drive import recompute_seconds
-from harness.pipeline.finish import Outcome
+from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.pipeline.table import conclude_table
 from harness.report import formats as report
+from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import write_json
 from harness.snapshot.state import State
+from harness.task.format_bench import payload
 
 VARIANTS = {
     "safetensors": SaveConfig("safetensors"),
@@ -48,7 +48,7 @@ SLOW = {"gzip"}  # timed once
 NEW_TOKENS = 128
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Leaves `bench.json` (one row per format and dtype) and `claims.json` (the founding claim about
     formats). The verdict is `exact` when every format gave back every byte."""
     session = Session.open(cfg, folder, say)
@@ -72,7 +72,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     reason = (
         f"{len(rows)} formats and dtypes, every byte back; the founding claim: {claim['verdict']}"
     )
-    return conclude_table(
+    return finish_table(
         session, "bench", rows, report.sections(rows, claim, figures), "exact", reason,
         ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw", "ratio", "peak_extra_bytes"],
         record={"figures": figures, "claims": [claim]},

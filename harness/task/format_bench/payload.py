@@ -56,7 +56,7 @@ def first(state: State, dtype: torch.dtype, tokens: int | None = None) -> State:
                 Segment(
                     la.key[:1, :, :tokens].to(dtype).contiguous(),
                     la.value[:1, :, :tokens].to(dtype).contiguous(),
-                    la.positions[:1, :tokens].contiguous(),
+                    la.positions[:1, ..., :tokens].contiguous(),
                 ),
             ),
         )

@@ -11,13 +11,14 @@ import torch
 
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
+from harness.config import Config
 from harness.errors import HarnessError
 from harness.model.loaded import load
-from harness.pipeline.finish import Outcome
+from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.pipeline.synthetic import synthetic_state
-from harness.pipeline.table import conclude_table
+from harness.report.console import Say
 from harness.snapshot.state import State
+from harness.task.bench.synthetic import synthetic_state
 
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
 # cache, and on a GPU long enough that starting to read does not count
@@ -41,7 +42,7 @@ class Cell:
         return f"{self.dtype}, {self.context} tokens{shared}"
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """All combinations of the task's lists; rows in `bench.json`, tables and plots in the report."""
     from harness.report import bench as report
 
@@ -56,7 +57,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         timed = [r for r in measured if r["per_token_s"] is not None]
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
-    return conclude_table(
+    return finish_table(
         session, "bench", rows, report.sections(rows, session.environment()), None,
         f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged", report.COLUMNS,
         record={"bench": {"weight_bytes": weight_bytes(session.loaded.model)}},

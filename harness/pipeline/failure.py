@@ -1,0 +1,85 @@
+"""What a job leaves that did not come to its end: it failed, was refused, or was told to stop."""
+
+import json
+import shutil
+from pathlib import Path
+
+from harness.config import Config
+from harness.errors import RestoreRefused, SnapshotInvalid
+
+MANIFEST = "manifest.json"  # says that a snapshot is whole; nothing heavy is imported for its name
+
+Stamp = tuple[int, int]
+
+
+def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exception) -> None:
+    """`result.json` with the reason, sealed and tracked where the configuration was sound."""
+    from harness.pipeline.finish import options, shown, write
+    from harness.snapshot.result import SCHEMA, write_json
+
+    record = {
+        "schema": SCHEMA,
+        "verdict": verdict,
+        "reason": str(problem),
+        "exit_code": getattr(problem, "exit_code", 1),
+        "folder": shown(folder),
+    }
+    if isinstance(problem, RestoreRefused):
+        record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
+        record["diagnosis"] = problem.diagnosis
+    if isinstance(problem, SnapshotInvalid):
+        from harness.compare.diagnosis import refusal
+
+        told = refusal((), problem.faults)
+        record |= {"faults": problem.faults, "diagnosis": told.document() if told else None}
+    record = json.loads(json.dumps(record, default=str))
+    if cfg is None:
+        write_json(folder / "result.json", record)
+    else:
+        write(cfg, folder, {**record, "task": cfg.task.name, "options": options(cfg)})
+
+
+def stamp(cfg: Config | None) -> Stamp | None:
+    """Tells one snapshot at `out=` from its successor; None where there is none."""
+    try:
+        status = (Path(cfg.out).expanduser() / MANIFEST).stat()  # type: ignore[union-attr, arg-type]
+    except (OSError, TypeError, AttributeError):
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def left_behind(
+    cfg: Config | None, folder: Path, stage: str, before: Stamp | None, fresh: bool
+) -> str:
+    """The rest of a sentence that begins with `interrupted`. A run directory that holds nothing
+    finished is removed, if it is this job's own (`fresh`).
+
+    stage: what was going on. before: `stamp` of `out=` when the job began.
+    """
+    from harness.pipeline.finish import shown
+
+    name = f"task={cfg.task.name}" if cfg else "the job"
+    lines = [f" in {name}" + (f", at '{stage}'" if stage else "")]
+    manifests = sorted(folder.glob("**/" + MANIFEST), key=lambda p: p.parent.stat().st_mtime_ns)
+    if cfg and cfg.out:
+        lines.append(_about_out(cfg, before))
+    if (folder / "record.json").is_file():
+        pending = (folder / "pending.json").exists()
+        upload = ", its upload to MLflow is not" if pending else ""
+        lines.append(f"the result is complete in {shown(folder)}{upload}")
+    elif manifests:
+        many = f"{len(manifests)} finished snapshots, the last of them"
+        last = shown(manifests[-1].parent)
+        lines.append(f"kept: {many if manifests[1:] else 'the finished snapshot'} {last}")
+    elif fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    if len(lines) == 1:
+        lines.append("nothing was written")
+    return "; ".join(lines) + "."
+
+
+def _about_out(cfg: Config, before: Stamp | None) -> str:
+    now = stamp(cfg)
+    if now is None:
+        return f"out={cfg.out} was not written"
+    return f"kept: the {'old' if now == before else 'finished'} snapshot {cfg.out}"

@@ -1,0 +1,329 @@
+"""One thought on its way: captured, pruned, stored, restored, continued, judged, recorded.
+
+Each verb is one sentence of a task's story. States pass from verb to verb and are only read; what a
+verb learns for `result.json` stays with the line until `finish`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import Captured, check_length, new_cache, positions_of, prefill
+from harness.capture.observe import observe_again
+from harness.compare.diagnosis import Diagnosis
+from harness.compare.identity import Difference
+from harness.config import Config
+from harness.errors import InputProblem, RestoreRefused
+from harness.fault.base import Fault
+from harness.model.sampler import Sampler
+from harness.pipeline import drive
+from harness.pipeline.damage import aid_for, comparable, damaged
+from harness.pipeline.diagnosis import diagnose
+from harness.pipeline.finish import Outcome, finish_run, shown
+from harness.pipeline.judge import Judgement, judge, mutation
+from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.restore import identity_check
+from harness.pipeline.session import WRITING, Session
+from harness.prune.positions import reindexed
+from harness.report.console import Say
+from harness.save import store
+from harness.snapshot.result import GOOD
+from harness.snapshot.state import State
+
+CONTROL = Fault()  # nothing is damaged
+UNJUDGED = {"verdict": None, "reason": ""}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A snapshot, its manifest validated. place: a directory or an fsspec URL."""
+
+    place: Path | str
+    manifest: dict[str, Any]
+
+    @classmethod
+    def asked(cls, cfg: Config) -> "Stored":
+        """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
+        SnapshotInvalid for a manifest that breaks its rules."""
+        place = store.place(snapshot_named(cfg))
+        return cls(place, store.read_manifest(place))
+
+    @property
+    def nbytes(self) -> int:
+        return store.stored_bytes(self.place)
+
+    def block(self) -> dict[str, Any]:
+        """The `snapshot` block of `result.json`."""
+        return {
+            "id": self.manifest["id"],
+            "path": shown(self.place),
+            "format": self.manifest["payload_format"],
+            "format_version": self.manifest["format_version"],
+        }
+
+    def record(self, whole: State, kept: State) -> dict[str, Any]:
+        """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
+        size = {
+            "tokens": whole.tokens,
+            "kept_tokens": kept.kept_tokens,
+            "kv_bytes": kept.kv_bytes,
+            "stored_bytes": self.nbytes,
+        }
+        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A State that came back, verified, on the model's device, and what it goes on with.
+
+    waived: differences of identity that `restore.strict=false` let pass. session, sampler: the
+    damaged copies, where a fault was asked for.
+    """
+
+    state: State
+    session: Session
+    sampler: Sampler
+    waived: list[Difference] = field(default_factory=list)
+
+
+@dataclass
+class Line:
+    """session: the model, only read. fault: one damage on the way, none by default. record: what
+    `result.json` will say beside the judgement."""
+
+    session: Session
+    fault: Fault = CONTROL
+    record: dict[str, Any] = field(default_factory=dict)
+    captured: Captured | None = None
+    whole: State | None = None  # before anything was pruned
+    sampler: Sampler | None = None  # of the run that is never interrupted
+    restored: Restored | None = None
+
+    @classmethod
+    def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
+        """Load the model of `cfg` and begin."""
+        return cls(Session.open(cfg, folder, say), fault)
+
+    def capture(self, steps: int = 0) -> State:
+        """Prefill the declared prompt, which leaves room for `steps` tokens, and collect the State.
+
+        The library's own cache is kept: the uninterrupted run goes on with that very object.
+        """
+        session, say = self.session, self.session.say
+        rows = session.encoded()
+        check_length(session.loaded, max(len(r.ids) for r in rows), steps)
+        say.stage("capture")
+        self.sampler = session.sampler()
+        self.captured = session.capture(rows, self.sampler)
+        self.whole = state = self.captured.state
+        say.done(f"{state.tokens} tokens, 13 elements, {state.kv_bytes / 1024:.0f} KiB of K/V")
+        account = [dict(entry) for entry in rows[0].account]
+        self.record["text"] = {"prompt": rows[0].text, "account": account}
+        return state
+
+    def prune(self, state: State) -> State:
+        """The State that the prune policy leaves: the same object under `prune=none`.
+
+        Attention that was not recorded during the capture is recomputed from the token buffer; the
+        time of that is no part of `times["prune"]`.
+        """
+        session, settings = self.session, self.session.cfg.prune
+        policy = policy_of(settings)
+        session.times["prune"] = 0.0
+        if policy is None:
+            return state
+        session.say.stage(f"prune {settings.name}")
+        seen = state
+        if policy.observes is not None and not observed(state):
+            seen = observe_again(session.loaded, state, policy.observes)
+        how = moves(session.loaded, state) if settings.positions == "reindexed" else None
+        start = time.perf_counter()
+        small = policy.prune(seen)
+        if how is not None:
+            small = reindexed(small, how)
+        session.times["prune"] = time.perf_counter() - start
+        session.say.done(f"{small.kept_tokens} of {state.kept_tokens} tokens kept")
+        return without_scores(small)
+
+    def save(self, state: State) -> Stored:
+        """Write `state`, damaged where a fault damages it, and say so in the record."""
+        self.fault.fits(state)
+        state = self.fault.state(state, aid_for(self.session, state))
+        stored = self.write(state)
+        if isinstance(stored.place, Path):
+            self.fault.disk(stored.place)
+        self.record |= stored.record(self.whole or state, state)
+        return stored
+
+    def write(self, state: State) -> Stored:
+        """Write `state` as a snapshot, to `out=` or into the run directory."""
+        cfg, say = self.session.cfg, self.session.say
+        place = destination(cfg, self.session.folder)
+        say.stage(f"save {cfg.save.name}")
+        start = time.perf_counter()
+        stored = Stored(place, store.save(state, place, cfg.save, say.note))
+        self.session.times["save"] = time.perf_counter() - start
+        say.done(f"{stored.nbytes / 1024:.0f} KiB to {shown(place)}")
+        return stored
+
+    def restore(self, stored: Stored) -> Restored:
+        """Read the snapshot back, verify every byte, compare its identity with what is loaded.
+
+        Where this line captured it, sampler and generator must be the same as well.
+        """
+        session, say = self.session, self.session.say
+        say.stage(f"load {shown(stored.place)}")
+        start = time.perf_counter()
+        state, manifest = store.load(stored.place)
+        state = state.to(session.loaded.device)
+        session.times["load"] = time.perf_counter() - start
+        if self.captured is None:
+            met, sampler, saved = session, session.sampler(state), None
+            prompt = session.loaded.tokenizer.decode(state.token_ids[0].tolist())
+            self.record["text"] = {"prompt": prompt, "account": []}
+            self.whole = state
+        else:
+            met, sampler = damaged(session, self.fault, state.rng)
+            saved = sampler
+        try:
+            waived = identity_check(met, state, stored.place, saved)
+        except RestoreRefused as refused:
+            refused.diagnosis = diagnose(met.loaded, state, refused.differences).document()
+            raise
+        state = self.fault.inputs(state)
+        say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
+        self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
+        self.record["waived"] = [difference.row() for difference in waived]
+        self.restored = Restored(state, met, sampler, waived)
+        return self.restored
+
+    def go_on(
+        self,
+        restored: Restored,
+        given: torch.Tensor | None = None,
+        follow: torch.Tensor | None = None,
+        on_token: Callable[[torch.Tensor], None] = lambda ids: None,
+    ) -> tuple[Any, drive.Path]:
+        """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
+
+        Whether that wrote into what the decoder was handed is in the record.
+        """
+        cfg, times = self.session.cfg, self.session.times
+        start = time.perf_counter()
+        decoder = build_decoder(restored.session.loaded, restored.state, cfg.cache)
+        times["restore"] = time.perf_counter() - start
+        before = decoder.fingerprint(cfg.cache.audit == "digest")
+        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
+        times.update(path.times)
+        self.record["mutation"] = mutation(decoder, before, cfg.steps)
+        return decoder, path
+
+    def uninterrupted(
+        self,
+        state: State,
+        given: torch.Tensor | None = None,
+        follow: torch.Tensor | None = None,
+    ) -> drive.Path:
+        """The run that was never interrupted, from `state` with all of its tokens: on the very cache
+        that the capture filled, or on one rebuilt from the token buffer."""
+        session, loaded = self.session, self.session.loaded
+        session.say.stage("uninterrupted run")
+        if self.captured is not None and self.sampler is not None:
+            cache, sampler = self.captured.live, self.sampler
+            if session.cfg.cache.branches > 1:
+                cache.batch_repeat_interleave(session.cfg.cache.branches)
+            run = drive.Live(loaded, cache, state)
+        else:
+            run, session.times["recompute"] = rebuilt(loaded, state, session.cfg.prompt.chunk)
+            sampler = session.sampler(state)
+        path = drive.drive(run, sampler, session.cfg.steps, given, follow)
+        if self.captured is not None:
+            session.times["recompute"] = drive.recompute_seconds(loaded, state)
+        session.say.done(f"{session.cfg.steps} tokens")
+        return path
+
+    def judge(self, restored: Restored, state: State) -> Judgement:
+        """Continue `restored` along the uninterrupted run of the unpruned `state`, and judge it."""
+        rows = state.branched(self.session.cfg.cache.branches)  # one copy of the K/V
+        reference = self.uninterrupted(rows)
+        self.session.say.stage(f"restored run, cache {self.session.cfg.cache.name}")
+        _, path = self.go_on(restored, follow=reference.fed)
+        self.session.say.done(f"{self.session.cfg.steps} tokens, teacher forced")
+        path = comparable(path, reference)
+        decode = self.session.loaded.tokenizer.decode
+        self.record.setdefault("text", {}).update(
+            continuation=decode(reference.ids[0].tolist()),
+            restored=decode(path.ids[0].tolist()),
+            token_ids=reference.ids[0].tolist(),
+            restored_ids=path.ids[0].tolist(),
+        )
+        return self.verdict(rows, reference, path, restored.waived)
+
+    def verdict(
+        self, state: State, reference: drive.Path, path: drive.Path, waived: list[Difference]
+    ) -> Judgement:
+        """The judgement on `path`, which was fed what `reference` was fed after `state`."""
+        session = self.session
+        session.say.stage("noise floor, oracle, verdict")
+        judgement = judge(session.loaded, state, reference, path, session.cfg.compare, waived)
+        session.say.done(judgement.verdict)
+        if judgement.verdict not in GOOD and self.restored is not None:
+            self.record["diagnosis"] = self.diagnosis(
+                judgement, self.restored, reference
+            ).document()
+        return judgement
+
+    def diagnosis(
+        self, judgement: Judgement, restored: Restored, reference: drive.Path
+    ) -> Diagnosis:
+        """Why `restored` went another way than `reference`, from its own buffer and model."""
+        return diagnose(
+            restored.session.loaded, restored.state, restored.waived,
+            unsound=judgement.reason if judgement.verdict == "unsound" else "",
+            fed=reference.fed if len(reference.fed) == restored.state.batch else None,
+        )  # fmt: skip
+
+    def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
+        """Write, draw, track and show the record. record: what else it says, or says otherwise."""
+        said = UNJUDGED if judgement is None else judged(judgement)
+        return finish_run(self.session, {**said, **self.record, **record})
+
+
+def snapshot_named(cfg: Config) -> str:
+    """What `snapshot=` says. Raises InputProblem when it says nothing."""
+    if not cfg.snapshot:
+        raise InputProblem(
+            f"task={cfg.task.name} needs snapshot=DIR, a directory written by task=save."
+        )
+    return cfg.snapshot
+
+
+def destination(cfg: Config, folder: Path) -> Path | str:
+    """Where a task that writes one snapshot puts it: `out=`, or into the run directory."""
+    named = cfg.out if cfg.task.name in WRITING else None
+    return store.place(named) if named else folder / "snapshot"
+
+
+def judged(judgement: Judgement) -> dict[str, Any]:
+    """A judgement under the names of `result.json`."""
+    return {"noise_floor" if k == "noise" else k: v for k, v in vars(judgement).items()}
+
+
+def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
+    """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
+    ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
+    cache = new_cache(loaded)
+    start = time.perf_counter()
+    logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
+    seconds = time.perf_counter() - start
+    return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
+
+
+def continued(state: State, sampler: Sampler, rng: torch.Tensor | None) -> State:
+    """`state` with the sampler's settings and the generator `rng`: sampling goes on from there."""
+    return replace(state, rng=rng).document("generation", sampler=sampler.document())

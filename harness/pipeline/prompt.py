@@ -1,0 +1,82 @@
+"""What is read: the declared prompt as text, as ids per batch row, and as element +4."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.config import Config, PromptConfig
+from harness.errors import InputProblem
+from harness.snapshot.digest import digest_document
+from harness.tokenizer.policy import Encoded, encode
+
+
+def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
+    """The prompt under the tokenizer policy, one entry per batch row.
+
+    Row i of a batch drops the last `5 * i` tokens, so that rows differ and padding is real.
+    """
+    text, turns = prompt_text(cfg)
+    whole = encode(cfg.tokenizer.name, tokenizer, text, turns, cfg.tokenizer.bos)
+    rows = [whole]
+    for row in range(1, cfg.prompt.batch):
+        length = len(whole.ids) - 5 * row
+        if length < whole.prefix + 1:
+            raise InputProblem(
+                f"prompt.batch={cfg.prompt.batch} needs a longer prompt: row {row} would be empty."
+            )
+        rows.append(replace(whole, ids=whole.ids[:length]))
+    return rows
+
+
+def prompt_text(cfg: Config) -> tuple[str, list[dict[str, str]]]:
+    """`(text, turns)` of the prompt; `text=` replaces whatever the prompt group says."""
+    prompt = cfg.prompt
+    if cfg.text is not None:
+        return cfg.text, []
+    if prompt.name == "recall":
+        dialogue = recall_dialogue(prompt, chat=cfg.tokenizer.name == "chat")
+        return dialogue.text, list(dialogue.turns)
+    if prompt.name == "file":
+        return _read(prompt.path), []
+    if prompt.turns:
+        return " ".join(t["content"] for t in prompt.turns), prompt.turns
+    if prompt.text is None:
+        raise InputProblem(f"prompt={prompt.name} has no text. Give text=... or prompt.text=...")
+    return prompt.text, []
+
+
+def recall_dialogue(prompt: PromptConfig, chat: bool) -> Any:
+    """The held-out dialogue that a PromptConfig declares, in plain or in chat form."""
+    from harness.model.assets import corpus
+
+    make = corpus.recall_chat if chat else corpus.recall_dialogue
+    try:
+        return make(random.Random(prompt.seed), prompt.distance, prompt.definitions)
+    except (ValueError, IndexError) as problem:
+        raise InputProblem(
+            f"prompt=recall has no dialogue with prompt.distance={prompt.distance} and "
+            f"prompt.definitions={prompt.definitions}: {problem}. Distances are 0, or 4 and more "
+            "(6, or 10 and more with tokenizer=chat)."
+        ) from None
+
+
+def prompt_meta(row: Encoded, tokenizer: Any) -> dict[str, Any]:
+    """Element +4: what stands before the user's words, and every special token with its reason."""
+    return {
+        "policy": row.policy,
+        "prefix_ids": list(row.ids[: row.prefix]),
+        "prefix": tokenizer.decode(list(row.ids[: row.prefix])) if row.prefix else "",
+        "special_tokens": [dict(entry) for entry in row.account],
+        "turns": [dict(turn) for turn in row.turns],
+        "text_digest": digest_document(row.text),
+    }
+
+
+def _read(path: str | None) -> str:
+    if not path:
+        raise InputProblem("prompt=file needs prompt.path=FILE, a UTF-8 text file.")
+    try:
+        return Path(path).expanduser().read_bytes().decode("utf-8-sig")  # line ends as they are
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputProblem(f"prompt.path={path} cannot be read as UTF-8 text: {problem}") from None
