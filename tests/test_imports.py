@@ -29,7 +29,7 @@ ALLOWED = {
     "mlflow": {"track"},
     "pandera": {"snapshot", "report"},
     "pandas": {"snapshot", "report"},
-    "transformers": {"model", "tokenizer", "capture", "cache"},
+    "transformers": {"model", "tokenizer", "capture", "cache", "engine", "quantize"},
     "matplotlib": {"report"},
     "gradio": {"task"},
 }

@@ -5,20 +5,23 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from harness.snapshot.codes import Codes, dense
+
 
 @dataclass(frozen=True)
 class Part:
     """Keys and values to attend to.
 
-    key, value: `[batch, kv_heads, tokens, head_dim]`; positions: `[batch, tokens]` int64, increasing,
-    or `[batch, kv_heads, tokens]` where heads hold different tokens.
+    key, value: `[batch, kv_heads, tokens, head_dim]`, or the Codes that stand for it; positions:
+    `[batch, tokens]` int64, increasing, or `[batch, kv_heads, tokens]` where heads hold different
+    tokens.
     first, last: smallest and largest position, read once, so that no mask is built needlessly.
     uniform: all rows and heads have the same positions, so that a window is a slice, not a mask.
     seen: what `visible` gives, where it was made before.
     """
 
-    key: torch.Tensor
-    value: torch.Tensor
+    key: torch.Tensor | Codes
+    value: torch.Tensor | Codes
     positions: torch.Tensor
     first: int
     last: int
@@ -38,6 +41,15 @@ class Part:
     @property
     def tokens(self) -> int:
         return self.key.shape[2]
+
+    @property
+    def coded(self) -> bool:
+        """Whether keys and values are kept as codes."""
+        return isinstance(self.key, Codes)
+
+    def dense(self) -> "Part":
+        """The same with the numbers that its codes stand for; itself where it has none."""
+        return replace(self, key=dense(self.key), value=dense(self.value)) if self.coded else self
 
     @property
     def row(self) -> torch.Tensor:

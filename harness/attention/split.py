@@ -20,6 +20,7 @@ from harness.attention.kernels.cuda import flash
 from harness.attention.parts import Part, Queries, seen_of, visible
 
 BLOCK = 2**23  # scores per block: 32 MiB in float32
+CODED = 2**10  # tokens of codes that are decoded at a time
 FEW = 2**15  # numbers of K, up to which an attention in float32 is computed in float64
 
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -53,6 +54,8 @@ def split_attention(
     if not in_sight:
         return query.new_zeros(batch, heads, new, parts[0].value.shape[-1])
     seen = [part for part, _ in in_sight]
+    if any(part.coded for part in seen):
+        return _attend_coded(query, in_sight, queries, scale, window, softcap, sinks)
     plain = softcap is None and bias is None and sinks is None
     if plain and flash.available(query):
         given = [(part.key, part.value, visible(part, queries, window)) for part in seen]
@@ -73,10 +76,37 @@ def split_attention(
         for block in blocks
     ]
     if sinks is not None:
-        out = results[0][0]
-        top = sinks.to(out.dtype)[None, :, None].expand(out.shape[:3])
-        results.append((torch.zeros_like(out), top, torch.ones_like(top)))
+        results.append(_sunk(results[0][0], sinks))
     return merge(results).to(query.dtype)
+
+
+def _attend_coded(
+    query: torch.Tensor,
+    in_sight: list[tuple[Part, torch.Tensor | None]],
+    queries: Queries,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention where some parts are codes: block by block, so that no more than one block of the
+    past is ever decoded at once. Arguments and result as of `split_attention`."""
+    batch, heads, new, _ = query.shape
+    work = _precision(query, [part for part, _ in in_sight])
+    results: list[Triple] = []
+    for block in _blocks(in_sight, min(CODED, BLOCK // max(batch * heads * new, 1))):
+        numbers = [(part.dense(), added) for part, added in block]
+        triple = _attend(query, numbers, queries, scale, window, softcap, work, mass=True)
+        results.append(triple)
+    if sinks is not None:
+        results.append(_sunk(results[0][0], sinks))
+    return merge(results).to(query.dtype)
+
+
+def _sunk(out: torch.Tensor, sinks: torch.Tensor) -> Triple:
+    """The triple of `sinks` `[heads]`, which take mass and give nothing, beside an `out` like theirs."""
+    top = sinks.to(out.dtype)[None, :, None].expand(out.shape[:3])
+    return torch.zeros_like(out), top, torch.ones_like(top)
 
 
 def merge(results: list[Triple]) -> torch.Tensor:

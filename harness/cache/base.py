@@ -237,12 +237,5 @@ def _last(segments: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
         cut = min(max(drop, 0), segment.tokens)
         drop -= cut
         if cut < segment.tokens:
-            whole = cut == 0
-            kept.append(
-                segment
-                if whole
-                else Segment(
-                    segment.key[:, :, cut:], segment.value[:, :, cut:], segment.positions[..., cut:]
-                )
-            )
+            kept.append(segment.cut(cut, segment.tokens))
     return tuple(kept)

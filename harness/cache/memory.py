@@ -9,6 +9,7 @@ import torch
 from harness.attention.parts import Part, Queries, seen_of
 from harness.attention.split import split_attention
 from harness.cache.tail import Tail
+from harness.snapshot.codes import Codes
 from harness.snapshot.state import Segment, State
 
 FIRST_ROOM = 64  # tokens that the tails of all branches together have room for at first
@@ -86,9 +87,12 @@ class Memory:
 
     @cached_property
     def kinds(self) -> set[tuple[torch.dtype, int, int]]:
-        """Dtype and last strides of every key and value of the past."""
+        """Dtype and last strides of every key and value of the past; of codes the strides are 0."""
         return {
-            (part.key.dtype, part.key.stride(3), part.value.stride(3))
+            (
+                part.key.dtype,
+                *(0 if isinstance(t, Codes) else t.stride(3) for t in (part.key, part.value)),
+            )
             for parts in self.past
             for part in parts
         }

@@ -31,6 +31,8 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg = config.recorded(Path(job["config"]))
     cfg.track = config.TrackConfig(name="none")
     cfg.out = cfg.run = None
+    engine = cfg.engine  # a record names no server to talk to and no command to run
+    engine.url = engine.evict = engine.restart = engine.flush = None
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]

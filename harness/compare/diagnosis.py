@@ -6,7 +6,7 @@ that leave the noise, and which single kind of damage explains them. Nothing is 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from harness.compare import likeness
 from harness.compare.likeness import Pair
 from harness.snapshot import coherence
+from harness.snapshot.codes import Codes
 from harness.snapshot.state import State
 
 CAUSES = (
@@ -21,7 +22,7 @@ CAUSES = (
     "scale", "logits", "identity", "library", "routing",
 )  # fmt: skip
 MARGIN = 8.0  # how often the noise, the largest of a few draws, may be exceeded; the proof's own
-FORMAT = ("format", "layout", "dtype")
+NOTHING = "nothing leaves the noise"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ def documented(state: State) -> Diagnosis | None:
 
 
 def explain(state: State, right: Recomputed) -> Diagnosis:
-    """The cause that explains how `state` differs from `right`, by numbers alone."""
+    """The cause that explains how `state` differs from `right`, by numbers alone. Where K/V are
+    kept as codes, one step of the codes is no difference."""
+    coded = any(s.coded for layer in state.layers for s in layer.segments)
+    right = replace(right, floors=[_stepped(state, right, i) for i in range(len(right.floors))])
     picture, first = _picture(state, right)
     if first is None:
         worn = _worn(state, right)
@@ -103,12 +107,32 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
         if not gap <= allowed:
             said = f"K/V is in the noise, the stored logits are off by {gap:.3g} (noise {right.logits_floor:.3g})"  # fmt: skip
             return Diagnosis("logits", "logits", said, picture=picture)
-        return Diagnosis("rounding", "kv_cache", "nothing leaves the noise", picture=picture)
+        said = "no K/V leave one step of the codes they are kept as" if coded else NOTHING
+        return Diagnosis("rounding", "kv_cache", said, picture=picture)
     layer, head, token = first
     cause, element, said = _numbers(state, right, layer, picture)
     off = picture[layer][token]
     where = f"first at layer {layer}, head {head}, token {token}: {off:.3g} noise floors"
     return Diagnosis(cause, element, f"{said}; {where}", layer, head, token, picture)
+
+
+def _stepped(state: State, right: Recomputed, layer: int) -> dict[str, float]:
+    """The floors of one layer, widened where it keeps codes: MARGIN floors are one step of these."""
+    floors, pair = dict(right.floors[layer]), right.kv[layer]
+    held = state.layers[layer].segments
+    codes = [c for s in held for c in (s.key, s.value) if isinstance(c, Codes)]
+    if codes and pair is not None:
+        steps = min(_steps(c) for c in codes)
+        for part, tensor in zip(("key", "value"), pair, strict=True):
+            floors[part] = max(floors[part], float(tensor.abs().max()) / steps / MARGIN)
+    return floors
+
+
+def _steps(codes: Codes) -> float:
+    """Into how many steps the largest number of a span is divided."""
+    if codes.codes.dtype.is_floating_point:
+        return 1 / torch.finfo(codes.codes.dtype).eps
+    return 2 ** (codes.bits - 1) - 1
 
 
 def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> tuple[str, str, str]:  # fmt: skip

@@ -77,8 +77,8 @@ def head_order(stored: Pair, expected: Pair, allowed: tuple[float, float]) -> li
 def factor(stored: torch.Tensor, expected: torch.Tensor, allowed: float) -> float | None:
     """The one factor by which heads or rows of `stored` are too large, where one explains them:
     the largest among heads and tokens. None where none does."""
-    a, b = stored.double(), expected.double()
-    for dims in ((0, 2, 3), (3,)):  # one for each head, or for each row
+    for dims in ((0, 2, 3), (3,)):  # one for each head, or for each row; an offset is no scale
+        a, b = (t - t.mean(dims, keepdim=True) for t in (stored.double(), expected.double()))
         size = (b * b).sum(dims, keepdim=True)
         c = (a * b).sum(dims, keepdim=True) / size.clamp(min=1e-300)
         left = (a - c * b).abs()

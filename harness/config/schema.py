@@ -6,6 +6,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from harness.config.engine import EngineConfig
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -42,7 +43,7 @@ class TaskConfig:
     follow: int = 64  # quality: tokens of text read after it
     distances: list[int] = field(default_factory=list)  # quality: words from definition to question
     tokens: int = 4096  # format_bench: length of the K/V
-    repeats: int = 5  # format_bench
+    repeats: int = 5  # format_bench, referee
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -66,9 +67,8 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
-        at_least("task.samples", self.samples, 2)
-        at_least("task.context", self.context, 16)
-        at_least("task.follow", self.follow, 2)
+        for key, low in (("samples", 2), ("context", 16), ("follow", 2), ("run", 1), ("check", 1)):
+            at_least(f"task.{key}", getattr(self, key), low)
         for share in self.budgets:
             if not 0 < share <= 1:
                 raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
@@ -78,11 +78,7 @@ class TaskConfig:
         at_least("task.runs", self.runs, 3)
         at_least("task.seconds", self.seconds, 0)
         if not 0 <= self.port < 65536:
-            raise ConfigProblem(
-                f"task.port={self.port} is no port: give 0 to 65535, 0 for any free one."
-            )
-        at_least("task.run", self.run, 1)
-        at_least("task.check", self.check, 1)
+            raise ConfigProblem(f"task.port={self.port} is no port: give 0 (any) to 65535.")
         for dtype in (*self.dtypes, *self.branch_dtypes):
             one_of("task.dtypes", dtype, DTYPES)
         for count in (*self.contexts, *self.branches, *self.branch_contexts):
@@ -125,9 +121,7 @@ class CacheConfig:
     branches: int = 1
     audit: str = "digest"
     pad_prime: int = 0
-    capture: bool = (
-        True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
-    )
+    capture: bool = True  # manual: a step of one token in one go (a program, a recording)
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
@@ -143,9 +137,7 @@ class PruneConfig:
     tokens: int | None = None
     ratio: float | None = None
     positions: str = "original"
-    protect: int | str = (
-        0  # leading tokens never dropped; "prefix": BOS, template head, system text
-    )
+    protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, template, system text
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
@@ -180,6 +172,22 @@ class PruneConfig:
 
 
 @dataclass
+class QuantizeConfig:
+    name: str = MISSING
+    bits: int = 4  # kivi, library
+    axis: str = "token"  # int8, int4, fp8: what shares a scale
+    group: int = 64  # numbers (per token) or tokens (per channel) that share a scale
+    recent: int = 0  # most recent tokens kept in full precision
+    backend: str = "quanto"  # library
+
+    def __post_init__(self) -> None:
+        one_of("quantize.axis", self.axis, ("token", "channel"))
+        at_least("quantize.group", self.group, 1)
+        at_least("quantize.recent", self.recent, 0)
+        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
+
+
+@dataclass
 class SaveConfig:
     name: str = MISSING
     level: int | None = None
@@ -200,6 +208,7 @@ class PromptConfig:
     turns: list[dict[str, str]] = field(default_factory=list)
     text: str | None = None
     path: str | None = None
+    ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = 4
     distance: int = 128  # recall only: tokens between the definition and the question
     seed: int = 0
@@ -208,6 +217,7 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
+        at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
         if self.path and self.name != "file":
             raise ConfigProblem(f"prompt.path={self.path} is read with prompt=file only; add that.")
@@ -302,11 +312,13 @@ class Config:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    quantize: QuantizeConfig = field(default_factory=lambda: QuantizeConfig(name="none"))
     save: SaveConfig = field(default_factory=SaveConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
 
     def __post_init__(self) -> None:

@@ -52,7 +52,8 @@ class Fault:
     """The control: nothing is damaged.
 
     element: number of the element it damages (1 to 13). bed: what the prompt or model must offer
-    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`, `hybrid`). why: why it still
+    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`, `hybrid`,
+    `quantized`). why: why it still
     matters where it moves no logit. field: the class of known bugs it stands for (`harness.fault.field`).
     cause: what a diagnosis should say, where it is not what its element suggests. remembered: the
     model's identity was asked for before the damage. seed: of what is drawn at random.
@@ -109,6 +110,11 @@ class Fault:
             raise ConfigProblem(
                 f"fault={self.name} damages a sliding window, and no layer of this model has one: "
                 "use model=tiny_gemma3."
+            )
+        if self.bed == "quantized" and not state.quantized:
+            raise ConfigProblem(
+                f"fault={self.name} damages the scales of quantized keys and values: give "
+                "quantize=int8."
             )
         if self.bed == "hybrid" and not any(layer.recurrent for layer in state.layers):
             raise ConfigProblem(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from harness.snapshot import manifest as manifests
+from harness.snapshot.codes import Codes, dense
 from harness.snapshot.state import LayerState, Segment, State
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -29,7 +30,7 @@ def layers(
         if only is not None and layer.index != only:
             return layer
         return replace(layer, segments=tuple(
-            replace(s, key=key(s.key), value=value(s.value)) for s in layer.segments
+            replace(s, key=key(dense(s.key)), value=value(dense(s.value))) for s in layer.segments
         ))  # fmt: skip
 
     return replace(state, layers=tuple(one(layer) for layer in state.layers))
@@ -52,13 +53,23 @@ def select(state: State, index: torch.Tensor, positions: Change = same) -> State
     return described(replace(state, layers=tuple(one(layer) for layer in state.layers)))
 
 
+def scales(state: State, change: Change) -> State:
+    """A State with `change` of every scale of its codes; plain segments stay."""
+
+    def one(segment: Segment) -> Segment:
+        if not (isinstance(segment.key, Codes) and isinstance(segment.value, Codes)):
+            return segment
+        key, value = (replace(c, scale=change(c.scale)) for c in (segment.key, segment.value))
+        return replace(segment, key=key, value=value)
+
+    return replace(state, layers=tuple(
+        replace(la, segments=tuple(map(one, la.segments))) for la in state.layers
+    ))  # fmt: skip
+
+
 def described(state: State) -> State:
     """The State with its format document rewritten to fit its layers, as an unwitting script would."""
-    entries = [
-        {**entry, "seen": layer.seen, "segments": [s.tokens for s in layer.segments]}
-        for entry, layer in zip(state.documents["kv_format"]["layers"], state.layers, strict=True)
-    ]
-    return state.document("kv_format", layers=entries)
+    return state.with_layers(state.layers)
 
 
 def block(state: State) -> int:
@@ -73,7 +84,8 @@ def mixed(
     """A State whose K/V is `choose` of its own and of `other`'s, segment by segment."""
 
     def one(a: Segment, b: Segment) -> Segment:
-        return replace(a, key=choose(a.key, b.key), value=choose(a.value, b.value))
+        key, value = choose(dense(a.key), dense(b.key)), choose(dense(a.value), dense(b.value))
+        return replace(a, key=key, value=value)
 
     return replace(state, layers=tuple(
         replace(la, segments=tuple(map(one, la.segments, lb.segments)))
@@ -187,13 +199,15 @@ def stored(folder: Path, name: str) -> tuple[Path, int, int]:
     """`(file, offset, nbytes)` of the stored tensor `name`; other formats than safetensors: the
     middle of its file."""
     document = json.loads((folder / manifests.NAME).read_bytes())
-    row = next(r for r in document["tensors"] if r["name"] == name)
+    row = _row(document, name)
     path = folder / row["file"]
     if path.suffix != ".safetensors":
         return path, path.stat().st_size // 2, min(row["nbytes"], path.stat().st_size // 4)
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        start, end = json.loads(file.read(length))[manifests.stored_name(name)]["data_offsets"]
+        start, end = json.loads(file.read(length))[manifests.stored_name(row["name"])][
+            "data_offsets"
+        ]
     return path, 8 + length + start, end - start
 
 
@@ -207,8 +221,12 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 def width(folder: Path, name: str) -> int:
     """Bytes of one value of the stored tensor `name`, at least 2."""
     document = json.loads((folder / manifests.NAME).read_bytes())
-    dtype = next(r["dtype"] for r in document["tensors"] if r["name"] == name)
-    return {"float64": 8, "float32": 4}.get(dtype, 2)
+    return {"float64": 8, "float32": 4}.get(_row(document, name)["dtype"], 2)
+
+
+def _row(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """The row of the tensor `name`, or of its codes where it is kept as such."""
+    return next(r for r in manifest["tensors"] if r["name"] in (name, f"{name}_codes"))
 
 
 def has(model: Any, part: str) -> bool:

@@ -1,8 +1,8 @@
 """The healthy session that faults are tried on: a short chat, paused before its next question.
 
-Five beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose layers slide),
-`hybrid` (a model with recurrent and convolution layers beside attention) and `sampled` (tokens are
-drawn, not picked). Each has its own uninterrupted run, noise and oracle.
+Six beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose layers slide),
+`hybrid` (a model with recurrent and convolution layers beside attention), `sampled` (tokens are
+drawn, not picked) and `quantized` (keys and values are codes). Each has its own uninterrupted run, noise and oracle.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 
+from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
-from harness.config import ModelConfig, SamplingConfig
+from harness.config import CacheConfig, ModelConfig, QuantizeConfig, SamplingConfig
 from harness.model.loaded import load
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.session import Session
+from harness.quantize.registry import quantizer
 from harness.snapshot.state import State
 from harness.tokenizer.policy import Encoded, continuation, encode
 
@@ -102,6 +104,8 @@ def build(name: str, session: Session, steps: int) -> Bed:
     captured = session.capture(rows, sampler)
     state = captured.state
     given = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)
+    if name == "quantized":
+        return _quantized(session, state, sampler, steps, given)
     live = drive.Live(loaded, captured.live, state)
     path = drive.drive(live, sampler, steps, given)
     reference = shown(state.logits, path, given.shape[1])
@@ -113,6 +117,24 @@ def build(name: str, session: Session, steps: int) -> Bed:
     )
     exact = _oracle(loaded, state, path.fed, given.shape[1]) if session.cfg.compare.oracle else None
     return Bed(name, session, state, reference, floor, exact, steps)
+
+
+def _quantized(session: Session, state: State, sampler: Sampler, steps: int, given: torch.Tensor) -> Bed:  # fmt: skip
+    """The bed whose reference goes on from the codes themselves, decoded once for the library's own
+    cache: what is tried on it is damage, and rounding on purpose is none. Another cache's path over
+    the same codes is its noise."""
+    small = quantizer(QuantizeConfig(name="int8")).quantize(state)
+
+    def run(cache: str, follow: torch.Tensor | None = None) -> drive.Path:
+        decoder = build_decoder(session.loaded, small, CacheConfig(name=cache))
+        return drive.drive(decoder, sampler, steps, given, follow=follow)
+
+    path = run("cloned")
+    reference = shown(small.logits, path, given.shape[1])
+    others = [shown(small.logits, run(c, path.fed), given.shape[1]) for c in ("dynamic", "view")]
+    nexts = reference.shown.argmax(-1)
+    floor = measure.worst([measure.compare(o.shown, reference.shown, nexts) for o in others])
+    return Bed("quantized", session, small, reference, floor, None, steps)
 
 
 def conversation(tokenizer: Any) -> Encoded:

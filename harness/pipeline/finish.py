@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
 NO_SIZE = {"tokens": 0, "kept_tokens": 0, "kv_bytes": 0, "stored_bytes": 0}
 GROUPS = (
-    "task", "model", "tokenizer", "cache", "prune", "save", "prompt", "sampling", "compare",
+    "task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
     "fault", "track",
 )  # fmt: skip
 
@@ -198,7 +198,8 @@ def completed(session: "Session", record: Record) -> Record:
 
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    return {group: getattr(cfg, group).name for group in GROUPS}
+    own = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *own)}
 
 
 def shown(path: Path | str) -> str:

@@ -27,6 +27,7 @@ from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import WRITING, Session
 from harness.prune.positions import reindexed
@@ -149,6 +150,21 @@ class Line:
         session.times["prune"] = time.perf_counter() - start
         session.say.done(f"{small.kept_tokens} of {state.kept_tokens} tokens kept")
         return without_scores(small)
+
+    def quantize(self, state: State) -> State:
+        """The State that the quantizer leaves: the same object under `quantize=none`. What that did
+        to keys and values is in the record."""
+        quantizer = quantizer_of(self.session.cfg.quantize)
+        if quantizer is None:
+            return state
+        say = self.session.say
+        say.stage(f"quantize {self.session.cfg.quantize.name}")
+        start = time.perf_counter()
+        small = quantizer.quantize(state)
+        seconds = time.perf_counter() - start
+        say.done(f"{small.kv_bytes:,} of {state.kv_bytes:,} bytes of K/V")
+        self.record["quantization"] = quantization(quantizer, state, small, seconds)
+        return small
 
     def save(self, state: State) -> Stored:
         """Write `state`, damaged where a fault damages it, and say so in the record."""

@@ -54,7 +54,7 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
     """Feed the last token again over the past without it: the stored logits must come out.
 
     The allowance is measured here and now: what splitting a prefill does to this model's logits.
-    Empty when it holds, or where it cannot be given: a pruned past, a window that has already
+    Empty when it holds, or where it cannot be given: a pruned or quantized past, a window that has already
     dropped a token, recurrent state, a single token.
     """
     state = state.to(loaded.device)
@@ -84,7 +84,7 @@ def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
 
 def one_step_back(state: State) -> State | None:
     """The State before its last token, as views; None where it is not contained in `state`."""
-    if state.tokens < 2 or state.pruned or not state.layers:
+    if state.tokens < 2 or state.pruned or state.quantized or not state.layers:
         return None
     if any(not la.segments or la.recurrent or la.kept != la.seen for la in state.layers):
         return None

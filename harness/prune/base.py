@@ -220,14 +220,5 @@ def _sliced(segments: Sequence[Segment], start: int, stop: int) -> list[Segment]
         before += segment.tokens
         if low >= high:
             continue
-        if (low, high) == (0, segment.tokens):
-            found.append(segment)
-        else:
-            found.append(
-                Segment(
-                    segment.key[:, :, low:high],
-                    segment.value[:, :, low:high],
-                    segment.positions[..., low:high],
-                )
-            )
+        found.append(segment.cut(low, high))
     return found

@@ -115,6 +115,16 @@ def show(say: Say, result: dict[str, Any]) -> None:
             ["its length before, after", f"{moved['length_before']}, {moved['length_after']}"],
             ["bytes copied per token", f"{moved['bytes_copied_per_token']:,.0f}"],
         ]
+    if coded := result.get("quantization"):
+        share = coded["kv_bytes"] / coded["plain_bytes"]
+        worst = max(coded["layers"], key=lambda row: row["key_error"] + row["value_error"])
+        facts += [
+            [f"{coded['quantizer']}: bytes of K/V", f"{share:.1%} of full precision"],
+            [
+                f"its largest error, layer {worst['layer']} head {worst['head']}",
+                f"keys {worst['key_error']:.3%}, values {worst['value_error']:.3%}",
+            ],
+        ]
     out.print(table("Cost", ["what", "value"], facts))
     out.print()
     if "continuation" in result["text"]:

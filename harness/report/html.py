@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from harness.report import plots
+from harness.report import plots, quantization
 from harness.report.console import number
 from harness.snapshot.result import write_text
 
@@ -79,6 +79,8 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         drawn = sections[0]["svg"].replace("currentColor", "#7a828c")
         write_text(path.parent / "divergence.svg", drawn)
     sections += diagnosis.sections(result.get("diagnosis"))
+    if result.get("quantization"):
+        sections.append(quantization.section_of(result["quantization"]))
     sections += [
         section(
             "The 13 elements",

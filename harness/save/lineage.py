@@ -7,7 +7,7 @@ where they were, then among the siblings; nothing is ever read outside that fold
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import torch
 from harness.save import files
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
+from harness.snapshot.codes import coded_as
 from harness.snapshot.digest import digest_tensor
-from harness.snapshot.state import LayerState, aligned
+from harness.snapshot.state import LayerState, Segment, aligned, coded
 
 PARTS = ("key", "value", "positions")
 DIM = {"key": 2, "value": 2, "positions": -1}
@@ -44,11 +45,13 @@ class Base:
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens `[start, stop)` of a layer, stored together. rows: the base's, when it holds them."""
+    """Tokens `[start, stop)` of a layer, stored together. rows: the base's, when it holds them.
+    coded: the segment itself, where it is kept as codes, which are never joined with others."""
 
     start: int
     stop: int
     rows: dict[str, dict[str, Any]] | None = None
+    coded: Segment | None = None
 
     @property
     def tokens(self) -> int:
@@ -76,43 +79,60 @@ def dependents(target: Path) -> list[str]:
 def pieces(layer: LayerState, base: Base | None) -> list[Piece]:
     """How to store `layer`: what `base` holds already, the rest as it is, small ones merged."""
     found = list(_held(layer, base)) if base else []
-    cuts, place = [], 0
-    for segment in layer.segments:
-        cuts.append((place, place + segment.tokens))
-        place += segment.tokens
     result: list[Piece] = []
     reached = 0
     for piece in [*found, Piece(layer.kept, layer.kept)]:
-        gap = [(max(a, reached), min(b, piece.start)) for a, b in cuts]
-        result += [Piece(a, b) for a, b in gap if a < b]
+        for place, segment in _placed(layer):
+            a, b = max(place, reached), min(place + segment.tokens, piece.start)
+            if a < b:
+                coded = segment.cut(a - place, b - place) if segment.coded else None
+                result.append(Piece(a, b, coded=coded))
         if piece.tokens:
             result.append(piece)
         reached = piece.stop
     return _merged(result)
 
 
+def views(layer: LayerState, piece: Piece) -> Iterator[tuple[str, tuple[torch.Tensor, ...], int]]:
+    """`(part, views, dim)` of everything that is stored of the piece: the views, joined along `dim`."""
+    if piece.coded is not None:
+        yield from ((part, (tensor,), 0) for part, tensor in piece.coded.tensors())
+    else:
+        yield from ((part, cut(layer, piece, part), DIM[part]) for part in PARTS)
+
+
 def cut(layer: LayerState, piece: Piece, part: str) -> tuple[torch.Tensor, ...]:
-    """The views that together are `part` of the piece; usually one."""
-    views, place = [], 0
-    for segment in layer.segments:
+    """The views that together are `part` of the piece, which is plain; usually one."""
+    found = []
+    for place, segment in _placed(layer):
         start, stop = max(piece.start - place, 0), min(piece.stop - place, segment.tokens)
         if start < stop:
-            views.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
+            found.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
+    return tuple(aligned(found) if part == "positions" else found)
+
+
+def _placed(layer: LayerState) -> Iterator[tuple[int, Segment]]:
+    """Every segment with the place of its first token."""
+    place = 0
+    for segment in layer.segments:
+        yield place, segment
         place += segment.tokens
-    return tuple(aligned(views) if part == "positions" else views)
 
 
 def _merged(found: list[Piece]) -> list[Piece]:
     """With more than LIMIT pieces, join the newest, as many as are no larger than what follows them.
 
     A token is rewritten only when its piece at least doubles: N turns write O(N log N) bytes at
-    worst, and never more than LIMIT rows per layer.
+    worst, and never more than LIMIT rows per layer, but for codes, which stay as they are.
     """
-    if len(found) <= LIMIT:
+    plain = next((i for i, p in enumerate(reversed(found)) if p.coded), len(found))
+    if len(found) <= LIMIT or plain < 2:
         return found
     sizes = [p.tokens for p in found]
     first = next(
-        i for i in range(len(found)) if i == len(found) - 2 or sizes[i] <= sum(sizes[i + 1 :])
+        i
+        for i in range(len(found) - plain, len(found))
+        if i == len(found) - 2 or sizes[i] <= sum(sizes[i + 1 :])
     )
     return [*found[:first], Piece(found[first].start, found[-1].stop)]
 
@@ -134,14 +154,27 @@ def _held(layer: LayerState, base: Base) -> Iterator[Piece]:
         if piece.stop > layer.kept:
             return
         stem = f"layer.{layer.index}.segment.{number}"
-        stored = {part: rows[f"{stem}.{part}"] for part in PARTS}
-        if not all(_same(cut(layer, piece, part), stored[part], DIM[part]) for part in PARTS):
+        inside = [
+            segment
+            for at, segment in _placed(layer)
+            if at < piece.stop and piece.start < at + segment.tokens
+        ]
+        described = coded_as(entry, number)
+        if described is None:
+            if any(segment.coded for segment in inside):
+                return
+        elif len(inside) != 1 or coded(inside).get("coded") != [described]:
             return
-        yield Piece(piece.start, piece.stop, stored)
+        else:
+            piece = replace(piece, coded=inside[0])
+        stored = {part: rows[f"{stem}.{part}"] for part, _, _ in views(layer, piece)}
+        if not all(_same(held, stored[part], dim) for part, held, dim in views(layer, piece)):
+            return
+        yield replace(piece, rows=stored)
 
 
-def _same(views: tuple[torch.Tensor, ...], row: dict[str, Any], dim: int) -> bool:
-    tensor = views[0] if len(views) == 1 else torch.cat(views, dim)
+def _same(held: tuple[torch.Tensor, ...], row: dict[str, Any], dim: int) -> bool:
+    tensor = held[0] if len(held) == 1 else torch.cat(held, dim)
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != row["dtype"] or list(tensor.shape) != row["shape"]:
         return False

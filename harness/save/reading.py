@@ -14,6 +14,7 @@ from harness import machine
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import atomic, files, lineage
 from harness.snapshot import manifest as manifests
+from harness.snapshot.codes import PARTS, Codes, coded_as
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -228,15 +229,32 @@ def assemble(manifest: dict[str, Any], reading: Reading) -> State:
 
 def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor], origin: str) -> LayerState:
     stem = f"layer.{entry['index']}"
-    segments = tuple(
-        Segment(*(tensors[f"{stem}.segment.{i}.{part}"] for part in lineage.PARTS), origin=origin)
-        for i in range(len(entry["segments"]))
-    )
+    segments = tuple(segment_read(entry, i, tensors, origin) for i in range(len(entry["segments"])))
     recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}
     return LayerState(
         entry["index"], entry["kind"], segments, entry["seen"], entry["window"],
         MappingProxyType(recurrent), tensors.get(f"{stem}.received"),
     )  # fmt: skip
+
+
+def segment_read(
+    entry: dict[str, Any],
+    number: int,
+    tensors: dict[str, torch.Tensor],
+    origin: str | None = None,
+) -> Segment:
+    """Segment `number` of the layer that `entry` describes, from `tensors` by name."""
+    place, coded = f"layer.{entry['index']}.segment.{number}", coded_as(entry, number)
+    if coded is None:
+        return Segment(*(tensors[f"{place}.{part}"] for part in lineage.PARTS), origin=origin)
+    key, value = (
+        Codes.of(
+            coded[part],
+            {p: t for p in PARTS if (t := tensors.get(f"{place}.{part}_{p}")) is not None},
+        )
+        for part in ("key", "value")
+    )
+    return Segment(key, value, tensors[f"{place}.positions"], origin)
 
 
 def _differs(tensor: torch.Tensor, row: dict[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ from harness.save.streaming import Entry, Stream
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
 from harness.snapshot.digest import digest_bytes, digest_document
-from harness.snapshot.state import State
+from harness.snapshot.state import State, coded
 
 __all__ = ["check_place", "faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
@@ -211,7 +211,7 @@ class _Plan:
         for name in ("next_position", "token_ids", "attention_mask", "logits", "rng"):
             self._add("state", name, "none", (getattr(state, name),))
         described = state.documents["kv_format"]["layers"]
-        entries = [{**d, "segments": s} for d, s in zip(described, layers, strict=True)]
+        entries = [{**d, **stored} for d, stored in zip(described, layers, strict=True)]
         self.stored = state.document("kv_format", layers=entries)
         if not self._inherited:
             self.base = None
@@ -246,25 +246,25 @@ class _Plan:
             for (snapshot, place), files in owners.items()
         ]
 
-    def _layer(self, layer: Any) -> list[int]:
+    def _layer(self, layer: Any) -> dict[str, Any]:
+        """What element +3 says of the layer's segments as they are stored."""
         found = lineage.pieces(layer, self.base)
         fresh = sum(p.rows is None for p in found)
         for number, piece in enumerate(found):
-            for part in lineage.PARTS:
+            for part, views, dim in lineage.views(layer, piece):
                 name = f"layer.{layer.index}.segment.{number}.{part}"
                 if piece.rows:
                     row = {**piece.rows[part], "name": name}
                     self._rows.append(row)
                     self.inherit(row["file"])
                 else:
-                    views = lineage.cut(layer, piece, part)
-                    self._add(f"kv-{fresh}", name, layer.kind, views, lineage.DIM[part])
+                    self._add(f"kv-{fresh}", name, layer.kind, views, dim)
             fresh -= piece.rows is None
         for part, tensor in sorted(layer.recurrent.items()):
             self._add("state", f"layer.{layer.index}.{part}", layer.kind, (tensor,))
         if layer.received is not None:
             self._add("state", f"layer.{layer.index}.received", layer.kind, (layer.received,))
-        return [p.tokens for p in found]
+        return {"segments": [p.tokens for p in found], **coded([p.coded for p in found])}
 
     def _add(self, key: str, name: str, kind: str, views: tuple, dim: int = 0) -> None:
         stored = manifests.stored_name(name)

@@ -33,6 +33,8 @@ def _format(state: State) -> list[str]:
     claimed = f"torch.{declared.get('dtype')}"
     if held and held != {claimed}:
         found.append(f"K/V is {', '.join(sorted(held))}, the format document says {claimed}")
+    if state.quantized and not declared.get("quantized"):
+        found.append("layers hold codes in place of keys and values, and no quantizing is recorded")
     return found
 
 

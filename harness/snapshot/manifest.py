@@ -114,11 +114,11 @@ def build(
 
 
 def version_of(state: State) -> int:
-    """The oldest format that can say what `state` holds: 2 where KV heads keep different tokens, or
-    where attention was recorded head by head, else 1."""
+    """The oldest format that can say what `state` holds: 2 where KV heads keep different tokens,
+    where attention was recorded head by head, or where keys and values are codes, else 1."""
     received = [la.received for la in state.layers if la.received is not None]
     heads = any(la.per_head for la in state.layers) or any(t.dim() == 4 for t in received)
-    return 2 if heads else 1
+    return 2 if heads or state.quantized else 1
 
 
 def header(state: State) -> dict[str, Any]:

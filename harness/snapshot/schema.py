@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
-from harness.snapshot import coherence
+from harness.snapshot import codes, coherence
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
@@ -260,25 +260,32 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     if [d["index"] for d in declared] != list(range(len(declared))):
         found.append("layers are not contiguous from 0")
     expected_names = {"next_position", "token_ids", "attention_mask", "logits", "rng"}
-    kv_bytes, heads = 0, False
+    kv_bytes, newer = 0, False
     for entry in declared:
         stem = f"layer.{entry['index']}"
         if entry["kind"] == LINEAR or entry.get("recurrent"):
             expected_names |= {f"{stem}.{part}" for part in entry["recurrent"]}
         if entry.get("received"):
             expected_names.add(f"{stem}.received")
-            heads |= len(rows.get(f"{stem}.received", {"shape": []})["shape"]) == 4
+            newer |= len(rows.get(f"{stem}.received", {"shape": []})["shape"]) == 4
         for number, tokens in enumerate(entry["segments"]):
-            names = [f"{stem}.segment.{number}.{p}" for p in ("key", "value", "positions")]
+            place, described = f"{stem}.segment.{number}", codes.coded_as(entry, number)
+            if described is not None:
+                names, wrong = codes.segment_faults(place, described, tokens, rows)
+                expected_names |= names
+                found += wrong
+                newer = True
+                continue
+            names = [f"{place}.{p}" for p in ("key", "value", "positions")]
             expected_names |= set(names)
             lengths = [
                 rows[n]["shape"][-2 if i < 2 else -1] for i, n in enumerate(names) if n in rows
             ]
             if any(length != tokens for length in lengths):
-                found.append(f"{stem}.segment.{number}: lengths {lengths}, declared {tokens}")
+                found.append(f"{place}: lengths {lengths}, declared {tokens}")
             if set(names) <= set(rows):
                 key, _, positions = (rows[n]["shape"] for n in names)
-                heads |= len(positions) == 3
+                newer |= len(positions) == 3
                 if positions[:-1] not in (key[:1], key[:2]):
                     found.append(f"{names[2]} has shape {positions}, the keys {key}")
     for name in sorted(expected_names - set(rows)):
@@ -300,7 +307,7 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
             kv_bytes += row["nbytes"]
         if row["shape"] and name not in ("rng",) and row["shape"][0] != manifest["batch"]:
             found.append(f"tensor '{name}' has batch {row['shape'][0]}, not {manifest['batch']}")
-    if manifest["format_version"] != (needed := 2 if heads else 1):
+    if manifest["format_version"] != (needed := 2 if newer else 1):
         found.append(f"format_version is {manifest['format_version']}, the tensors are of {needed}")
     if kv_bytes != manifest["kv_bytes"]:
         found.append(f"kv_bytes is {manifest['kv_bytes']}, the tensors add up to {kv_bytes}")

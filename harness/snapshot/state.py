@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from harness.snapshot.codes import Codes, dense
+
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 
 
@@ -17,17 +19,23 @@ FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention
 class Segment:
     """Keys and values of tokens that were appended together.
 
-    key, value: `[batch, kv_heads, tokens, head_dim]` (value may have another head_dim).
+    key, value: `[batch, kv_heads, tokens, head_dim]` (value may have another head_dim), or the Codes
+    that stand for it; both or neither.
     positions: `[batch, tokens]` int64, absolute, strictly increasing; negative means left padding.
     `[batch, kv_heads, tokens]` where heads keep different tokens; a head that keeps fewer than the
     others is padded on the left.
     origin: id of the snapshot that stores these bytes already, or None.
     """
 
-    key: torch.Tensor
-    value: torch.Tensor
+    key: torch.Tensor | Codes
+    value: torch.Tensor | Codes
     positions: torch.Tensor
     origin: str | None = None
+
+    @property
+    def coded(self) -> bool:
+        """Whether keys and values are kept as codes."""
+        return isinstance(self.key, Codes)
 
     @property
     def tokens(self) -> int:
@@ -36,6 +44,26 @@ class Segment:
     @property
     def nbytes(self) -> int:
         return self.key.nbytes + self.value.nbytes
+
+    def cut(self, start: int, stop: int) -> "Segment":
+        """Tokens `start:stop`, as views; the same object where that is all of them."""
+        if start == 0 and stop == self.tokens:
+            return self
+        return Segment(
+            self.key[:, :, start:stop],
+            self.value[:, :, start:stop],
+            self.positions[..., start:stop],
+        )
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`(part, tensor)` of everything held, in stored order."""
+        for part in ("key", "value"):
+            held = getattr(self, part)
+            if isinstance(held, Codes):
+                yield from ((f"{part}_{name}", tensor) for name, tensor in held.tensors())
+            else:
+                yield part, held
+        yield "positions", self.positions
 
 
 @dataclass(frozen=True)
@@ -64,13 +92,13 @@ class LayerState:
 
     @property
     def key(self) -> torch.Tensor:
-        """`[batch, kv_heads, kept, head_dim]`; no copy when there is one segment."""
-        return _joined([s.key for s in self.segments], 2)
+        """`[batch, kv_heads, kept, head_dim]`; no copy when there is one plain segment."""
+        return _joined([dense(s.key) for s in self.segments], 2)
 
     @property
     def value(self) -> torch.Tensor:
-        """`[batch, kv_heads, kept, head_dim]`; no copy when there is one segment."""
-        return _joined([s.value for s in self.segments], 2)
+        """`[batch, kv_heads, kept, head_dim]`; no copy when there is one plain segment."""
+        return _joined([dense(s.value) for s in self.segments], 2)
 
     @property
     def positions(self) -> torch.Tensor:
@@ -90,9 +118,7 @@ class LayerState:
         """`(name, tensor)` of everything held, in stored order."""
         for number, segment in enumerate(self.segments):
             stem = f"layer.{self.index}.segment.{number}"
-            yield f"{stem}.key", segment.key
-            yield f"{stem}.value", segment.value
-            yield f"{stem}.positions", segment.positions
+            yield from ((f"{stem}.{part}", tensor) for part, tensor in segment.tensors())
         for part, tensor in sorted(self.recurrent.items()):
             yield f"layer.{self.index}.{part}", tensor
         if self.received is not None:
@@ -149,12 +175,22 @@ class State:
         )
 
     @property
+    def quantized(self) -> bool:
+        """Whether any layer keeps codes in place of its keys and values."""
+        return any(s.coded for layer in self.layers for s in layer.segments)
+
+    @property
     def kv_bytes(self) -> int:
         return sum(layer.nbytes for layer in self.layers)
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(t.dtype for layer in self.layers for _, t in layer.tensors())
+        """Of keys and values as attention reads them, whatever they are kept as."""
+        return next(
+            held.dtype
+            for layer in self.layers
+            for held in (*(s.key for s in layer.segments), *layer.recurrent.values())
+        )
 
     @property
     def device(self) -> torch.device:
@@ -182,7 +218,12 @@ class State:
             replace(
                 layer,
                 segments=tuple(
-                    replace(s, key=move(s.key), value=move(s.value), positions=move(s.positions))
+                    replace(
+                        s,
+                        key=s.key.to(device),
+                        value=s.value.to(device),
+                        positions=move(s.positions),
+                    )
                     for s in layer.segments
                 ),
                 recurrent=MappingProxyType({k: move(v) for k, v in layer.recurrent.items()}),
@@ -226,10 +267,11 @@ class State:
         """A State that holds `layers`, described again in element +3; `changes` are merged there."""
         described = [
             {
-                **entry,
+                **{k: v for k, v in entry.items() if k != "coded"},
                 "seen": layer.seen,
                 "segments": [s.tokens for s in layer.segments],
                 "received": layer.received is not None,
+                **coded(layer.segments),
             }
             for entry, layer in zip(self.documents["kv_format"]["layers"], layers, strict=True)
         ]
@@ -239,6 +281,20 @@ class State:
         """A State whose document `name` has `changes` merged in."""
         merged = {**self.documents, name: {**self.documents.get(name, {}), **changes}}
         return replace(self, documents=MappingProxyType(merged))
+
+
+def coded(segments: Sequence[Segment | None]) -> dict[str, Any]:
+    """What element +3 says of segments that are codes: nothing where there is none, else `coded`, one
+    entry per segment, None for a plain one (which may be given as None)."""
+    entries = [_codes_document(segment) for segment in segments]
+    return {} if all(entry is None for entry in entries) else {"coded": entries}
+
+
+def _codes_document(segment: Segment | None) -> dict[str, Any] | None:
+    if segment is None or not isinstance(segment.key, Codes):
+        return None
+    assert isinstance(segment.value, Codes)
+    return {"key": segment.key.document(), "value": segment.value.document()}
 
 
 def aligned(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:

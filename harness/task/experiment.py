@@ -1,4 +1,4 @@
-"""The main job: capture, prune, save, load, restore, continue, and judge against a run that was
+"""The main job: capture, prune, quantize, save, load, restore, continue, and judge against a run that was
 never interrupted."""
 
 from pathlib import Path
@@ -14,5 +14,5 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """One experiment; writes the run directory and returns its outcome."""
     line = Line.open(cfg, folder, say, fault_named(cfg.fault))
     state = line.capture(steps=cfg.steps)
-    stored = line.save(line.prune(state))
+    stored = line.save(line.quantize(line.prune(state)))
     return line.finish(line.judge(line.restore(stored), state))

@@ -11,18 +11,21 @@ from harness.report.console import Say
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
-    """Needs `snapshot=DIR` and a policy; writes `out=DIR` (default: the run directory's `snapshot/`).
+    """Needs `snapshot=DIR` and a policy or a quantizer; writes `out=DIR` (default: the run directory's `snapshot/`).
 
     The new snapshot names the old one as its parent. The verdict compares `steps` tokens after it
     with a run that was never pruned, rebuilt from the token buffer.
     """
-    if cfg.prune.name == "none":
-        raise ConfigProblem("task=prune needs a policy: prune=keep_last, sink_window, knorm, ...")
+    if cfg.prune.name == "none" and cfg.quantize.name == "none":
+        raise ConfigProblem(
+            "task=prune needs a policy: prune=keep_last, sink_window, knorm, ... (or quantize=int8, "
+            "which keeps every token in fewer bytes)."
+        )
     source = Stored.asked(cfg)
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)
     state = restored.state
-    small = replace(line.prune(state), parent=source.manifest["id"])
+    small = replace(line.quantize(line.prune(state)), parent=source.manifest["id"])
     line.save(small)
     line.record["pruned_from"] = source.manifest["id"]
     end, last = state.tokens + cfg.steps, line.session.loaded.max_positions

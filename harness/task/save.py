@@ -19,7 +19,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if cfg.compact or cfg.save.compact:
         return _compact(cfg, folder, say)
     line = Line.open(cfg, folder, say)
-    stored = line.save(line.prune(line.capture()))
+    stored = line.save(line.quantize(line.prune(line.capture())))
     start = time.perf_counter()
     store.load(stored.place)
     line.session.times["load"] = time.perf_counter() - start

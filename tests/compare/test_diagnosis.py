@@ -68,6 +68,18 @@ def test_a_wrong_scale_says_by_how_much(healthy):
     assert "0.25 times" in told.evidence
 
 
+@pytest.mark.parametrize("option", ["int8", "int4", "fp8_e4m3", "fp8_e5m2", "kivi"])
+def test_codes_may_be_a_step_away_and_no_more(captured, option):
+    from harness.quantize.registry import quantizer
+
+    session, made = captured(f"quantize={option}", "quantize.recent=0")
+    small = quantizer(session.cfg.quantize).quantize(made.state)
+    told = diagnose(session.loaded, small)
+    assert (told.cause, told.layer) == ("rounding", None), told.evidence
+    told = diagnose(session.loaded, edit.scales(small, lambda s: s * 1.7))
+    assert told.cause == "scale"
+
+
 def test_an_unsound_library_is_the_cause_whatever_the_state_says(healthy):
     loaded, state = healthy
     told = diagnose(loaded, one(state, 0, 0, 0, 1.0), unsound="prefill in chunks leaves its bound")

@@ -14,6 +14,8 @@ CASES = {
     "key_value_exchanged": "l",
     "other_session": "l",
     "zero_page": "dl",
+    "scales_lost": "l",
+    "scales_shifted": "l",
     "payload_truncated": "v",
     **{f"bit_flip bit={bit}": "d" for bit in (0, 6, 7, 10, 14, 15)},
     "block_overwritten": "l",
@@ -97,6 +99,9 @@ CASES = {
 
 # what a diagnosis of the damage has to say
 CAUSES = {
+    "scale": """
+        scales_lost scales_shifted
+    """,
     "block": """
         aliased_cache block_overwritten blocks_foreign crop_zero other_session payload_truncated
         restore_nothing ring_rotated stale_by_one stale_tail stale_values suffix_for_prefix

@@ -12,6 +12,7 @@ NEEDS = {
     "padding_attended": ["prompt.batch=2"],
     "window_ignored": SLIDING,
     "ring_rotated": SLIDING,
+    **{name: ["quantize=int8"] for name in CASES if name.startswith("scales")},
     **{name: HYBRID for name in CASES if name.startswith(("recurrent", "convolution"))},
 }
 

@@ -104,7 +104,7 @@ def _clean_runs(session: Session) -> tuple[int, list[str]]:
 
 def _beds(chosen: dict[str, Any]) -> list[str]:
     """The windowed and the hybrid bed last: they load other models."""
-    order = ("plain", "sampled", "padded", "windowed", "hybrid")
+    order = ("plain", "sampled", "padded", "quantized", "windowed", "hybrid")
     return [name for name in order if any(fault.bed == name for fault in chosen.values())]
 
 

@@ -27,6 +27,7 @@ from harness.pipeline.damage import aid_for, damaged
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.restore import identity, proof
 from harness.save import store
+from harness.save.reading import segment_read
 from harness.snapshot import manifest as manifests
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.elements import ELEMENTS
@@ -220,24 +221,18 @@ def _reseal(folder: Path, manifest: dict[str, Any], tensors: dict[str, torch.Ten
 
 def _with(state: State, tensors: dict[str, torch.Tensor], manifest: dict[str, Any]) -> State:
     """`state` with its tensors and documents replaced by those that were read."""
+    described = manifest["documents"]["kv_format"]["layers"]
     layers = tuple(
         replace(
             layer,
             segments=tuple(
-                replace(
-                    segment,
-                    **{
-                        part: tensors[f"layer.{layer.index}.segment.{number}.{part}"]
-                        for part in ("key", "value", "positions")
-                    },
-                )
-                for number, segment in enumerate(layer.segments)
+                segment_read(entry, number, tensors) for number in range(len(layer.segments))
             ),
             recurrent=MappingProxyType(
                 {part: tensors[f"layer.{layer.index}.{part}"] for part in layer.recurrent}
             ),
         )
-        for layer in state.layers
+        for layer, entry in zip(state.layers, described, strict=True)
     )
     names = ("token_ids", "attention_mask", "next_position", "logits", "rng")
     return replace(

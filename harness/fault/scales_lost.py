@@ -1,0 +1,20 @@
+"""The scales of quantized keys and values were not stored: a reader takes them for one."""
+
+import torch
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class ScalesLost(Fault):
+    element = 1
+    cause = "scale"
+    bed = "quantized"
+    field = "scales"
+
+    def state(self, state: State, aid: Aid) -> State:
+        return edit.scales(state, torch.ones_like)
+
+
+FAULTS = (ScalesLost(),)
