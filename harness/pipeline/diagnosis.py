@@ -56,6 +56,16 @@ def diagnose(
     return told
 
 
+def why(
+    judgement: Any, loaded: Any, state: State, waived: Sequence[Any], fed: torch.Tensor
+) -> Diagnosis:
+    """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was."""
+    unsound = judgement.reason if judgement.verdict == "unsound" else ""
+    return diagnose(
+        loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
+    )
+
+
 def recompute(loaded: Any, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
     """What `ids` `[batch, tokens]` give, each row alone and unpadded (mask 0 is left padding), with
     the noise that other splits of the same prefill make of it."""

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.capture.observe import observe_again
-from harness.compare.diagnosis import Diagnosis
 from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import InputProblem, RestoreRefused
@@ -23,9 +23,10 @@ from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.damage import aid_for, comparable, damaged
-from harness.pipeline.diagnosis import diagnose
+from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
+from harness.pipeline.origin import resolved
 from harness.pipeline.prune import moves, observed, policy_of, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
@@ -33,11 +34,10 @@ from harness.pipeline.session import WRITING, Session
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
-from harness.snapshot.result import GOOD
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
-UNJUDGED = {"verdict": None, "reason": ""}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,9 @@ class Line:
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
-        """Load the model of `cfg` and begin."""
+        """Load the model of `cfg`, or the one that its snapshot was saved from, and begin."""
+        if cfg.snapshot:
+            cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
         return cls(Session.open(cfg, folder, say), fault)
 
     def capture(self, steps: int = 0) -> State:
@@ -174,6 +176,7 @@ class Line:
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
         self.record |= stored.record(self.whole or state, state)
+        self.record["pruned"] = state.pruned
         return stored
 
     def write(self, state: State) -> Stored:
@@ -214,6 +217,7 @@ class Line:
         state = self.fault.inputs(state)
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
+        self.record["pruned"] = state.pruned
         self.record["waived"] = [difference.row() for difference in waived]
         self.restored = Restored(state, met, sampler, waived)
         return self.restored
@@ -237,6 +241,7 @@ class Line:
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
+        self.record["cache"] = served(decoder)
         return decoder, path
 
     def uninterrupted(
@@ -286,27 +291,17 @@ class Line:
         """The judgement on `path`, which was fed what `reference` was fed after `state`."""
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
-        judgement = judge(session.loaded, state, reference, path, session.cfg.compare, waived)
+        asked, chunk = session.cfg.compare, session.cfg.prompt.chunk
+        judgement = judge(session.loaded, state, reference, path, asked, waived, chunk)
         session.say.done(judgement.verdict)
-        if judgement.verdict not in GOOD and self.restored is not None:
-            self.record["diagnosis"] = self.diagnosis(
-                judgement, self.restored, reference
-            ).document()
+        if judgement.verdict not in GOOD and (met := self.restored) is not None:
+            told = why(judgement, met.session.loaded, met.state, met.waived, reference.fed)
+            self.record["diagnosis"] = told.document()
         return judgement
-
-    def diagnosis(
-        self, judgement: Judgement, restored: Restored, reference: drive.Path
-    ) -> Diagnosis:
-        """Why `restored` went another way than `reference`, from its own buffer and model."""
-        return diagnose(
-            restored.session.loaded, restored.state, restored.waived,
-            unsound=judgement.reason if judgement.verdict == "unsound" else "",
-            fed=reference.fed if len(reference.fed) == restored.state.batch else None,
-        )  # fmt: skip
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
-        said = UNJUDGED if judgement is None else judged(judgement)
+        said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
         return finish_run(self.session, {**said, **self.record, **record})
 
 
@@ -325,11 +320,6 @@ def destination(cfg: Config, folder: Path) -> Path | str:
     return store.place(named) if named else folder / "snapshot"
 
 
-def judged(judgement: Judgement) -> dict[str, Any]:
-    """A judgement under the names of `result.json`."""
-    return {"noise_floor" if k == "noise" else k: v for k, v in vars(judgement).items()}
-
-
 def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
@@ -340,6 +330,8 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
 
 
-def continued(state: State, sampler: Sampler, rng: torch.Tensor | None) -> State:
-    """`state` with the sampler's settings and the generator `rng`: sampling goes on from there."""
+def continued(state: State, sampler: Sampler, rng: torch.Tensor | None = None) -> State:
+    """`state` with the sampler's settings and the generator `rng` (default: where the sampler's
+    stands): sampling goes on from there."""
+    rng = sampler.rng if rng is None else rng
     return replace(state, rng=rng).document("generation", sampler=sampler.document())

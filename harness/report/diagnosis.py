@@ -4,8 +4,6 @@ from html import escape
 from math import ceil, log10
 from typing import Any
 
-from harness.report.html import section
-
 WIDE, CELL, LEFT = 900, 16, 60
 COLUMNS = 180  # more tokens than that share a column, which shows the largest error among them
 DECADES = 6  # noise floors of a million are as dark as it gets
@@ -18,21 +16,15 @@ def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
     where = ("element", "layer", "head", "token")
     rows = [[name, told[name]] for name in ("cause", *where) if told.get(name) is not None]
     picture = told.get("picture")
-    return [
-        section(
-            "Diagnosis",
-            text=f"{told['evidence']}."
-            + (
-                " Each cell: how far a kept token's K/V are from what the token buffer gives on this "
-                "model, in noise floors of the layer; pale is noise. A recurrent layer has one cell."
-                if picture
-                else ""
-            ),
-            columns=["what", "value"],
-            rows=rows,
-            **({"svg": drawn(picture)} if picture else {}),
-        )
-    ]
+    said = f"{told['evidence']}."
+    if not picture:
+        return [{"title": "Diagnosis", "text": said, "columns": ["what", "value"], "rows": rows}]
+    said += (
+        " Each cell: how far a kept token's K/V are from what the token buffer gives on this model, "
+        "in noise floors of the layer; pale is noise. A recurrent layer has one cell."
+    )
+    columns = ["what", "value"]
+    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "svg": drawn(picture)}]  # fmt: skip
 
 
 def drawn(picture: list[list[float]]) -> str:

@@ -40,6 +40,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     return finish_table(
         outside, "referee", rows, sections, said, reason, report.COLUMNS,
         record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
+        code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
     )  # fmt: skip
 
 
