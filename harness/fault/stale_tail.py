@@ -17,6 +17,3 @@ class StaleTail(Fault):
         sent = buffer_document(shorter.token_ids)
         shorter = shorter.document("prompt_meta", buffer=sent)
         return edit.described(replace(shorter, layers=state.layers))
-
-
-FAULTS = (StaleTail(),)
