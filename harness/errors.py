@@ -71,6 +71,12 @@ class SnapshotInvalid(HarnessError):
         )
 
 
+class Untrusted(HarnessError):
+    """What nobody trusted has signed, or what is encrypted and cannot be opened with the given key."""
+
+    exit_code = 3
+
+
 class RestoreRefused(HarnessError):
     """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows;
     `diagnosis` says the cause, once somebody asked for it."""

@@ -173,7 +173,12 @@ def _stored(
     """`(material, invalid, changed)`: what a reader without any check gets (None: nothing), what
     validation says once every digest has been made to fit, what the digests say."""
     try:
-        store.save(state, folder, SaveConfig("safetensors", sync=False))
+        store.save(
+            state,
+            folder,
+            SaveConfig("safetensors", sync=False),
+            access=store.current(overwrite=True),
+        )
     except SnapshotInvalid as refused:
         return state, refused.faults, []
     fault.disk(folder)
