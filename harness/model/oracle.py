@@ -56,10 +56,6 @@ class Oracle:
         return self.loaded.model
 
     @property
-    def takes_cache(self) -> bool:
-        return self.loaded.takes_cache
-
-    @property
     def device(self) -> torch.device:
         return self.loaded.device
 
