@@ -78,9 +78,11 @@ class Untrusted(HarnessError):
 
 
 class RestoreRefused(HarnessError):
-    """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows."""
+    """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows;
+    `diagnosis` says the cause, once somebody asked for it."""
 
     exit_code = 3
+    diagnosis: dict[str, object] | None = None
 
     def __init__(self, where: str, differences: Sequence["object"]):
         self.where, self.differences = where, list(differences)
