@@ -56,6 +56,11 @@ class Oracle:
         return self.loaded.model
 
     @property
+    def takes_cache(self) -> bool:
+        """As the model it is a copy of."""
+        return self.loaded.takes_cache
+
+    @property
     def device(self) -> torch.device:
         return self.loaded.device
 
@@ -63,6 +68,10 @@ class Oracle:
     def layers(self) -> int:
         """Decoder layers."""
         return self.loaded.layers
+
+    @property
+    def text_config(self) -> Any:
+        return self.loaded.text_config
 
     def forward(
         self,
