@@ -7,8 +7,10 @@ from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import engine as build_engine
 from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
+from harness.pipeline.session import Session
 from harness.task.referee import cases, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
@@ -21,8 +23,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """
     from harness.report import referee as report
 
-    say.stage(f"engine {cfg.engine.name}")
-    with build_engine(cfg.engine) as engine:
+    with build_engine(cfg.engine, lambda: Ours(Session.open(cfg, folder, say))) as engine:
+        say.stage(f"engine {cfg.engine.name}")
         prompt = prompt_of(cfg, engine)
         engine.probe(prompt)
         say.done(", ".join(f"{k} {v}" for k, v in engine.versions().items()))
@@ -38,7 +40,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     sections = report.sections(rows, floors, known, outside.environment())
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
     return finish_table(
-        outside, "referee", rows, sections, said, reason, report.COLUMNS,
+        outside, "referee", rows, sections, said, reason, report.CONSOLE,
         record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
     )  # fmt: skip
 
