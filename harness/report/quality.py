@@ -87,6 +87,7 @@ def _policies(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _against_memory(rows: list[dict[str, Any]]) -> str:
+    panels: list[tuple[str, str | None, str, str]]
     panels = [("perplexity", None, "Perplexity of held-out text", "perplexity")]
     if _where(rows, measure="recall"):
         panels += [

@@ -24,6 +24,7 @@ from harness.pipeline.prune import moves, policy_of
 from harness.pipeline.session import Session
 from harness.prune.positions import Turn, length_as_position, reindexed
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.quality import probes as probing
 from harness.task.quality.probes import Probe
@@ -56,7 +57,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     reason = f"{len(study.seen)} answers at {len(task.budgets)} budgets, measured"
     return finish_table(
-        session, "quality", rows, quality.sections(rows, found, study.refused), None, reason,
+        session, "quality", rows, quality.sections(rows, found, study.refused), UNJUDGED, reason,
         list(quality.COLUMNS), record={"findings": found, "refused": study.refused},
         shown_rows=quality.shown(rows),
     )  # fmt: skip
@@ -66,7 +67,8 @@ class Study:
     """All answers of one run, and their averages. seen: one flat mapping per answer."""
 
     def __init__(self, session: Session):
-        self.session, self.seen = session, []
+        self.session = session
+        self.seen: list[dict[str, Any]] = []
         self.refused = ""
         self._turns: list[Turn | None] | None = None
         self._timings: dict[tuple[str, float], list[float]] = defaultdict(list)
@@ -156,9 +158,9 @@ def _averages(seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for (distance,), part in _grouped(some, "distance").items():
             yield {**named, "distance": distance, **probing.share([s["right"] for s in part])}
         for quarter in range(4):
-            part = [s["right"] for s in some if min(int(s["depth"] * 4), 3) == quarter]
-            if part:
-                yield {**named, "depth": (quarter + 0.5) / 4, **probing.share(part)}
+            hits = [s["right"] for s in some if min(int(s["depth"] * 4), 3) == quarter]
+            if hits:
+                yield {**named, "depth": (quarter + 0.5) / 4, **probing.share(hits)}
 
 
 def _grouped(rows: list[dict[str, Any]], *keys: str) -> dict[tuple, list[dict[str, Any]]]:
