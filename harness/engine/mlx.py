@@ -121,6 +121,3 @@ class Mlx(Engine):
             return np.array(logits)
 
         return feed
-
-
-ENGINE = Mlx

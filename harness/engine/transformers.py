@@ -72,6 +72,3 @@ class Transformers(Engine):
     def _take(self, ids: Prompt, name: Sequence[Any]) -> None:
         self._state = self._ours.state(ids[:-1])
         self._kept = tuple(name[:-1])
-
-
-ENGINE = Transformers

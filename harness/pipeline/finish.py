@@ -112,10 +112,12 @@ def finish_table(
     children: Sequence[Record] = (),
     record: Record | None = None,
     shown_rows: list[Record] | None = None,
+    code: int | None = None,
 ) -> Outcome:
     """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
 
     record: further fields of `result.json`. shown_rows: for the console instead of `rows`.
+    code: the exit code, by default from the verdict and what is required.
     """
     from harness.report import console
 
@@ -133,8 +135,9 @@ def finish_table(
         say.line(f"verdict:      {verdict.upper()}: {reason}")
         say.line(f"report:       {result['folder']}/report.html")
 
-    page = partial(draw_page, cfg.name, sections, exit_code(result) == 0)
-    return finish(cfg, session.folder, say, result, page, show, children)
+    code = exit_code(result) if code is None else code
+    page = partial(draw_page, cfg.name, sections, code == 0)
+    return finish(cfg, session.folder, say, result, page, show, children, code)
 
 
 def finish_page(

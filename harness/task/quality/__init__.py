@@ -8,7 +8,6 @@ random policy are the two ends.
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import fmean, median
@@ -16,11 +15,12 @@ from typing import Any
 
 import torch
 
+from harness import variants
 from harness.cache.registry import decoder as build_decoder
-from harness.config import Config
+from harness.config import Config, at_least, sibling
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.prune import moves, policy_of
+from harness.pipeline.prune import moves, observes, policy_of
 from harness.pipeline.session import Session
 from harness.prune.positions import Turn, length_as_position, reindexed
 from harness.report.console import Say
@@ -40,8 +40,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     task = cfg.task
     if not task.policies or not task.budgets:
         raise ConfigProblem("task=quality needs task.policies=[...] and task.budgets=[...].")
+    for key, low in (("samples", 2), ("context", 16), ("follow", 2)):
+        at_least(f"task.{key}", getattr(task, key), low)
+    for share in task.budgets:
+        if not 0 < share <= 1:
+            raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
+    variants.check("task.policies", "prune", task.policies)
     for name in task.policies:
-        policy_of(replace(cfg.prune, name=name, ratio=0.5))
+        policy_of(sibling("prune", cfg.prune, name, ratio=0.5))
     session = Session.open(cfg, folder, say)
     probes = [*probing.prose_probes(session)]
     if task.distances:
@@ -70,15 +76,19 @@ class Study:
         self.session = session
         self.seen: list[dict[str, Any]] = []
         self.refused = ""
+        self._window = max([n for n in map(self._observes, session.cfg.task.policies) if n] or [32])
         self._turns: list[Turn | None] | None = None
         self._timings: dict[tuple[str, float], list[float]] = defaultdict(list)
         self._size: dict[tuple[str, float], tuple[list[int], list[int]]] = defaultdict(
             lambda: ([], [])
         )
 
+    def _observes(self, name: str) -> int | None:
+        return observes(sibling("prune", self.session.cfg.prune, name, ratio=0.5))
+
     def add(self, probe: Probe) -> None:
         """Answer `probe` from the full cache and from every pruned one."""
-        states = probing.captured(self.session, probe, self.session.cfg.prune.window)
+        states = probing.captured(self.session, probe, self._window)
         reference = probing.answered(self.session, states[None], probe)
         timed = probe.where["measure"] == "text" and probe.where["seed"] < TIMED
         for name, budget, positions, state in [(FULL, 1.0, "original", states[None]), *self._pruned(states, probe)]:  # fmt: skip
@@ -106,11 +116,8 @@ class Study:
                 self.refused = f"not reindexed: {problem}"
         for name in cfg.task.policies:
             for budget in cfg.task.budgets:
-                chosen = policy_of(
-                    replace(
-                        cfg.prune, name=name, ratio=budget, tokens=None, seed=probe.where["seed"]
-                    )
-                )
+                keys = {"ratio": budget, "tokens": None, "seed": probe.where["seed"]}
+                chosen = policy_of(sibling("prune", cfg.prune, name, **keys))
                 assert chosen is not None
                 small = chosen.prune(states[chosen.observes])
                 yield name, budget, "original", small

@@ -35,6 +35,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         known = engine.versions()
     rows = [case.row(cfg.engine.name) for case in judged]
     said, reason = overall(rows)
+    blinded(rows)
     outside = Outside(cfg, folder, say, {"engine": cfg.engine.name, **known})
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
@@ -42,6 +43,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     return finish_table(
         outside, "referee", rows, sections, said, reason, report.CONSOLE,
         record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
+        code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
     )  # fmt: skip
 
 
@@ -76,6 +78,19 @@ def unjudged(engine: Engine, reason: str) -> list[Case]:
     return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in cases.CONTROLS]  # fmt: skip
 
 
+def blinded(rows: list[dict[str, Any]]) -> None:
+    """Where a control passes, no case can: sets their verdict to `unsound`."""
+    blind = [r for r in rows if r["control"] and r["verdict"] in verdict.GOOD]
+    for row in rows:
+        if blind and not row["control"] and row["verdict"] == "equivalent":
+            row["verdict"] = "unsound"
+            row["reason"] = (
+                f"the control {blind[0]['case']} passed: cold runs lie {blind[0]['noise_floor']:.3g} "
+                "nats apart, and a wrong state cannot be told from that. Is an answer meant to change "
+                "with the batch? A longer or more varied prompt may tell"
+            )
+
+
 def overall(rows: list[dict[str, Any]]) -> tuple[str, str]:
     """The verdict of all cases, and the reason in one sentence."""
     real = [r for r in rows if not r["control"]]
@@ -85,11 +100,5 @@ def overall(rows: list[dict[str, Any]]) -> tuple[str, str]:
     cold = next((r for r in real if r["case"] == "cold_again"), None)
     if cold and cold["verdict"] not in verdict.GOOD:
         return "unsound", f"the engine's own cold runs disagree: {cold['reason']}"
-    blind = [r["case"] for r in rows if r["control"] and r["verdict"] in verdict.GOOD]
-    if blind:
-        return "unsound", (
-            f"the control {', '.join(blind)} passed: with this prompt a wrong state cannot be told "
-            "from noise; give a longer or more varied one"
-        )
     bad = f", in {worst['bad']} of {worst['repeats']} runs" if worst["bad"] else ""
     return worst["verdict"], f"{worst['case']}: {worst['reason']}{bad}"
