@@ -64,11 +64,6 @@ class Oracle:
         return self.loaded.device
 
     @property
-    def takes_cache(self) -> bool:
-        """As the model it is a copy of."""
-        return self.loaded.takes_cache
-
-    @property
     def layers(self) -> int:
         """Decoder layers."""
         return self.loaded.layers
