@@ -34,8 +34,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say)
         known = engine.versions()
     rows = [case.row(cfg.engine.name) for case in judged]
-    said, reason = overall(rows)
     blinded(rows)
+    said, reason = overall(rows)
     outside = Outside(cfg, folder, say, {"engine": cfg.engine.name, **known})
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
