@@ -196,6 +196,8 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    map: bool | None = None  # restored tensors mapped from their files; null: where that is safe
+    trusted: list[str] = field(default_factory=list)  # public keys, one of which must have signed
 
 
 @dataclass
@@ -213,7 +215,16 @@ class Config:
     ASKED: common keys that a task reads only where its YAML lists them in `reads`.
     """
 
-    ASKED: ClassVar[tuple[str, ...]] = ("snapshot", "out", "text", "run", "a", "b", "compact")
+    ASKED: ClassVar[tuple[str, ...]] = (
+        "snapshot",
+        "out",
+        "text",
+        "run",
+        "a",
+        "b",
+        "compact",
+        "trusted",
+    )
 
     name: str = MISSING
     seed: int = 0
@@ -227,6 +238,11 @@ class Config:
     run: str | None = None
     a: str | None = None  # task=diff: the two snapshots
     b: str | None = None
+    overwrite: bool = False  # `out=` may replace a snapshot
+    sign: str | None = None  # private key (PEM): snapshots, records and sweeps are signed
+    trusted: list[str] = field(default_factory=list)  # task=verify, task=audit: public keys
+    encrypt: str | None = None  # key file or env:NAME: snapshots are written encrypted
+    decrypt: str | None = None
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)

@@ -57,6 +57,7 @@ class Oracle:
 
     @property
     def takes_cache(self) -> bool:
+        """As the model it is a copy of."""
         return self.loaded.takes_cache
 
     @property

@@ -18,11 +18,12 @@ from harness.capture import Captured, check_length, new_cache, positions_of, pre
 from harness.capture.observe import observe_again
 from harness.compare.identity import Difference
 from harness.config import Config
-from harness.errors import InputProblem
+from harness.errors import InputProblem, RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.damage import aid_for, comparable, damaged
+from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
@@ -33,7 +34,7 @@ from harness.pipeline.session import WRITING, Session
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
-from harness.snapshot.result import UNJUDGED
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
@@ -102,6 +103,7 @@ class Line:
     captured: Captured | None = None
     whole: State | None = None  # before anything was pruned
     sampler: Sampler | None = None  # of the run that is never interrupted
+    restored: Restored | None = None
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
@@ -207,13 +209,18 @@ class Line:
         else:
             met, sampler = damaged(session, self.fault, state.rng)
             saved = sampler
-        waived = identity_check(met, state, stored.place, saved)
+        try:
+            waived = identity_check(met, state, stored.place, saved)
+        except RestoreRefused as refused:
+            refused.diagnosis = diagnose(met.loaded, state, refused.differences).document()
+            raise
         state = self.fault.inputs(state)
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
         self.record["pruned"] = state.pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        return Restored(state, met, sampler, waived)
+        self.restored = Restored(state, met, sampler, waived)
+        return self.restored
 
     def go_on(
         self,
@@ -284,16 +291,12 @@ class Line:
         """The judgement on `path`, which was fed what `reference` was fed after `state`."""
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
-        judgement = judge(
-            session.loaded,
-            state,
-            reference,
-            path,
-            session.cfg.compare,
-            waived,
-            session.cfg.prompt.chunk,
-        )
+        asked, chunk = session.cfg.compare, session.cfg.prompt.chunk
+        judgement = judge(session.loaded, state, reference, path, asked, waived, chunk)
         session.say.done(judgement.verdict)
+        if judgement.verdict not in GOOD and (met := self.restored) is not None:
+            told = why(judgement, met.session.loaded, met.state, met.waived, reference.fed)
+            self.record["diagnosis"] = told.document()
         return judgement
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:

@@ -100,6 +100,7 @@ def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
                 "folder": str(targets[point].absolute()),
                 "threads": cfg.threads or (threads if usable else None),
                 "device": cfg.device,
+                "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
             }
         )
     write_json(folder / "again.json", jobs)

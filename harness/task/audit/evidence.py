@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
-from harness.errors import HarnessError, SnapshotInvalid
+from harness.errors import HarnessError, SnapshotInvalid, UntrustedPlugin
 from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
@@ -26,7 +26,7 @@ def verified(point: Path, cfg: Any, run_id: str | None = None) -> Iterator[Diffe
             continue  # a note beside a record claims nothing
         yield Difference(what, was, now, _edited(what, now))
     result, record = read(point / "result.json"), read(point / records.NAME)
-    yield from _configuration(point, record.get("config"))
+    yield from _configuration(point, record.get("config"), cfg.plugins)
     yield from _snapshot(point, result)
     yield from _swapped(point, result, record, cfg, run_id)
 
@@ -39,10 +39,14 @@ def _edited(what: str, now: Any) -> str:
     return "the file is not what was sealed when the run ended"
 
 
-def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
+def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Difference]:
     """The recorded YAML against the resolved values in the seal, key by key."""
     try:
-        now = json.loads(json.dumps(asdict(configs.recorded(point / ".hydra" / "config.yaml"))))
+        now = json.loads(
+            json.dumps(asdict(configs.recorded(point / ".hydra" / "config.yaml", plugins)))
+        )
+    except UntrustedPlugin:
+        raise
     except (HarnessError, OSError, ValueError) as problem:
         yield Difference(".hydra/config.yaml", "a valid configuration", "none", str(problem))
         return
@@ -59,8 +63,11 @@ def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
 def _read(what: str, config: dict[str, Any]) -> bool:
     """Whether the key `what` of a configuration is read by the option that it chooses."""
     group, _, key = what.partition(".")
+    if group == "plugins":
+        return False  # where the code lay is the business of whoever runs it
     name = config[group].get("name") if isinstance(config.get(group), dict) else None
-    return name is None or key.partition(".")[0] in configs.readable(group, name)
+    key = key.partition(".")[0]
+    return name is None or key in configs.readable(group, name)
 
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
