@@ -11,7 +11,6 @@ from harness.config.key import ONLY, Open, at_least, one_of, only
 from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
@@ -196,8 +195,12 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    verify: str = "proof"  # digest: the bytes; identity: and the documents; proof: and one token
     map: bool | None = None  # restored tensors mapped from their files; null: where that is safe
     trusted: list[str] = field(default_factory=list)  # public keys, one of which must have signed
+
+    def __post_init__(self) -> None:
+        one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
 
 
 @dataclass

@@ -15,7 +15,6 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
-from harness.capture.observe import observe_again
 from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import InputProblem, RestoreRefused
@@ -27,7 +26,7 @@ from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
-from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import WRITING, Session
@@ -141,9 +140,7 @@ class Line:
         if policy is None:
             return state
         session.say.stage(f"prune {settings.name}")
-        seen = state
-        if policy.observes is not None and not observed(state):
-            seen = observe_again(session.loaded, state, policy.observes)
+        seen = scored(session.loaded, policy, state)
         how = moves(session.loaded, state) if settings.positions == "reindexed" else None
         start = time.perf_counter()
         small = policy.prune(seen)

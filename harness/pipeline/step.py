@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
-from harness.prune.base import EVERY_QUERY
+from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 
 
@@ -23,8 +24,10 @@ class Fed:
 
 def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
     """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
-    record, see `Policy.observes`; None records nothing. Raises InputProblem beyond the model's
+    record, see `Policy.observes`; None records nothing, and EXPECTED is not added up but estimated
+    anew when it is needed. Raises InputProblem beyond the model's
     positions."""
+    queries = None if queries == EXPECTED else queries
     decoder = build_decoder(loaded, state, cache)
     before = decoder.fingerprint()
     with observing(loaded, queries) as seen:
@@ -54,7 +57,7 @@ def joined(layer: LayerState) -> LayerState:
     return replace(layer, segments=(segment,))
 
 
-def _complete(state: State, seen: Observation, new: int) -> bool:
+def _complete(state: State, seen: Observation | Expectation, new: int) -> bool:
     """Whether every key of every layer was seen to receive attention."""
     return all(
         layer.index in seen.layers and seen.layers[layer.index].shape[-1] == layer.kept + new
@@ -63,7 +66,9 @@ def _complete(state: State, seen: Observation, new: int) -> bool:
     )
 
 
-def _scored(old: LayerState, new: LayerState, seen: Observation, queries: int) -> LayerState:
+def _scored(
+    old: LayerState, new: LayerState, seen: Observation | Expectation, queries: int
+) -> LayerState:
     """`new` with the newest queries' attention added to what `old` had received."""
     if old.received is None or not new.segments or old.index not in seen.layers:
         return new

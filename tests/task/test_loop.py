@@ -69,6 +69,9 @@ POLICIES = [
     {"name": "heavy_hitter", "tokens": 9},
     {"name": "heavy_hitter", "ratio": 0.4, "positions": "reindexed", "protect": "prefix"},
     {"name": "snapkv", "tokens": 12, "window": 4},
+    {"name": "keydiff", "tokens": 9, "positions": "reindexed"},
+    {"name": "tova", "tokens": 9},
+    {"name": "expected_attention", "tokens": 9},
     {"name": "chain", "tokens": 9, "stages": [{"name": "heavy_hitter", "ratio": 0.75}, {"name": "sink_window"}]},
 ]  # fmt: skip
 

@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 
 import torch
 
-from harness.capture.observe import observe_again
+from harness.attention.turns import Turn
 from harness.model.sampler import Sampler
-from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.step import feed, joined
 from harness.prune.base import Policy, gathered
-from harness.prune.positions import Turn, reindexed
+from harness.prune.positions import reindexed
 from harness.snapshot.state import State
 
 
@@ -41,8 +41,8 @@ class Loop:
             self.turns = moves(self.loaded, state)
         if self.policy.observes is None:
             state = without_scores(state)
-        elif not observed(state):
-            state = observe_again(self.loaded, state, self.policy.observes)
+        else:
+            state = scored(self.loaded, self.policy, state)
         self.state, _ = self._patch(_declared(state, settings, self.budget))
 
     def step(self, sampler: Sampler) -> dict[str, Any]:
@@ -93,6 +93,7 @@ class Loop:
         """
         if self.policy is None or state.kept_tokens <= (self.budget or 0):
             return state.with_layers(tuple(map(joined, state.layers))), [[] for _ in state.layers]
+        state = scored(self.loaded, self.policy, state)
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
             kept = layer if index is None else joined(gathered(layer, index))

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from harness import variants
+from harness.attention.turns import Turn
 from harness.cache.registry import decoder as build_decoder
 from harness.config import Config, at_least, sibling
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.prune import moves, observes, policy_of
 from harness.pipeline.session import Session
-from harness.prune.positions import Turn, length_as_position, reindexed
+from harness.prune.positions import length_as_position, reindexed
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
@@ -76,7 +77,6 @@ class Study:
         self.session = session
         self.seen: list[dict[str, Any]] = []
         self.refused = ""
-        self._window = max([n for n in map(self._observes, session.cfg.task.policies) if n] or [32])
         self._turns: list[Turn | None] | None = None
         self._timings: dict[tuple[str, float], list[float]] = defaultdict(list)
         self._size: dict[tuple[str, float], tuple[list[int], list[int]]] = defaultdict(
@@ -88,7 +88,8 @@ class Study:
 
     def add(self, probe: Probe) -> None:
         """Answer `probe` from the full cache and from every pruned one."""
-        states = probing.captured(self.session, probe, self._window)
+        needs = {n for n in map(self._observes, self.session.cfg.task.policies) if n is not None}
+        states = probing.captured(self.session, probe, needs)
         reference = probing.answered(self.session, states[None], probe)
         timed = probe.where["measure"] == "text" and probe.where["seed"] < TIMED
         for name, budget, positions, state in [(FULL, 1.0, "original", states[None]), *self._pruned(states, probe)]:  # fmt: skip

@@ -6,7 +6,8 @@ after the true tokens before it, so one pass decides.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import exp, sqrt
 from typing import Any
@@ -18,7 +19,6 @@ from harness.capture import capture
 from harness.capture.observe import observing, received
 from harness.errors import InputProblem
 from harness.pipeline.prompt import prompt_text
-from harness.prune.base import EVERY_QUERY
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation, encode
 
@@ -107,15 +107,16 @@ def recall_probes(session: Any) -> Iterator[Probe]:
             yield Probe(context + asks, says, len(says) - 1, {**where, "asked": "before pruning"})
 
 
-def captured(session: Any, probe: Probe, window: int) -> dict[int | None, State]:
-    """The probe's context as a State: without scores (None), with the sum over every query, and
-    with the last `window` queries."""
+def captured(session: Any, probe: Probe, observes: Iterable[int]) -> dict[int | None, State]:
+    """The probe's context as a State: without scores (None), and with each of what `observes` names
+    (see `Policy.observes`), all from one prefill."""
     loaded = session.loaded
     ids = torch.tensor([probe.context])
     documents = {"prompt_meta": {"prefix_ids": list(probe.context[:1])}}
-    with observing(loaded, EVERY_QUERY) as every, observing(loaded, window) as last:
+    with ExitStack() as stack:
+        watched = {n: stack.enter_context(observing(loaded, n)) for n in observes}
         state = capture(loaded, ids, torch.ones_like(ids), documents).state
-    return {None: state, EVERY_QUERY: received(state, every), window: received(state, last)}
+    return {None: state, **{n: received(state, what) for n, what in watched.items()}}
 
 
 def answered(session: Any, state: State, probe: Probe) -> Answer:
