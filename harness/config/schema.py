@@ -11,7 +11,6 @@ from harness.config.key import ONLY, Open, at_least, one_of, only
 from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
@@ -79,6 +78,7 @@ class PruneConfig(Open):
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
+    at: int | str = "prefill"  # when: once, or N: every N tokens that are decoded, too
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -90,6 +90,10 @@ class PruneConfig(Open):
         else:
             at_least("prune.protect", self.protect, 0)
         one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if isinstance(self.at, str):
+            one_of("prune.at", self.at, ("prefill",))
+        else:
+            at_least("prune.at", self.at, 1)
         if self.budget == "adaptive" and self.per_head is False:
             raise ConfigProblem(
                 "prune.budget=adaptive shares among heads: drop prune.per_head=false."
@@ -196,8 +200,12 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    verify: str = "proof"  # digest: the bytes; identity: and the documents; proof: and one token
     map: bool | None = None  # restored tensors mapped from their files; null: where that is safe
     trusted: list[str] = field(default_factory=list)  # public keys, one of which must have signed
+
+    def __post_init__(self) -> None:
+        one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
 
 
 @dataclass

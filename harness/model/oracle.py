@@ -69,6 +69,10 @@ class Oracle:
         """Decoder layers."""
         return self.loaded.layers
 
+    @property
+    def text_config(self) -> Any:
+        return self.loaded.text_config
+
     def forward(
         self,
         ids: torch.Tensor,

@@ -104,7 +104,7 @@ def causes(told: Diagnosis | None, fault: Fault) -> dict[str, Any]:
 def _unproven(session: Any, state: State) -> list[Any]:
     """What the replay proof says; a model the state cannot even be handed to proves nothing."""
     try:
-        return list(proof(session.loaded, state, session.cfg.cache))
+        return list(proof(session.loaded, state))
     except UnsupportedModel as refusal:
         return [refusal]
 
