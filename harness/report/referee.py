@@ -10,6 +10,7 @@ from harness.snapshot.result import write_text
 
 COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
            "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
+CONSOLE = ["case", "verdict", "reused_tokens", "max_abs_diff", "noise_floor", "bad", "repeats"]
 GOOD = ("exact", "equivalent")
 BLIND = (
     "Seen are the most probable tokens of each step only; `seen` is the smallest share of the "

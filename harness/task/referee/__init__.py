@@ -7,8 +7,10 @@ from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import engine as build_engine
 from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
+from harness.pipeline.session import Session
 from harness.task.referee import cases, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
@@ -21,8 +23,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """
     from harness.report import referee as report
 
-    say.stage(f"engine {cfg.engine.name}")
-    with build_engine(cfg.engine) as engine:
+    with build_engine(cfg.engine, lambda: Ours(Session.open(cfg, folder, say))) as engine:
+        say.stage(f"engine {cfg.engine.name}")
         prompt = prompt_of(cfg, engine)
         engine.probe(prompt)
         say.done(", ".join(f"{k} {v}" for k, v in engine.versions().items()))
@@ -32,13 +34,14 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say)
         known = engine.versions()
     rows = [case.row(cfg.engine.name) for case in judged]
+    blinded(rows)
     said, reason = overall(rows)
     outside = Outside(cfg, folder, say, {"engine": cfg.engine.name, **known})
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
     return finish_table(
-        outside, "referee", rows, sections, said, reason, report.COLUMNS,
+        outside, "referee", rows, sections, said, reason, report.CONSOLE,
         record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
         code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
     )  # fmt: skip
@@ -75,6 +78,19 @@ def unjudged(engine: Engine, reason: str) -> list[Case]:
     return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in cases.CONTROLS]  # fmt: skip
 
 
+def blinded(rows: list[dict[str, Any]]) -> None:
+    """Where a control passes, no case can: sets their verdict to `unsound`."""
+    blind = [r for r in rows if r["control"] and r["verdict"] in verdict.GOOD]
+    for row in rows:
+        if blind and not row["control"] and row["verdict"] == "equivalent":
+            row["verdict"] = "unsound"
+            row["reason"] = (
+                f"the control {blind[0]['case']} passed: cold runs lie {blind[0]['noise_floor']:.3g} "
+                "nats apart, and a wrong state cannot be told from that. Is an answer meant to change "
+                "with the batch? A longer or more varied prompt may tell"
+            )
+
+
 def overall(rows: list[dict[str, Any]]) -> tuple[str, str]:
     """The verdict of all cases, and the reason in one sentence."""
     real = [r for r in rows if not r["control"]]
@@ -84,11 +100,5 @@ def overall(rows: list[dict[str, Any]]) -> tuple[str, str]:
     cold = next((r for r in real if r["case"] == "cold_again"), None)
     if cold and cold["verdict"] not in verdict.GOOD:
         return "unsound", f"the engine's own cold runs disagree: {cold['reason']}"
-    blind = [r["case"] for r in rows if r["control"] and r["verdict"] in verdict.GOOD]
-    if blind:
-        return "unsound", (
-            f"the control {', '.join(blind)} passed: with this prompt a wrong state cannot be told "
-            "from noise; give a longer or more varied one"
-        )
     bad = f", in {worst['bad']} of {worst['repeats']} runs" if worst["bad"] else ""
     return worst["verdict"], f"{worst['case']}: {worst['reason']}{bad}"
