@@ -34,6 +34,13 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
     ]  # fmt: skip
 
 
+def scan_sections(rows: list[dict], conclusion: str) -> list[dict]:
+    """Where a hit goes wrong, over reused lengths; nothing where nothing was scanned."""
+    if not rows:
+        return []
+    return [section("Where it goes wrong", text=conclusion, columns=list(rows[0]), rows=[list(r.values()) for r in rows])]  # fmt: skip
+
+
 def floor_rows(floors: dict[str, dict]) -> list[dict[str, Any]]:
     keys = ("max_abs_diff", "kl_max", "top1_agreement")
     return [{"composition": name, **{k: m[k] for k in keys}} for name, m in floors.items()]

@@ -11,7 +11,7 @@ from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
 from harness.pipeline.session import Session
-from harness.task.referee import cases, verdict, yardstick
+from harness.task.referee import cases, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
 
@@ -33,16 +33,18 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         say.done("there is none" if isinstance(yard, str) else f"{yard.floor['max_abs_diff']:.3g} nats")  # fmt: skip
         judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say)
         known = engine.versions()
+        scanned = attributed(engine, yard, judged, say)
     rows = [case.row(cfg.engine.name) for case in judged]
     blinded(rows)
     said, reason = overall(rows)
     outside = Outside(cfg, folder, say, {"engine": cfg.engine.name, **known})
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
+    sections += report.scan_sections(scanned, scan.conclusion(scanned))
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
     return finish_table(
         outside, "referee", rows, sections, said, reason, report.CONSOLE,
-        record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
+        record={"referee": {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}},
         code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
     )  # fmt: skip
 
@@ -70,6 +72,19 @@ def judge(engine: Engine, yard: Yardstick, cfg: Any, say: Any) -> list[Case]:
     found += [cases.control(engine, name, yard) for name in cases.CONTROLS]
     say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in found if c.control))
     return found
+
+
+def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Any) -> list[dict[str, Any]]:  # fmt: skip
+    """Where `hit` is wrong and cold runs can be repeated: a scan over reused lengths, else nothing."""
+    hit = next((c for c in judged if c.name == "hit"), None)
+    if isinstance(yard, str) or not engine.repeatable or hit is None:
+        return []
+    if hit.row("")["verdict"] not in ("drifted", "diverged"):
+        return []
+    say.stage("scan over reused lengths")
+    rows = scan.scan(engine, yard.prompt, yard.floor["max_abs_diff"])
+    say.done(scan.conclusion(rows))
+    return rows
 
 
 def unjudged(engine: Engine, reason: str) -> list[Case]:
