@@ -78,6 +78,7 @@ class PruneConfig(Open):
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
+    at: int | str = "prefill"  # when: once, or N: every N tokens that are decoded, too
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -89,6 +90,10 @@ class PruneConfig(Open):
         else:
             at_least("prune.protect", self.protect, 0)
         one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if isinstance(self.at, str):
+            one_of("prune.at", self.at, ("prefill",))
+        else:
+            at_least("prune.at", self.at, 1)
         if self.budget == "adaptive" and self.per_head is False:
             raise ConfigProblem(
                 "prune.budget=adaptive shares among heads: drop prune.per_head=false."
