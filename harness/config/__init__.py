@@ -48,3 +48,16 @@ __all__ = [
     "register",
     "typed",
 ]
+
+
+def sibling(group, settings, name, **keys):
+    from dataclasses import fields, replace
+
+    import yaml
+
+    given = yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text())
+    known = {f.name for f in fields(settings)}
+    both = {**{k: v for k, v in given.items() if k in known}, **keys, "name": name}
+    if settings.name == name:
+        both = {**both, **{k: v for k, v in vars(settings).items() if k not in keys}}
+    return replace(settings, **both)

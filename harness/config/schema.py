@@ -35,12 +35,10 @@ class TaskConfig:
     name: str = MISSING
     every: int = 64  # loop: steps between snapshots
     top: int = 5  # loop: most probable tokens in the trace
-    policies: list[str] = field(default_factory=list)  # quality
-    budgets: list[float] = field(default_factory=list)  # quality: shares of the context
-    samples: int = 24  # quality: texts, and dialogues per distance
-    context: int = 256  # quality: tokens before pruning
-    follow: int = 64  # quality: tokens of text read after it
-    distances: list[int] = field(default_factory=list)  # quality: words from definition to question
+    prunes: list[str] = field(default_factory=list)  # evaluate
+    quantizers: list[str] = field(default_factory=list)  # evaluate
+    budgets: list[float] = field(default_factory=list)  # evaluate: shares of the context
+    asked: list[str] = field(default_factory=list)  # evaluate: after or before pruning
     tokens: int = 4096  # format_bench: length of the K/V
     repeats: int = 5  # format_bench
     only: list[str] = field(default_factory=list)  # claims: these instead of all
@@ -66,12 +64,6 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
-        at_least("task.samples", self.samples, 2)
-        at_least("task.context", self.context, 16)
-        at_least("task.follow", self.follow, 2)
-        for share in self.budgets:
-            if not 0 < share <= 1:
-                raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
         at_least("task.tokens", self.tokens, 1)
         at_least("task.repeats", self.repeats, 1)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
@@ -213,6 +205,8 @@ class PromptConfig:
     text: str | None = None
     path: str | None = None
     definitions: int = 4
+    length: int = 256  # needle, multi_key, variable_tracking: tokens of the context
+    samples: int = 24  # task=evaluate: how many are generated
     distance: int = 128  # recall only: tokens between the definition and the question
     seed: int = 0
     batch: int = 1
@@ -221,8 +215,13 @@ class PromptConfig:
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
         at_least("prompt.chunk", self.chunk, 1)
-        if self.path and self.name != "file":
-            raise ConfigProblem(f"prompt.path={self.path} is read with prompt=file only; add that.")
+        at_least("prompt.samples", self.samples, 1)
+        at_least("prompt.length", self.length, 16)
+        at_least("prompt.definitions", self.definitions, 1)
+        if self.path and self.name not in ("file", "jsonl"):
+            raise ConfigProblem(
+                f"prompt.path={self.path} is read with prompt=file and prompt=jsonl only; add that."
+            )
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
                 raise ConfigProblem(
