@@ -29,8 +29,8 @@ test: $(READY) ## the whole test suite but the slow runs, a worker per core (WOR
 test-slow: $(READY) ## the long fuzz, soak and training runs
 	@$(PY) -m pytest -m slow $(ARGS)
 
-lint: $(READY) ## ruff: lint and format check
-	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+lint: $(READY) ## ruff: lint and format check; mypy: types
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
 format: $(READY) ## ruff: mend what can be mended
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
@@ -64,7 +64,7 @@ recall: $(READY) ## measure the shipped model's recall by distance
 	@$(PY) -m harness.model.assets.recall $(ARGS)
 
 clean: ## remove caches and run records (not the environment)
-	@rm -rf .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 

@@ -24,7 +24,7 @@ from harness import config
 from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
-from harness.errors import ConfigProblem, InputProblem, UnsupportedModel, suggestion
+from harness.errors import InputProblem, suggestion
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
@@ -38,8 +38,6 @@ from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation, encode
-
-SAFE_CACHES = ("manual", "view", "cloned")  # none of them touches the past; fastest first
 
 
 def load_model(
@@ -56,9 +54,12 @@ def load_model(
     Raises InputProblem when the weights cannot be had or the device is missing.
     """
     local = source not in SHIPPED and Path(source).expanduser().is_dir()
-    place = {"path": source} if local else {"id": source}
     settings = config.ModelConfig(
-        name="path" if local else source, revision=revision, attention=attention, **place
+        name="path" if local else source,
+        id=None if local else source,
+        path=source if local else None,
+        revision=revision,
+        attention=attention,
     )
     return load_weights(settings, dtype, device)
 
@@ -194,15 +195,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
 
 
 def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
-    if cache != "auto":
-        return build_decoder(model, state, config.CacheConfig(name=cache))
-    refusals = []
-    for name in SAFE_CACHES:
-        try:
-            return build_decoder(model, state, config.CacheConfig(name=name))
-        except (UnsupportedModel, ConfigProblem) as refusal:
-            refusals.append(str(refusal))
-    raise UnsupportedModel(refusals[-1])
+    return build_decoder(model, state, config.CacheConfig(name=cache))
 
 
 def _session(model: Loaded, seed: int = 0, strict: bool = True) -> Session:

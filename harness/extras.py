@@ -13,6 +13,8 @@ NEEDS = {
     "remote": ("fsspec", "s3fs"),
     "gs": ("fsspec", "gcsfs"),
     "ui": ("gradio",),
+    "llamacpp": ("xllamacpp", "gguf"),
+    "mlx": ("mlx_lm",),
     "quanto": ("optimum.quanto",),
 }
 BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}

@@ -72,7 +72,7 @@ def test_the_default_job_is_the_documented_one(compose) -> None:
     assert chosen == {
         "task": "experiment", "model": "tiny", "tokenizer": "explicit", "cache": "manual",
         "prune": "none", "quantize": "none", "save": "safetensors", "prompt": "turns", "sampling": "greedy",
-        "compare": "lossless", "fault": "none", "track": "mlflow",
+        "compare": "lossless", "fault": "none", "engine": "transformers", "track": "mlflow",
     }  # fmt: skip
 
 

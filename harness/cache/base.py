@@ -57,6 +57,10 @@ class Decoder(ABC):
         self.bytes_copied = 0
         self._logits = self.state.logits
         self._furthest = int(state.next_position.max())
+        recurrent = any(layer.recurrent for layer in state.layers)
+        self._one_by_one = (
+            recurrent and loaded.one_at_a_time
+        )  # measured now, before a model is lent
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed `ids` `[rows, new]` (or `[batch, new]`, the same to every branch); return logits
@@ -71,11 +75,17 @@ class Decoder(ABC):
                 f"position {self._furthest - 1} is beyond the {limit} positions this model has. "
                 "Continue fewer tokens, or prune and reindex the state first."
             )
+        parts = ids.split(1, 1) if self._one_by_one else (ids,)
+        rows = [self._fed(part) for part in parts]
+        logits = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+        self._logits = logits[:, -1]
+        return logits
+
+    def _fed(self, ids: torch.Tensor) -> torch.Tensor:
         new = torch.arange(ids.shape[1], device=ids.device)
         logits = self.forward(ids, self.next_position[:, None] + new)
         self.next_position = self.next_position + ids.shape[1]
         self.fed.append(ids)
-        self._logits = logits[:, -1]
         return logits
 
     @abstractmethod
@@ -157,12 +167,14 @@ class ReadOnlyDecoder(Decoder):
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """As of every decoder; a step that fails half-way, or is interrupted, leaves no trace."""
-        mark, furthest = self.memory.mark(), self._furthest
+        mark, furthest, fed = self.memory.mark(), self._furthest, len(self.fed)
+        position = self.next_position
         try:
             logits = super().step(ids)
         except BaseException:
             self.memory.rewind(mark)
-            self._furthest = furthest
+            self._furthest, self.next_position = furthest, position
+            del self.fed[fed:]
             raise
         self.bytes_copied = self.memory.bytes_copied
         return logits

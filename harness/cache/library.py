@@ -12,6 +12,8 @@ from harness.cache.base import Decoder
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
+INDEXER = ("indexer_keys", "indexer_position_ids")
+
 
 def to_cache(loaded: Any, state: State) -> Any:
     """A DynamicCache holding `state`. Attention tensors are shared (the library replaces, never
@@ -39,6 +41,12 @@ def fill(target: Any, layer: LayerState) -> None:
         target.keys, target.values = key, value
     for name, tensor in layer.recurrent.items():
         part, number = name.rsplit("_", 1)
+        if part in INDEXER:
+            if part == INDEXER[0]:
+                target.lazy_initialization_indexer(tensor)
+            held = tensor.transpose(0, 1) if part == INDEXER[1] else tensor
+            setattr(target, part, held)  # replaced as it grows, never written
+            continue
         _restore_recurrent(target, part, int(number), tensor)
 
 
@@ -60,6 +68,9 @@ def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
         if torch.is_tensor(getattr(layer, "keys", None)):
             yield f"{index}.keys", layer.keys
             yield f"{index}.values", layer.values
+        for part in INDEXER:
+            if torch.is_tensor(held := getattr(layer, part, None)):
+                yield f"{index}.{part}", held
         for part in ("conv_states", "recurrent_states"):
             held = getattr(layer, part, None)
             if isinstance(held, dict):
@@ -136,6 +147,11 @@ class LibraryDecoder(Decoder):
 
     def __init__(self, loaded: Any, state: State, settings: Any):
         super().__init__(loaded, state, settings)
+        if state.pruned and any(f"{INDEXER[0]}_0" in la.recurrent for la in state.layers):
+            raise UnsupportedModel(
+                "this model keeps an index over its keys, which does not shrink with them: a pruned "
+                "state cannot be continued. Use prune=none."
+            )
         self._held = held_positions(loaded, state) if state.pruned else None
         if self._held is not None and self.branches > 1:
             self._held = {k: t.repeat_interleave(self.branches, 0) for k, t in self._held.items()}
@@ -202,8 +218,14 @@ class LibraryDecoder(Decoder):
 
 
 def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:
-    """Copies of the recurrent tensors that a library cache layer holds now."""
-    return {
+    """Copies of the recurrent tensors (and of an index over the keys) that a library cache layer
+    holds now."""
+    index = {
+        f"{part}_0": (held.transpose(0, 1) if part == INDEXER[1] else held).clone()
+        for part in INDEXER
+        if torch.is_tensor(held := getattr(layer, part, None))
+    }
+    return index | {
         f"{part}_{i}": tensor.clone()
         for part in ("conv_states", "recurrent_states")
         for i, tensor in (getattr(layer, part, None) or {}).items()

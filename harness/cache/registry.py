@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness.cache import auto
 from harness.cache.base import Decoder
 from harness.errors import ConfigProblem, suggestion
 from harness.snapshot.state import State
@@ -50,5 +51,13 @@ def decoder(loaded: Any, state: State, settings: Any) -> Decoder:
     if settings.name not in names():
         near = suggestion(settings.name, names())
         raise ConfigProblem(f"cache={settings.name} is not a cache implementation.{near}")
+    if settings.name == auto.NAME:
+        return auto.Auto(decoder, loaded, state, settings)  # type: ignore[return-value]
     module = import_module(f"harness.cache.{settings.name}")
     return module.DECODER(loaded, state, settings)
+
+
+def served(decoder: Any) -> dict[str, Any]:
+    """Which implementation a decoder is, and why `auto` passed over faster ones."""
+    name = getattr(decoder, "served", None) or type(decoder).__module__.rpartition(".")[2]
+    return {"served": name, "passed_over": dict(getattr(decoder, "refused", {}))}

@@ -125,7 +125,7 @@ class ReadOnlyLayer(CacheLayerMixin):
         self.memory.append(self.index, key, value)
         self.waiting = True
         key, value = key.view(key.shape), value.view(value.shape)
-        key._harness_layer = value._harness_layer = self  # type: ignore[attr-defined]
+        key._harness_layer = value._harness_layer = self
         return key, value
 
     def check(self, mask: Any, window: int | None) -> None:

@@ -16,6 +16,9 @@ from harness.errors import InputProblem, UnsupportedModel
 from harness.snapshot.coherence import KV_FORMAT, LAYOUT
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
 
+# what the library raises where a model and the cache made for it do not go together
+_LIBRARY = (ValueError, TypeError, KeyError, AttributeError, IndexError, NotImplementedError)
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -66,12 +69,17 @@ def check_vocabulary(loaded: Any, ids: torch.Tensor) -> None:
 def check_memory(loaded: Any, batch: int, tokens: int) -> None:
     """Raise InputProblem when the keys and values of `[batch, tokens]` cannot fit in memory."""
     free = machine.free_memory() if loaded.device.type == "cpu" else None
-    config = loaded.text_config
-    every = getattr(config, "num_attention_heads", None)
-    if free is None or not every:
+    if free is None:
         return
-    heads = getattr(config, "num_key_value_heads", None) or every
-    size = getattr(config, "head_dim", None) or config.hidden_size // every
+    config = loaded.text_config
+    try:
+        every = getattr(config, "num_attention_heads", None)
+        if not every:
+            return
+        heads = getattr(config, "num_key_value_heads", None) or every
+        size = getattr(config, "head_dim", None) or config.hidden_size // every
+    except RuntimeError:  # the library, of layers of several shapes: they have no one number
+        return
     needed = 2 * batch * tokens * config.num_hidden_layers * heads * size * loaded.dtype.itemsize
     if needed > free:
         raise InputProblem(
@@ -102,10 +110,18 @@ def capture(
     positions = positions_of(mask)
     cache = new_cache(loaded)
     start = time.perf_counter()
-    logits = prefill(loaded, ids, mask, positions, cache, chunk)
+    try:
+        logits = prefill(loaded, ids, mask, positions, cache, chunk)
+    except _LIBRARY as problem:
+        first = (str(problem).strip() or type(problem).__name__).splitlines()[0][:160]
+        raise UnsupportedModel(
+            f"'{loaded.text_config.model_type}' cannot be captured: the library's own forward over "
+            f"its cache fails ({type(problem).__name__}: {first})."
+        ) from problem
     _synchronize(loaded.device)
     seconds = time.perf_counter() - start
     layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
+    check_captured(loaded, layers)
     state = State(
         layers=layers,
         token_ids=ids,
@@ -122,9 +138,16 @@ def capture(
 
 
 def new_cache(loaded: Any) -> Any:
-    """The library's growing cache for this model, empty."""
+    """The library's growing cache for this model, empty. Raises UnsupportedModel for a model that
+    takes no such cache."""
     from transformers import DynamicCache
 
+    if not loaded.takes_cache:
+        raise UnsupportedModel(
+            f"'{loaded.text_config.model_type}' keeps its state in a form of its own and takes no "
+            "cache of the library's, so it cannot be captured. Models whose forward takes "
+            "`past_key_values`, or a DynamicCache as `cache_params`, can."
+        )
     return DynamicCache(config=loaded.model.config)
 
 
@@ -165,6 +188,26 @@ def prefill(
     return logits
 
 
+def check_captured(loaded: Any, layers: Sequence[LayerState]) -> None:
+    """Raise UnsupportedModel when a layer that has a memory left nothing in the cache."""
+    empty = [la.index for la in layers if la.kind != DUMMY and not (la.segments or la.recurrent)]
+    if empty or not layers:
+        raise UnsupportedModel(
+            f"'{loaded.text_config.model_type}' keeps the state of {_counted(empty)} outside the "
+            "library's cache, where it cannot be captured: a snapshot would not hold the whole "
+            "thought. Models that keep all of it in the cache can be captured."
+        )
+
+
+def _counted(layers: Sequence[int]) -> str:
+    if not layers:
+        return "every layer"
+    shown = ", ".join(map(str, layers[:4]))
+    return (
+        f"{'layer' if len(layers) == 1 else 'layers'} {shown}{', ...' if len(layers) > 4 else ''}"
+    )
+
+
 def layer_kinds(config: Any) -> list[str] | None:
     """The config's own layer types, where it lists them."""
     kinds = getattr(config, "layer_types", None)
@@ -182,7 +225,9 @@ def layers_of(
     )
 
 
-_KNOWN = {"DynamicLayer", "DynamicSlidingWindowLayer", "LinearAttentionLayer", "DummyLayer",
+INDEXER = ("indexer_keys", "indexer_position_ids")
+DUMMY = "dummy"  # shares the memory of another layer, or has none
+_KNOWN = {"DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer", "LinearAttentionLayer", "DummyLayer",
           "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
           }  # fmt: skip
 
@@ -198,7 +243,7 @@ def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) ->
     held = getattr(layer, "keys", None)
     if held is None or not held.numel():
         return LayerState(
-            index, LINEAR if recurrent else kind or "dummy",
+            index, LINEAR if recurrent else DUMMY if name == "DummyLayer" else kind or FULL,
             seen=positions.shape[1] if recurrent else 0, recurrent=recurrent,
         )  # fmt: skip
     window = layer.sliding_window if getattr(layer, "is_sliding", False) else None
@@ -217,6 +262,10 @@ def _recurrent(layer: Any) -> Mapping[str, torch.Tensor]:
         for i, tensor in _numbered(getattr(layer, part, None))
         if tensor is not None
     }
+    for part in INDEXER:  # what an index over the keys holds of every token
+        if torch.is_tensor(tensor := getattr(layer, part, None)):
+            batch_first = tensor.transpose(0, 1) if part == INDEXER[1] else tensor
+            found[f"{part}_0"] = batch_first.detach().clone()
     return MappingProxyType(found)
 
 

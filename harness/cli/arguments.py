@@ -36,7 +36,8 @@ def check_flags(arguments: list[str]) -> None:
 
 def ordered(arguments: list[str]) -> list[str]:
     """Flags first, overrides after: `name=x -m cache=a,b` works as well as `-m name=x cache=a,b`."""
-    flags, overrides = [], []
+    flags: list[str] = []
+    overrides: list[str] = []
     for i, argument in enumerate(arguments):
         value = i and arguments[i - 1] in VALUED and "=" not in argument
         (flags if argument.startswith("-") or value else overrides).append(argument)

@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.config import options
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
-          "fault", "track", "experiment")  # fmt: skip
+          "fault", "engine", "track", "experiment")  # fmt: skip
 
 KEYS = """\
   name=NAME      folder under runs/       seed=N           seeds of everything

@@ -7,6 +7,7 @@ could not name. Nothing is tracked, and nothing is written outside the job's fol
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def main(jobs: Path) -> int:
     for job in json.loads(jobs.read_text("utf-8")):
         folder = Path(job["folder"])
         folder.mkdir(parents=True, exist_ok=True)
-        dispatch(lambda job=job: again(job), folder, sweep=True)
+        dispatch(partial(again, job), folder, sweep=True)
         sys.stdout.write(".")
         sys.stdout.flush()
     return 0
@@ -31,6 +32,8 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg = config.recorded(Path(job["config"]))
     cfg.track = config.TrackConfig(name="none")
     cfg.out = cfg.run = None
+    engine = cfg.engine  # a record names no server to talk to and no command to run
+    engine.url = engine.evict = engine.restart = engine.flush = None
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]

@@ -113,6 +113,7 @@ def conclude() -> int:
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
     tracked = summarise(folder, points, rows, pages.markdown(rows))
+    record: dict[str, Any]
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):
         record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
@@ -211,9 +212,7 @@ def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
         pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
         left = f", {_span(pace * (Watch.total - done))} left"
     varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
-    sys.stdout.write(
-        f"[{count}] {outcome.verdict or 'done':<10} {seconds:4.1f} s{left:<14} {varied}\n"
-    )
+    sys.stdout.write(f"[{count}] {outcome.verdict:<10} {seconds:4.1f} s{left:<14} {varied}\n")
     sys.stdout.flush()
 
 

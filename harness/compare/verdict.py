@@ -1,7 +1,8 @@
 """The verdict: is it still the same thought? No flat tolerance; the plain path sets the scale.
 
-`equivalent` follows the FlashAttention tests: the error against a float64 oracle may be at most
-twice the plain path's own error against it, and no top-1 choice may change beyond what the
+First the yardstick: where the plain paths themselves are not sound, nothing is said about the restored
+one. Then `equivalent` follows the FlashAttention tests: the error against a float64 oracle may be at
+most twice the uncached run's own error against it, and no top-1 choice may change beyond what the
 measured noise floor explains.
 """
 
@@ -10,13 +11,18 @@ from typing import Any
 
 import torch
 
+from harness.compare.soundness import Soundness
+
 FACTOR = 2.0
 
 
 def errors(
     restored: torch.Tensor, plain: torch.Tensor, oracle: torch.Tensor | None
 ) -> dict[str, Any]:
-    """Largest and mean error of both paths against the float64 `oracle` (None: not measured)."""
+    """Largest and mean error of both paths against the float64 `oracle` (None: not measured).
+
+    plain: the run that sets the scale, uncached in the working dtype.
+    """
     if oracle is None:
         return {"restored": None, "plain": None, "ratio": None}
     ours = (restored.double() - oracle).abs()
@@ -39,19 +45,24 @@ def decide(
     oracle: Mapping[str, Any],
     other_token: int | None,
     waived: Sequence[Any],
+    soundness: Soundness | None = None,
+    against: str = "the uninterrupted run",
 ) -> tuple[str, str]:
     """`(verdict, reason)` for logits `[batch, steps, vocab]` of the restored and the plain path.
 
     other_token: first step at which the restored path chose (or drew) another token, or None.
     waived: identity differences that were overridden; with any, the best verdict is `drifted`.
+    soundness: of the plain paths (None: judged elsewhere). against: what `plain` is, in words.
     """
+    if soundness is not None and not soundness.sound:
+        return "unsound", soundness.reason
     if not bool(torch.isfinite(restored).all()):
         return "diverged", "the restored path produced logits that are not finite"
     if waived:
         verdict = "drifted" if other_token is None else "diverged"
         return verdict, f"restored although {len(waived)} differences were waived ({waived[0]})"
     if metrics["bitwise_equal"] and other_token is None:
-        return "exact", "logits are bit-equal to the uninterrupted run"
+        return "exact", f"logits are bit-equal to {against}"
     within, rule = _within(metrics, noise, oracle)
     if other_token is not None and not (within and _explained(restored, plain, noise)):
         return "diverged", f"step {other_token} chooses another token; {rule}"

@@ -6,6 +6,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from harness.config.engine import EngineConfig
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -40,7 +41,7 @@ class TaskConfig:
     budgets: list[float] = field(default_factory=list)  # evaluate: shares of the context
     asked: list[str] = field(default_factory=list)  # evaluate: after or before pruning
     tokens: int = 4096  # format_bench: length of the K/V
-    repeats: int = 5  # format_bench
+    repeats: int = 5  # format_bench, referee
     only: list[str] = field(default_factory=list)  # claims: these instead of all
     turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
     system: str | None = None  # chat
@@ -64,6 +65,8 @@ class TaskConfig:
     def __post_init__(self) -> None:
         at_least("task.every", self.every, 1)
         at_least("task.top", self.top, 0)
+        for key in ("run", "check"):
+            at_least(f"task.{key}", getattr(self, key), 1)
         at_least("task.tokens", self.tokens, 1)
         at_least("task.repeats", self.repeats, 1)
         one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
@@ -71,8 +74,6 @@ class TaskConfig:
         at_least("task.seconds", self.seconds, 0)
         if not 0 <= self.port < 65536:
             raise ConfigProblem(f"task.port={self.port} is no port: give 0 (any) to 65535.")
-        at_least("task.run", self.run, 1)
-        at_least("task.check", self.check, 1)
         for dtype in (*self.dtypes, *self.branch_dtypes):
             one_of("task.dtypes", dtype, DTYPES)
         for count in (*self.contexts, *self.branches, *self.branch_contexts):
@@ -115,9 +116,7 @@ class CacheConfig:
     branches: int = 1
     audit: str = "digest"
     pad_prime: int = 0
-    capture: bool = (
-        True  # manual: a step of one token in one go (CPU: a program, CUDA: a recording)
-    )
+    capture: bool = True  # manual: a step of one token in one go (a program, a recording)
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
@@ -204,6 +203,7 @@ class PromptConfig:
     turns: list[dict[str, str]] = field(default_factory=list)
     text: str | None = None
     path: str | None = None
+    ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = 4
     length: int = 256  # needle, multi_key, variable_tracking: tokens of the context
     samples: int = 24  # task=evaluate: how many are generated
@@ -214,6 +214,7 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         at_least("prompt.batch", self.batch, 1)
+        at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
         at_least("prompt.samples", self.samples, 1)
         at_least("prompt.length", self.length, 16)
@@ -319,6 +320,7 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     fault: FaultConfig = field(default_factory=FaultConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, identity, recurrence
+from harness.model import footprint, identity, recurrence, twin
 from harness.model.oracle import Oracle
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -23,13 +23,15 @@ SHIPPED = {"tiny": ASSETS / "tiny"}
 class Loaded:
     """A model on its device, its tokenizer and where both came from.
 
-    The weights are never written to. `documents` fingerprints them once and remembers it.
+    The weights are never written to. `documents` fingerprints them once and remembers it. `origin`:
+    what loads them again, see `origin()`.
     """
 
     model: Any
     tokenizer: Any
     source: dict[str, Any]
     seconds: float
+    origin: dict[str, Any] = field(default_factory=dict)
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
     _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
 
@@ -75,6 +77,22 @@ class Loaded:
         """Float64 runs over the same weights, which are widened one at a time as they are touched."""
         return Oracle(self)
 
+    @cached_property
+    def twin(self) -> "Loaded":
+        """The first layers of this model, one of each kind at least, with its own class, weights and
+        head: it feeds and forgets as the whole does, at a fraction of the price."""
+        return Loaded(twin.first_layers(self.model), self.tokenizer, self.source, 0.0)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+        return int(self.text_config.num_hidden_layers)
+
     def forward(
         self,
         ids: torch.Tensor,
@@ -94,6 +112,11 @@ class Loaded:
         if several and recurrence.continues(cache) and self.one_at_a_time:
             return recurrence.one_by_one(self.once, ids, positions, mask, cache, keep)
         return self.once(ids, positions, mask, cache, keep)
+
+    @property
+    def takes_cache(self) -> bool:
+        """Whether the forward takes a cache of the library's, under either of its names."""
+        return bool(self._forward_names & {"past_key_values", "cache_params"})
 
     @cached_property
     def one_at_a_time(self) -> bool:
@@ -150,8 +173,41 @@ def load(settings: Any, dtype: str, device: str) -> Loaded:
         torch_device = resolve_device(device)
         model, tokenizer, source = _build(settings, getattr(torch, dtype), torch_device)
         model.to(torch_device).eval()
-        _MEMORY[key] = Loaded(model, tokenizer, source, time.perf_counter() - start)
+        loaded = Loaded(model, tokenizer, source, time.perf_counter() - start)
+        loaded.origin = origin(settings, model)
+        _MEMORY[key] = loaded
     return _MEMORY[key]
+
+
+def declared(settings: Any) -> dict[str, Any] | None:
+    """The config of the model that `settings` names, from its config.json alone; None where there is
+    none to read on this machine."""
+    from transformers import AutoConfig
+
+    try:
+        if settings.architecture:
+            config = AutoConfig.for_model(settings.architecture, **settings.config)
+            return {**config.to_dict(), "vocab_size": settings.config.get("vocab_size")}
+        place, revision = _place(settings)
+        config = AutoConfig.from_pretrained(place, revision=revision, local_files_only=True)
+    except Exception:  # the loader says it better
+        return None
+    return config.to_dict()
+
+
+def origin(settings: Any, model: Any) -> dict[str, Any]:
+    """Where the weights of `model` came from, as a snapshot says it (JSON-able)."""
+    kept = {
+        "option": settings.name,
+        "id": settings.id,
+        "revision": settings.revision,
+        "path": str(Path(settings.path).expanduser().absolute()) if settings.path else None,
+        "architecture": settings.architecture,
+        "tokenizer": settings.tokenizer,
+        "attention": None if settings.attention == "auto" else settings.attention,
+    }
+    count = sum(p.numel() for p in model.parameters())
+    return {**{k: v for k, v in kept.items() if v is not None}, "parameters": count}
 
 
 def resolve_device(device: str) -> torch.device:

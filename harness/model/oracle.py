@@ -59,6 +59,11 @@ class Oracle:
     def device(self) -> torch.device:
         return self.loaded.device
 
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+        return self.loaded.layers
+
     def forward(
         self,
         ids: torch.Tensor,

@@ -18,7 +18,7 @@ from harness.compare.verdict import decide, errors
 from harness.config import CacheConfig, ModelConfig, QuantizeConfig, SamplingConfig
 from harness.model.loaded import load
 from harness.model.sampler import Sampler
-from harness.pipeline import drive
+from harness.pipeline import drive, yardstick
 from harness.pipeline.session import Session
 from harness.quantize.registry import quantizer
 from harness.snapshot.state import State
@@ -207,25 +207,21 @@ def _seeded(session: Session, architecture: str, config: dict[str, Any]) -> Sess
 
 def _again(loaded: Any, state: State, fed: torch.Tensor, given: int) -> list[torch.Tensor]:
     """The same rows along two other healthy ways: one pass without a cache, and small chunks."""
-    ids, mask = drive.extended(loaded, state, fed)
-    positions, sent, count = (
-        positions_of(mask),
-        None if bool(mask.all()) else mask,
-        fed.shape[1] + 1,
-    )
-    whole = loaded.forward(ids, positions, sent, keep=count)
+    fed = fed.to(loaded.device)
+    ids = torch.cat([state.token_ids, fed], dim=1)
+    mask = torch.cat([state.attention_mask, torch.ones_like(fed)], dim=1)
+    positions, sent = positions_of(mask), None if bool(mask.all()) else mask
+    whole = yardstick.alone(loaded, state, fed, before=1)
     cache, parts = new_cache(loaded), []
     for start in range(0, ids.shape[1], CHUNK):
         stop = min(start + CHUNK, ids.shape[1])
         past = None if sent is None else sent[:, :stop]
         parts.append(loaded.forward(ids[:, start:stop], positions[:, start:stop], past, cache))
-    return [_rows(logits, given) for logits in (whole, torch.cat(parts, 1)[:, -count:])]
+    return [_rows(logits, given) for logits in (whole, torch.cat(parts, 1)[:, -fed.shape[1] - 1 :])]
 
 
 def _oracle(loaded: Any, state: State, fed: torch.Tensor, given: int) -> torch.Tensor:
-    ids, mask = drive.extended(loaded, state, fed)
-    sent = None if bool(mask.all()) else mask
-    return _rows(loaded.oracle.forward(ids, positions_of(mask), sent, keep=fed.shape[1] + 1), given)
+    return _rows(yardstick.alone(loaded.oracle, state, fed, before=1), given)
 
 
 def _rows(logits: torch.Tensor, given: int) -> torch.Tensor:

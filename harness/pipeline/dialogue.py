@@ -151,7 +151,8 @@ class Dialogue:
 
     def _answer(self, logits: torch.Tensor, limit: int) -> list[int]:
         """Generated ids up to and including an end token; all of them are fed."""
-        ends, ids = end_tokens(self.session.loaded), []
+        ends = end_tokens(self.session.loaded)
+        ids: list[int] = []
         seen = torch.tensor([self.buffer])
         self._ended = False
         while len(ids) < limit and not self._ended:

@@ -20,6 +20,7 @@ class Path:
     was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
+    chunks: in which lengths `fed` was fed.
     """
 
     logits: torch.Tensor
@@ -27,6 +28,7 @@ class Path:
     fed: torch.Tensor
     times: dict[str, float]
     rng: torch.Tensor | None = None
+    chunks: tuple[int, ...] = ()
 
 
 class Live:
@@ -87,42 +89,9 @@ def drive(
         last = feed(own if follow is None else follow[:, count + i : count + i + 1])
     rng = sampler.rng
     chosen.append(sampler.choose(last, seen))
+    lengths = tuple(ids.shape[1] for ids in fed)
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
-    return Path(torch.cat(logits, 1), torch.cat(chosen, 1), torch.cat(fed, 1), times, rng)
-
-
-def recomputed(loaded: Any, state: State, fed: torch.Tensor) -> torch.Tensor:
-    """Noise path 1: one pass over everything, no cache. Logits `[batch, n, vocab]`."""
-    all_ids, mask = extended(loaded, state, fed)
-    sent = None if bool(mask.all()) else mask
-    return loaded.forward(all_ids, positions_of(mask), sent, keep=fed.shape[1])
-
-
-def rechunked(loaded: Any, state: State, fed: torch.Tensor, chunk: int) -> torch.Tensor:
-    """Noise path 2: the prompt prefilled in other chunks, then token by token."""
-    all_ids, mask = extended(loaded, state, fed)
-    positions = positions_of(mask)
-    cache = new_cache(loaded)
-    length = state.tokens
-    prefill(loaded, all_ids[:, :length], mask[:, :length], positions[:, :length], cache, chunk)
-    sent = None if bool(mask.all()) else mask
-    logits = [
-        loaded.forward(
-            all_ids[:, i : i + 1],
-            positions[:, i : i + 1],
-            None if sent is None else sent[:, : i + 1],
-            cache,
-        )[:, -1]
-        for i in range(length, all_ids.shape[1])
-    ]
-    return torch.stack(logits, 1)
-
-
-def oracle(loaded: Any, state: State, fed: torch.Tensor) -> torch.Tensor:
-    """The float64 run over everything. Logits `[batch, n, vocab]` float64."""
-    all_ids, mask = extended(loaded, state, fed)
-    sent = None if bool(mask.all()) else mask
-    return loaded.oracle.forward(all_ids, positions_of(mask), sent, keep=fed.shape[1])
+    return Path(torch.cat(logits, 1), torch.cat(chosen, 1), torch.cat(fed, 1), times, rng, lengths)
 
 
 def recompute_seconds(loaded: Any, state: State) -> float:
@@ -133,11 +102,3 @@ def recompute_seconds(loaded: Any, state: State) -> float:
     if ids.is_cuda:
         torch.cuda.synchronize(ids.device)
     return time.perf_counter() - start
-
-
-def extended(loaded: Any, state: State, fed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token buffer and mask, `[batch, tokens + n]` each, with the fed ids appended."""
-    fed = fed.to(loaded.device)
-    all_ids = torch.cat([state.token_ids.to(loaded.device), fed], dim=1)
-    mask = torch.cat([state.attention_mask.to(loaded.device), torch.ones_like(fed)], dim=1)
-    return all_ids, mask

@@ -14,6 +14,7 @@ Stamp = tuple[int, int]
 
 def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exception) -> None:
     """`result.json` with the reason, sealed and tracked where the configuration was sound."""
+    from harness.compare.conclusion import conclusion
     from harness.pipeline.finish import options, shown, write
     from harness.snapshot.result import SCHEMA, write_json
 
@@ -28,6 +29,7 @@ def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exce
         record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
     if isinstance(problem, SnapshotInvalid):
         record["faults"] = problem.faults
+    record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is None:
         write_json(folder / "result.json", record)

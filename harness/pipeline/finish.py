@@ -8,13 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.compare.conclusion import conclusion
 from harness.config import Config
-from harness.snapshot.result import METRICS, MUTATION, SCHEMA, TIMES, worse, write_json, write_text
+from harness.snapshot.result import (
+    METRICS,
+    MUTATION,
+    SCHEMA,
+    TIMES,
+    worse,
+    write_json,
+    write_text,
+)
 
 if TYPE_CHECKING:
-    from harness.pipeline.session import Session
     from harness.report.console import Say
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
@@ -26,6 +34,23 @@ GROUPS = (
 
 Record = dict[str, Any]
 Sections = list[dict[str, Any]]
+
+
+class Job(Protocol):
+    """What an ending asks: a Session, or a job whose model is somebody else's."""
+
+    cfg: Config
+    folder: Path
+    say: "Say"
+    times: dict[str, float]
+
+    @property
+    def loaded(self) -> Any:
+        """Has `source`: where the model came from."""
+
+    def environment(self) -> dict[str, Any]:
+        """Where and how it was measured."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,10 +90,10 @@ def finish(
         say.problem(f"harness: {problem} {kept(folder)}")
     show(result)
     code = exit_code(result) if code is None else code
-    return Outcome(code, result["verdict"] or "", str(folder), result["reason"])
+    return Outcome(code, result["verdict"], str(folder), result["reason"])
 
 
-def finish_run(session: "Session", record: Record) -> Outcome:
+def finish_run(session: Job, record: Record) -> Outcome:
     """A run that was judged. `record["curves"]` is for the plots."""
     from harness.report import console, html
 
@@ -77,21 +102,22 @@ def finish_run(session: "Session", record: Record) -> Outcome:
 
 
 def finish_table(
-    session: "Session",
+    session: Job,
     name: str,
     rows: list[Record],
     sections: Sections,
-    verdict: str | None,
+    verdict: str,
     reason: str,
     columns: Sequence[str],
     children: Sequence[Record] = (),
     record: Record | None = None,
     shown_rows: list[Record] | None = None,
+    code: int | None = None,
 ) -> Outcome:
     """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
 
-    record: further fields of `result.json`. shown_rows: for the console instead of `rows`. A verdict
-    of None says that nothing was judged.
+    record: further fields of `result.json`. shown_rows: for the console instead of `rows`.
+    code: the exit code, by default from the verdict and what is required.
     """
     from harness.report import console
 
@@ -106,11 +132,12 @@ def finish_table(
             cells = [[row.get(c) for c in columns] for row in shown_rows or rows]
             say.out.print(console.table(name, list(columns), cells))
             say.out.print()
-        say.line(f"verdict:      {(verdict or 'not judged').upper()}: {reason}")
+        say.line(f"verdict:      {verdict.upper()}: {reason}")
         say.line(f"report:       {result['folder']}/report.html")
 
-    page = partial(draw_page, cfg.name, sections, exit_code(result) == 0)
-    return finish(cfg, session.folder, say, result, page, show, children)
+    code = exit_code(result) if code is None else code
+    page = partial(draw_page, cfg.name, sections, code == 0)
+    return finish(cfg, session.folder, say, result, page, show, children, code)
 
 
 def finish_page(
@@ -123,6 +150,7 @@ def finish_page(
         "schema": SCHEMA,
         "task": cfg.task.name,
         **record,
+        "conclusion": conclusion(record),
         "environment": environment(cfg, "none", "none"),
         "mlflow": None,
         "options": options(cfg),
@@ -136,8 +164,7 @@ def draw_page(title: str, sections: Sections, good: bool, path: Path, result: Re
     """Write a page of `sections` under the verdict of `result`."""
     from harness.report import html
 
-    verdict = result["verdict"] or ""
-    write_text(path, html.page(title, sections, verdict, result["reason"], good))
+    write_text(path, html.page(title, sections, result["verdict"], result["reason"], good))
 
 
 def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> str:
@@ -168,21 +195,22 @@ def kept(folder: Path) -> str:
     )
 
 
-def completed(session: "Session", record: Record) -> Record:
+def completed(session: Job, record: Record) -> Record:
     """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
-    cfg, size = session.cfg, record["size"]
-    pruned = size["kept_tokens"] < size["tokens"]
+    cfg = session.cfg
     fixed = {
         "schema": SCHEMA,
         "task": cfg.task.name,
         "verdict": record["verdict"],
         "reason": record["reason"],
-        "required": cfg.compare.require_pruned if pruned else cfg.compare.require,
+        "required": cfg.compare.require_pruned if record.get("pruned") else cfg.compare.require,
         "metrics": {key: record.get("metrics", {}).get(key) for key in METRICS},
         "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in METRICS},
         "oracle": record.get("oracle", {}),
+        "soundness": record.get("soundness", {}),
+        "against": record.get("against"),
         "mutation": {key: record.get("mutation", {}).get(key) for key in MUTATION},
-        "size": size,
+        "size": record["size"],
         "time_s": {key: session.times.get(key) for key in TIMES},
         "snapshot": record["snapshot"],
         "elements": record["elements"],
@@ -192,12 +220,14 @@ def completed(session: "Session", record: Record) -> Record:
         "options": options(cfg),
         "folder": shown(session.folder),
     }
-    return {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
+    result = {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
+    return {**result, "conclusion": conclusion(result)}
 
 
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    return {group: getattr(cfg, group).name for group in GROUPS}
+    own = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *own)}
 
 
 def shown(path: Path | str) -> str:
@@ -210,4 +240,4 @@ def shown(path: Path | str) -> str:
 
 def exit_code(result: Record) -> int:
     """0 when the verdict is at least as good as required, or when nothing was judged."""
-    return 1 if result["verdict"] and worse(result["verdict"], result["required"]) else 0
+    return 1 if worse(result["verdict"], result["required"]) else 0

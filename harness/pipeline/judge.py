@@ -1,4 +1,4 @@
-"""Judge a restored run: noise floor, oracle, mutation audit and verdict, all in the same run."""
+"""Judge a restored run: first the yardstick, then the measurement, all in the same run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,11 @@ from typing import Any
 
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
-from harness.pipeline import drive
+from harness.pipeline import yardstick
 from harness.pipeline.drive import Path
 from harness.snapshot.state import State
+
+UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,22 @@ class Judgement:
     metrics: dict[str, Any]
     noise: dict[str, Any]
     oracle: dict[str, Any]
+    soundness: dict[str, Any] = field(default_factory=dict)
+    against: str = UNINTERRUPTED
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """These fields under the names of `result.json`."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "metrics": self.metrics,
+            "noise_floor": self.noise,
+            "oracle": self.oracle,
+            "soundness": self.soundness,
+            "against": self.against,
+            "curves": self.curves,
+        }
 
 
 def judge(
@@ -30,35 +47,38 @@ def judge(
     restored: Path,
     settings: Any,
     waived: Sequence[Any] = (),
+    chunk: int | None = None,
 ) -> Judgement:
     """Compare `restored` with `reference`, both fed the same ids after the unpruned `state`.
 
-    settings: a CompareConfig. Mutates nothing.
+    settings: a CompareConfig. chunk: in which pieces the reference's prompt was prefilled. The
+    reference itself is judged first, against runs without a cache. Mutates nothing.
     """
-    fed, nexts = reference.fed, reference.ids[:, 1:]
+    nexts = reference.ids[:, 1:]
+    plain = yardstick.measure(loaded, state, reference, settings, chunk)
     paths = {
-        "full recompute": drive.recomputed(loaded, state, fed),
-        f"prefill in chunks of {settings.noise_chunk}": drive.rechunked(
-            loaded, state, fed, settings.noise_chunk
-        ),
+        "without a cache": plain.uncached,
+        f"prefill in chunks of {settings.noise_chunk}": plain.rechunked,
     }
-    found = measure.compare(restored.logits, reference.logits, nexts)
+    metrics = measure.compare(restored.logits, reference.logits, nexts)
     noise = measure.worst(
         [measure.compare(logits, reference.logits, nexts) for logits in paths.values()]
     )
-    exact = drive.oracle(loaded, state, fed) if settings.oracle else None
-    oracle = errors(restored.logits, reference.logits, exact)
+    oracle = errors(restored.logits, plain.uncached, plain.exact)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
     verdict, reason = decide(
-        restored.logits, reference.logits, found, noise, oracle, other_token, waived
-    )
+        restored.logits, reference.logits, metrics, noise, oracle, other_token, waived,
+        plain.soundness,
+    )  # fmt: skip
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)
         for name, logits in paths.items()
     }
-    return Judgement(verdict, reason, found, noise, oracle, curves)
+    return Judgement(
+        verdict, reason, metrics, noise, oracle, plain.soundness.document(), curves=curves
+    )
 
 
 def mutation(decoder: Any, before: Any, steps: int) -> dict[str, Any]:

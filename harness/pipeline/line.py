@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.capture.observe import observe_again
 from harness.compare.identity import Difference
@@ -24,6 +25,7 @@ from harness.pipeline import drive
 from harness.pipeline.damage import aid_for, comparable, damaged
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
+from harness.pipeline.origin import resolved
 from harness.pipeline.prune import moves, observed, policy_of, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
@@ -31,10 +33,10 @@ from harness.pipeline.session import WRITING, Session
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
-UNJUDGED = {"verdict": None, "reason": ""}
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ class Line:
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
-        """Load the model of `cfg` and begin."""
+        """Load the model of `cfg`, or the one that its snapshot was saved from, and begin."""
+        if cfg.snapshot:
+            cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
         return cls(Session.open(cfg, folder, say), fault)
 
     def capture(self, steps: int = 0) -> State:
@@ -170,6 +174,7 @@ class Line:
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
         self.record |= stored.record(self.whole or state, state)
+        self.record["pruned"] = state.pruned
         return stored
 
     def write(self, state: State) -> Stored:
@@ -206,6 +211,7 @@ class Line:
         state = self.fault.inputs(state)
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
+        self.record["pruned"] = state.pruned
         self.record["waived"] = [difference.row() for difference in waived]
         return Restored(state, met, sampler, waived)
 
@@ -228,6 +234,7 @@ class Line:
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
+        self.record["cache"] = served(decoder)
         return decoder, path
 
     def uninterrupted(
@@ -277,13 +284,21 @@ class Line:
         """The judgement on `path`, which was fed what `reference` was fed after `state`."""
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
-        judgement = judge(session.loaded, state, reference, path, session.cfg.compare, waived)
+        judgement = judge(
+            session.loaded,
+            state,
+            reference,
+            path,
+            session.cfg.compare,
+            waived,
+            session.cfg.prompt.chunk,
+        )
         session.say.done(judgement.verdict)
         return judgement
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
-        said = UNJUDGED if judgement is None else judged(judgement)
+        said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
         return finish_run(self.session, {**said, **self.record, **record})
 
 
@@ -302,11 +317,6 @@ def destination(cfg: Config, folder: Path) -> Path | str:
     return store.place(named) if named else folder / "snapshot"
 
 
-def judged(judgement: Judgement) -> dict[str, Any]:
-    """A judgement under the names of `result.json`."""
-    return {"noise_floor" if k == "noise" else k: v for k, v in vars(judgement).items()}
-
-
 def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
@@ -317,6 +327,8 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
 
 
-def continued(state: State, sampler: Sampler, rng: torch.Tensor | None) -> State:
-    """`state` with the sampler's settings and the generator `rng`: sampling goes on from there."""
+def continued(state: State, sampler: Sampler, rng: torch.Tensor | None = None) -> State:
+    """`state` with the sampler's settings and the generator `rng` (default: where the sampler's
+    stands): sampling goes on from there."""
+    rng = sampler.rng if rng is None else rng
     return replace(state, rng=rng).document("generation", sampler=sampler.document())

@@ -9,7 +9,7 @@ from harness.errors import InputProblem
 from harness.pipeline.questions import questions
 from harness.pipeline.questions.recall import recall_dialogue
 from harness.snapshot.digest import digest_document
-from harness.tokenizer.policy import Encoded, encode
+from harness.tokenizer.policy import Encoded, decode, encode
 
 
 def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
@@ -17,8 +17,11 @@ def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
 
     Row i of a batch drops the last `5 * i` tokens, so that rows differ and padding is real.
     """
-    text, turns = prompt_text(cfg, tokenizer)
-    whole = encode(cfg.tokenizer.name, tokenizer, text, turns, cfg.tokenizer.bos)
+    if cfg.prompt.ids and cfg.text is None:
+        whole = encoded_ids(cfg.prompt.ids, tokenizer)
+    else:
+        text, turns = prompt_text(cfg, tokenizer)
+        whole = encode(cfg.tokenizer.name, tokenizer, text, turns, cfg.tokenizer.bos)
     rows = [whole]
     for row in range(1, cfg.prompt.batch):
         length = len(whole.ids) - 5 * row
@@ -28,6 +31,13 @@ def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
             )
         rows.append(replace(whole, ids=whole.ids[:length]))
     return rows
+
+
+def encoded_ids(ids: list[int], tokenizer: Any) -> Encoded:
+    """`prompt.ids` as they are: nothing is added, no special token is accounted for."""
+    if max(ids) >= len(tokenizer):
+        raise InputProblem(f"prompt.ids has {max(ids)}: the tokenizer knows ids below {len(tokenizer)}.")  # fmt: skip
+    return Encoded(tuple(ids), decode(tokenizer, ids), "ids")
 
 
 def prompt_text(cfg: Config, tokenizer: Any = None) -> tuple[str, list[dict[str, str]]]:

@@ -10,6 +10,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
+from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -18,7 +19,7 @@ PROBE = 64  # tokens over which that noise is measured
 
 
 def identity_check(
-    session: Any, state: State, where: Path, sampler: Any = None
+    session: Any, state: State, where: Path | str, sampler: Any = None
 ) -> list[Difference]:
     """Every difference between `state`'s identity and what is loaded; without any, the proof.
 
@@ -132,7 +133,7 @@ def _last_kv_gap(decoder: Any, state: State) -> torch.Tensor:
     for layer in state.layers:
         fresh = decoder.new_kv(layer.index, 1)
         last = layer.segments[-1]
-        for stored, new in zip((last.key, last.value), fresh):
+        for stored, new in zip((dense(last.key), dense(last.value)), fresh):
             gaps.append((stored[:, :, -1:].double() - new[:, :, -1:].double()).abs().max())
     return torch.stack(gaps)
 

@@ -58,8 +58,9 @@ class Session:
     def sampler(self, state: State | None = None) -> Sampler:
         """Chooses as `sampling` says; goes on with the generator that `state` saved, unless
         `sampling.seed` asks for another."""
-        own_seed = state is None or self.cfg.sampling.seed is not None
-        return Sampler(self.cfg.sampling, self.cfg.seed, None if own_seed else state.rng)
+        settings = self.cfg.sampling
+        rng = None if state is None or settings.seed is not None else state.rng
+        return Sampler(settings, self.cfg.seed, rng)
 
     def capture(self, rows: list[Encoded], sampler: Sampler) -> Captured:
         """Prefill and collect the State, with the documents of tokenizer, prompt and sampler."""
@@ -77,7 +78,11 @@ class Session:
     @property
     def documents(self) -> dict[str, Any]:
         """Identity documents of model and tokenizer."""
-        return {**self.loaded.documents, "tokenizer": tokenizer_document(self.loaded)}
+        return {
+            **self.loaded.documents,
+            "tokenizer": tokenizer_document(self.loaded),
+            "source": dict(self.loaded.origin),
+        }
 
     def environment(self) -> dict[str, Any]:
         attention = str(self.loaded.text_config._attn_implementation)

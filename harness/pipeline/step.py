@@ -43,8 +43,10 @@ def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int 
 
 
 def joined(layer: LayerState) -> LayerState:
-    """`layer` with one segment of its own: no view keeps what was culled in memory."""
-    if len(layer.segments) < 2 and all(s.key.is_contiguous() for s in layer.segments):
+    """`layer` with one segment of its own: no view keeps what was culled in memory. Quantized
+    segments become plain ones."""
+    keys = [segment.key for segment in layer.segments]
+    if not keys[1:] and all(isinstance(k, torch.Tensor) and k.is_contiguous() for k in keys):
         return layer
     segment = Segment(
         layer.key.contiguous(), layer.value.contiguous(), layer.positions.contiguous()

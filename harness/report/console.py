@@ -92,6 +92,8 @@ def show(say: Say, result: dict[str, Any]) -> None:
     if say.quiet:
         return
     out = say.out
+    say.line(result["conclusion"])
+    say.line()
     out.print(
         table(
             "The 13 elements of the state",
@@ -129,7 +131,7 @@ def show(say: Say, result: dict[str, Any]) -> None:
     out.print()
     if "continuation" in result["text"]:
         say.line(f"continuation: {result['text']['continuation']!r}")
-    say.line(f"verdict:      {(result['verdict'] or 'not judged').upper()}: {result['reason']}")
+    say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
     say.line(f"required:     {result['required']}")
     say.line(f"snapshot:     {result['snapshot']['path']}")
     say.line(f"report:       {result['folder']}/report.html")

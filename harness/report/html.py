@@ -109,10 +109,11 @@ def write(path: Path, result: dict[str, Any]) -> Path:
              **where["versions"], **{f"git {k}": v for k, v in where["git"].items()},
              "command": " ".join(where["command"])}  # fmt: skip
     sections.append(section("Environment", columns=["what", "value"], rows=[[k, v] for k, v in facts.items()]))  # fmt: skip
-    good = result["verdict"] in ("exact", "equivalent")
+    good = result["verdict"] in ("exact", "equivalent", "unjudged")
     chosen = result["options"]
     title = f"{chosen['model']} / {chosen['cache']} / {chosen['save']}"
-    write_text(path, page(title, sections, result["verdict"], result["reason"], good))
+    said = f"{result['conclusion']} ({result['reason']})"
+    write_text(path, page(title, sections, result["verdict"], said, good))
     return path
 
 
@@ -129,9 +130,16 @@ def _comparison(result: dict[str, Any]) -> list[dict[str, Any]]:
         ),
         section(
             "Against float64",
-            text="Largest error of each path against a float64 run of the same weights; "
-            "`equivalent` allows the restored path twice the plain path's error.",
+            text="Largest error of the restored run, and of the run without a cache in the working "
+            "dtype, against a float64 run of the same weights; `equivalent` allows twice the latter.",
             columns=["what", "value"],
             rows=[[k, v] for k, v in result["oracle"].items()],
+        ),
+        section(
+            "Is the yardstick sound?",
+            text="Plain cached runs beside the same model without a cache, each row alone: the "
+            "largest difference of any logit, and what rounding explains.",
+            columns=["plain path", "error", "bound"],
+            rows=[[r["path"], r["error"], r["bound"]] for r in result["soundness"]["paths"]],
         ),
     ]

@@ -14,7 +14,7 @@ from harness.snapshot.result import METRICS, TIMES, worse
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 KIND = {"exact": "good", "equivalent": "good", "drifted": "fair", "diverged": "bad",
-        "refused": "bad", "failed": "bad"}  # fmt: skip
+        "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
 
 
 def rows(points: list[Path]) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def _row(folder: Path) -> dict[str, Any]:
     result = json.loads((folder / "result.json").read_text("utf-8"))
     overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
     given = dict(str(o).lstrip("+~").partition("=")[::2] for o in overrides)
-    verdict, required = result["verdict"] or "done", result.get("required")
+    verdict, required = result["verdict"], result.get("required")
     code = 1 if required and verdict in KIND and worse(verdict, required) else 0
     return {
         "point": folder.name,
@@ -84,10 +84,19 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         sections.append(section("Not yet on the tracking server", text=told))
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     said = f"{len(found)} of {total} points" if total else f"{len(found)} points"
-    verdict = f"{len(found) - bad} of {total or len(found)} as required"
+    verdict = _headline(found, bad, total or len(found))
     reason = f"{said}: " + ", ".join(f"{n} {v}" for v, n in _counts(found).items())
-    good = not bad and len(found) >= (total or 0)
+    kinds = {KIND.get(str(r["verdict"]), "good") for r in found}
+    good = not bad and len(found) >= (total or 0) and "bad" not in kinds
     (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
+
+
+def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
+    """What the points came to, in one line. A sweep that asked for little says what it got, not only
+    that it got what it asked for."""
+    if bad or len(found) < total:
+        return f"{len(found) - bad} of {total} as required"
+    return ", ".join(f"{count} {verdict}" for verdict, count in _counts(found).items())
 
 
 def markdown(found: list[dict[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
@@ -15,7 +15,7 @@ def tensor_bytes(tensor: "torch.Tensor") -> memoryview:
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def digest_bytes(data: "bytes | memoryview", threads: int | None = None) -> str:
@@ -30,7 +30,7 @@ def digest_tensor(tensor: "torch.Tensor", threads: int | None = None) -> str:
     return digest_bytes(tensor_bytes(tensor), threads)
 
 
-def digest_stream(file: BinaryIO, nbytes: int) -> str:
+def digest_stream(file: Any, nbytes: int) -> str:
     """Digest of the next `nbytes` bytes of `file`, read in bounded blocks."""
     found = blake3(max_threads=blake3.AUTO if nbytes > 1 << 20 else 1)
     block = memoryview(bytearray(min(nbytes, 4 << 20)))

@@ -24,7 +24,7 @@ def claims(result: Mapping[str, Any]) -> dict[str, str]:
 
     What tracking adds later (`mlflow`) is no claim.
     """
-    found = {}
+    found: dict[str, str] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
             found |= {f"{key}.{inner}": digest_document(v) for inner, v in value.items()}

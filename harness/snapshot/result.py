@@ -9,7 +9,8 @@ from typing import Any
 
 SCHEMA = 1
 GOOD = ("exact", "equivalent")
-ORDER = ("exact", "equivalent", "drifted", "diverged", "refused", "failed")
+ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
+UNJUDGED = "unjudged"
 
 METRICS = (
     "bitwise_equal", "max_abs_diff", "mean_abs_diff", "max_ulp", "kl_mean", "kl_max",
@@ -26,8 +27,8 @@ TIMES = (
 
 
 def worse(verdict: str, required: str) -> bool:
-    """Whether `verdict` does not meet `required`."""
-    return ORDER.index(verdict) > ORDER.index(required)
+    """Whether `verdict` does not meet `required`; what was not judged misses nothing."""
+    return verdict != UNJUDGED and ORDER.index(verdict) > ORDER.index(required)
 
 
 def finite(value: Any) -> Any:

@@ -166,7 +166,7 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
     return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
 
 
-def _table_faults(name: str, rows: Any, model: type, count: int | None) -> list[str]:
+def _table_faults(name: str, rows: Any, model: Any, count: int | None) -> list[str]:
     if not isinstance(rows, list) or not rows or len(rows) > MAX_ROWS:
         return [f"table '{name}' is not a list of rows"]
     columns = set(model.to_schema().columns)

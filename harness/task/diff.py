@@ -1,6 +1,5 @@
 """`task=diff`: where do two snapshots begin to differ, and does it matter?"""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -12,6 +11,7 @@ import torch
 from harness.config import Config
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
+from harness.pipeline.origin import given
 from harness.report import html
 from harness.report.console import Say, number, table
 from harness.save import store
@@ -48,7 +48,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record: dict[str, Any] = {"differences": [vars(d) for d in found]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     logits = {"stored": (one.logits, two.logits)}
-    if found and model_given():
+    if found and given("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if found else {}
     record["logits"] = measured
@@ -137,11 +137,6 @@ def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any
         state = state.to(session.loaded.device)
         results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
     return results[0], results[1]
-
-
-def model_given() -> bool:
-    """Whether the command line chose a model, so that loading one is wanted."""
-    return any(a.lstrip("+").startswith(("model=", "model.")) for a in sys.argv[1:])
 
 
 def _reason(found: list[Difference]) -> str:

@@ -41,6 +41,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         "branches": [decode(row) for row in path.ids.tolist()],
         "account": [dict(entry) for entry in added.account],
     }
+    if cfg.out:  # before anything is compared: what was generated is safe
+        grown = continued(decoder.commit(), restored.sampler, path.rng)
+        line.record["next"] = line.write(grown).block()
     judgement = None
     if state.tokens <= cfg.compare.limit:
         reference = line.uninterrupted(rows, given, follow=path.fed)
@@ -48,9 +51,6 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     else:
         over = f"not compared: more than compare.limit={cfg.compare.limit} tokens"
         line.record["reason"] = over
-    if cfg.out:
-        grown = continued(decoder.commit(), restored.sampler, path.rng)
-        line.record["next"] = line.write(grown).block()
     return line.finish(judgement)
 
 

@@ -11,6 +11,7 @@ from harness.pipeline.line import Line, Stored, destination
 from harness.report import html
 from harness.report.console import Say
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -23,7 +24,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     start = time.perf_counter()
     store.load(stored.place)
     line.session.times["load"] = time.perf_counter() - start
-    return line.finish(verdict="exact", reason="every byte was read back and matches its digest")
+    return line.finish(reason="saved: every byte was read back and matches its digest")
 
 
 def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -42,7 +43,7 @@ def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done("written, read back, verified")
     owners = len(before["lineage"])
     record = {
-        "verdict": "exact",
+        "verdict": UNJUDGED,
         "reason": f"self-contained; it referred to {owners} other snapshots before",
         **Stored(target, manifest).record(back, back),
     }

@@ -11,6 +11,7 @@ from harness.pipeline.line import Stored, snapshot_named
 from harness.report import html
 from harness.report.console import Say, table
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -23,7 +24,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         faults = store.faults(source)
         seconds = time.perf_counter() - start
         record: dict[str, Any] = {
-            "verdict": "refused" if faults else "exact",
+            "verdict": "refused" if faults else UNJUDGED,
             "reason": f"{len(faults)} fault{'s' * (len(faults) > 1)}"
             if faults
             else "every byte matches its digest",

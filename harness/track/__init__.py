@@ -113,7 +113,7 @@ def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
 def _totals(rows: list[dict[str, Any]]) -> Any:
     """Counts per verdict, the worst and the best; and every figure by point number."""
     yield "sweep/points", float(len(rows)), 0
-    for verdict in ("exact", "equivalent", "drifted", "diverged", "refused", "failed"):
+    for verdict in ("exact", "equivalent", "drifted", "diverged", "unsound", "refused", "failed"):
         yield f"sweep/{verdict}", float(sum(r["verdict"] == verdict for r in rows)), 0
     for key in ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s"):
         known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip

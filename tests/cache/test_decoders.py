@@ -13,7 +13,7 @@ from harness.capture import capture
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
-from harness.pipeline import drive
+from harness.pipeline import drive, yardstick
 from harness.task.architectures import examine, rows_of
 
 SMALL = {"vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
@@ -63,10 +63,10 @@ def test_each_cache_goes_on_as_the_uninterrupted_run_does(llama, name, batch):
     logits = torch.cat([again.step(p) for p in fed.split([3, 1, 1], 1)], 1)
     live = drive.Live(llama, found.live, found.state)
     plain = torch.cat([live.step(p) for p in fed.split([3, 1, 1], 1)], 1)
-    oracle = drive.oracle(llama, found.state, fed)
+    oracle = yardstick.alone(llama.oracle, found.state, fed)
     if name in EXACT:
         assert torch.equal(logits, plain)
-    noise = (drive.recomputed(llama, found.state, fed).double() - oracle).abs().max()
+    noise = (yardstick.alone(llama, found.state, fed).double() - oracle).abs().max()
     floor = max(noise, (plain.double() - oracle).abs().max())
     assert (logits.double() - oracle).abs().max() <= 2 * floor
     assert (again.fingerprint(digest=True) != before) == (name == "dynamic")
@@ -175,7 +175,7 @@ def test_on_cuda_each_cache_goes_on_as_the_uninterrupted_run_does(name):
     found = captured(loaded)
     fed = torch.tensor([[5, 6, 7]], device="cuda")
     logits = decoder(loaded, found.state, settings(name)).step(fed)
-    oracle = drive.oracle(loaded, found.state, fed)
+    oracle = yardstick.alone(loaded.oracle, found.state, fed)
     plain = drive.Live(loaded, found.live, found.state).step(fed)
     floor = (plain.double() - oracle).abs().max()
     assert (logits.double() - oracle).abs().max() <= 2 * floor

@@ -259,3 +259,11 @@ def test_a_state_without_keys_and_values_is_refused() -> None:
     blank = SimpleNamespace(layers=())
     with pytest.raises(UnsupportedModel, match="quantize=int8"):
         quantizer(QuantizeConfig("int8")).quantize(blank)
+
+
+def test_a_loop_goes_on_from_a_quantized_snapshot(harness) -> None:
+    text = "text='let k be 5 . the bird sang . what is'"
+    assert harness("task=save", text, "quantize=int8", "out=small").code == 0
+    done = harness("task=loop", "snapshot=small", "steps=4", "prune=keep_last", "prune.tokens=8")
+    assert done.code == 0, done.out
+    assert done.result["size"]["kept_tokens"] == 8

@@ -26,7 +26,7 @@ def test_the_record_says_what_a_second_run_needs(harness) -> None:
     assert held["packages"].items() >= {k: metadata.version(k) for k in ("pip", "torch")}.items()
     config = held["config"]  # resolved: every key of every group, not only what was typed
     assert config["seed"] == 3 and config["sampling"]["seed"] == 5 and config["steps"] == 2
-    assert config["cache"]["name"] == "manual" and config["compare"]["limit"] > 0
+    assert config["cache"]["name"] == "auto" and config["compare"]["limit"] > 0
     assert "${" not in str(config)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from harness.attention.kernels.cpu import stream, team
-from harness.attention.kernels.cpu.program import ADD, GATE, KINDS, SET, Program, dense, floats
+from harness.attention.kernels.cpu.layout import ADD, GATE, SET
+from harness.attention.kernels.cpu.program import KINDS, Program, dense, floats
 from harness.cache.projections import is_plain, untouched
 
 

@@ -19,7 +19,7 @@ from harness.compare.verdict import FACTOR
 from harness.config import Config, ModelConfig
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.model.loaded import load
-from harness.pipeline import drive
+from harness.pipeline import drive, yardstick
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -111,8 +111,8 @@ def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: 
     captured = capture(loaded, ids, mask, {})
     live = drive.Live(loaded, captured.live, captured.state)
     plain = _drive(live, fed)
-    oracle = drive.oracle(loaded, captured.state, fed)
-    recomputed = drive.recomputed(loaded, captured.state, fed)
+    oracle = yardstick.alone(loaded.oracle, captured.state, fed)
+    recomputed = yardstick.alone(loaded, captured.state, fed)
     family.noise = max(family.noise, _distance(recomputed, oracle))
     family.plain = max(family.plain, _distance(plain, oracle))
     for name, found in family.caches.items():

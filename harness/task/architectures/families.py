@@ -4,7 +4,7 @@ from typing import Any
 
 WINDOW = 16
 
-COMMON = {
+COMMON: dict[str, Any] = {
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "vocab_size": 96,
     "initializer_range": 0.1, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,

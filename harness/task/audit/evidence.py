@@ -78,11 +78,11 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
     if manifest["id"] != claimed.get("id"):
         yield Difference("snapshot.id", claimed.get("id"), manifest["id"],
                          "the result and the snapshot beside it belong to different runs")  # fmt: skip
-    held = {e["name"]: e["digest"] for e in manifest["elements"]}
+    stored = {e["name"]: e["digest"] for e in manifest["elements"]}
     for entry in result.get("elements") or []:
-        if entry.get("digest") != held.get(entry.get("name")):
+        if entry.get("digest") != stored.get(entry.get("name")):
             yield Difference(f"element {entry.get('label')} {entry.get('name')}", entry.get("digest"),
-                             held.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
+                             stored.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
 
 
 def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, run_id: str | None) -> Iterator[Difference]:  # fmt: skip

@@ -17,6 +17,7 @@ from harness.model.loaded import load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.bench.synthetic import synthetic_state
 
@@ -58,7 +59,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
     return finish_table(
-        session, "bench", rows, report.sections(rows, session.environment()), None,
+        session, "bench", rows, report.sections(rows, session.environment()), UNJUDGED,
         f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged", report.COLUMNS,
         record={"bench": {"weight_bytes": weight_bytes(session.loaded.model)}},
     )  # fmt: skip

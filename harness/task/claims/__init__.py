@@ -8,6 +8,7 @@ from harness.config import Config
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.task.claims.bench import Bench
 from harness.task.claims.registry import ORDER, claim_named
 
@@ -38,7 +39,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
     reason = f"{len(rows)} claims settled: " + ", ".join(f"{n} {v}" for v, n in counts.items())
     return finish_table(
-        session, "claims", rows, claims.sections(rows), "exact", reason,
+        session, "claims", rows, claims.sections(rows), UNJUDGED, reason,
         ["claim", "verdict", "says"], children=[_child(row) for row in rows],
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.questions import questions
 from harness.pipeline.session import Session
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.task.evaluate.answers import TIMED, answers
 from harness.task.evaluate.cells import Cells
 from harness.task.evaluate.progress import Progress
@@ -48,7 +49,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}
     return finish_table(
-        session, "evaluate", rows, evaluate.sections(rows, progress.answered), None,
+        session, "evaluate", rows, evaluate.sections(rows, progress.answered), UNJUDGED,
         evaluate.conclusion(rows), list(evaluate.COLUMNS), children=evaluate.children(rows),
         record={"evaluation": size}, shown_rows=evaluate.shown(rows),
     )  # fmt: skip

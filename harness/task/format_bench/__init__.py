@@ -30,7 +30,7 @@ from harness.report import formats as report
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.digest import tensor_bytes
-from harness.snapshot.result import write_json
+from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.format_bench import payload
 
@@ -73,7 +73,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         f"{len(rows)} formats and dtypes, every byte back; the founding claim: {claim['verdict']}"
     )
     return finish_table(
-        session, "bench", rows, report.sections(rows, claim, figures), "exact", reason,
+        session, "bench", rows, report.sections(rows, claim, figures), UNJUDGED, reason,
         ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw", "ratio", "peak_extra_bytes"],
         record={"figures": figures, "claims": [claim]},
     )  # fmt: skip

@@ -90,4 +90,4 @@ def check_positions(session: Session, state: State, steps: int) -> None:
 
 def paused(state: State, sampler: Sampler, steps: int) -> State:
     """`state` with the generator as it is now and the number of steps done: ready to be stored."""
-    return continued(state, sampler, sampler.rng).document("generation", steps=steps)
+    return continued(state, sampler).document("generation", steps=steps)

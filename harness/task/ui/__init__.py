@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputProblem
+from harness.snapshot.result import UNJUDGED
 from harness.task.ui.server import prepare, serving
 
 
@@ -65,7 +66,7 @@ def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     reason = f"{len(names)} snapshots in {shown(shelf.folder)}"
     rows = [[name, shelf.stored_bytes(name)] for name in names]
     snapshots = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
-    record = {"verdict": None, "reason": reason, "snapshots": snapshots}
+    record = {"verdict": UNJUDGED, "reason": reason, "snapshots": snapshots}
     sections = [html.section("Snapshots", columns=["name", "bytes"], rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 0)
     say.line(f"{reason}; open them again with: python -m harness task=ui out={shown(shelf.folder)}")

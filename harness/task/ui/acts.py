@@ -186,9 +186,9 @@ class Page:
         yield f"Read {added} tokens.", {self.c.more: gr.update(value="", interactive=True)}
 
     def _sample(self, desk: Desk, how: str, *given: float | None) -> Any:
-        if None in given:
+        heat, k, p, penalty = (None if number is None else float(number) for number in given)
+        if heat is None or k is None or p is None or penalty is None:
             raise InputProblem("a number is missing under Sampling; the last settings still hold.")
-        heat, k, p, penalty = map(float, given)
         desk.sample(how, temperature=heat, top_k=int(k), top_p=p, repetition_penalty=penalty)
         yield f"The next token is chosen by {how}, temperature {heat:g}.", {}
 

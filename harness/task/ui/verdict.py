@@ -20,6 +20,8 @@ from harness.snapshot.state import State
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
 
+MEMORY = "the same state continued in memory, never saved"
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -43,19 +45,19 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     beside noise floor and oracle. A pruned or a very long one is compared with the same state
     continued in memory. Raises InputProblem where the model has no positions left.
     """
-    room = session.loaded.max_positions
-    left = steps if room is None else min(steps, room - int(state.next_position.max()))
+    end = session.loaded.max_positions
+    left = steps if end is None else min(steps, end - int(state.next_position.max()))
     if left < 1:
         raise InputProblem(
             "this thought fills every position the model has: nothing can follow it."
         )
     cfg = replace(session.cfg, steps=left, out=None)
-    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as room:
-        line = Line(replace(session, cfg=cfg, folder=Path(room), times={}))
+    with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as scratch:
+        line = Line(replace(session, cfg=cfg, folder=Path(scratch), times={}))
         stored = line.save(replace(state, parent=None))
         restored, size = line.restore(stored), stored.nbytes
     if state.pruned or state.tokens > cfg.compare.limit:
-        against = "the same state continued in memory, never saved"
+        against = MEMORY
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
     else:
         against = "a run that was never interrupted, recomputed from the token buffer"
@@ -82,7 +84,14 @@ def _beside_memory(
     parted = (back.ids != memory.ids).any(0).nonzero()
     token, floor = int(parted[0, 0]) if len(parted) else None, noise or {"max_abs_diff": 0.0}
     verdict, reason = decide(
-        back.logits, memory.logits, apart, floor, UNJUDGED, token, restored.waived
+        back.logits,
+        memory.logits,
+        apart,
+        floor,
+        UNJUDGED,
+        token,
+        restored.waived,
+        against=MEMORY,
     )
     return verdict, reason, apart, noise
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import carray, cfunc, float32, float64, int64, types, uint16, void
 
-from harness.attention.kernels.cpu import program as p
+from harness.attention.kernels.cpu import layout as p
 from harness.attention.kernels.cpu.arithmetic import (
     attend_finely,
     gate,
@@ -86,7 +86,7 @@ def _sources() -> str:
     """Digest of all that is compiled. Numba itself looks at this one file only."""
     folder = Path(__file__).parent
     files = [
-        folder / f"{name}.py" for name in ("arithmetic", "compiled", "program", "raw", "vectors")
+        folder / f"{name}.py" for name in ("arithmetic", "compiled", "layout", "raw", "vectors")
     ]
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 

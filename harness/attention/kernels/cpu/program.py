@@ -3,7 +3,7 @@
 A phase begins when all jobs of the one before are done. Its entries say what to read, what to compute
 and where to write, as addresses; the program keeps what it was given alive. What is given and made
 is float32, the residual stream float64, weights and K/V as they are stored (all of one dtype, float32
-or bfloat16). This side knows torch, compiled.py knows the machine.
+or bfloat16). This side knows torch, compiled.py knows the machine, layout.py is what both agree on.
 """
 
 from array import array
@@ -15,20 +15,18 @@ from typing import Any
 import torch
 
 from harness.attention.kernels.cpu import team
-
-PIECE = 512  # stored rows that one job of an attention reads
-AT_ONCE = 64  # stored rows that one job of a projection reads
-
-FIELDS = 18
-PHASES, MOST_ROWS, MOST_QUERIES, MOST_DEPTH = range(4)  # the first line
-COUNTER, FINISHED, JOBS, ENTRY, ENTRIES = range(5)  # a phase
-FIRST, KIND, GIVEN, OUT, ROWS, WIDTH, MANY, KEY, KEY_STEP = range(9)  # an entry; KEY: or a weight
-BIAS, MODE, ACROSS, OTHER = range(9, 13)  # PROJECT
-VALUE, VALUE_STEP, ROW, DEPTH, MOST, FINE = range(9, 15)  # ATTEND; DEPTH, MOST: MERGE too
-HEADS, KV_HEADS, BRANCHES, ATTENDED = range(6, 10)  # MERGE (HEADS: that share one), PREPARE
-COS, SIN, KEYS, VALUES, HEAD_STEP, SCALE, QUERY_NORM, KEY_NORM, EPSILON = range(9, 18)  # and NORM
-PROJECT, ATTEND, MERGE, NORM, PREPARE = range(5)  # KIND
-SET, ADD, GATE = range(3)  # MODE: overwrite, add to float64, or `silu(first) * second`
+from harness.attention.kernels.cpu.layout import (
+    AT_ONCE,
+    ATTEND,
+    FIELDS,
+    GIVEN,
+    MERGE,
+    NORM,
+    OUT,
+    PIECE,
+    PREPARE,
+    PROJECT,
+)
 
 KINDS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _FINE = 2**13  # scores in all, up to which an attention is computed in float64

@@ -10,7 +10,8 @@ from math import inf
 import torch
 
 from harness.attention.kernels.cpu import team
-from harness.attention.kernels.cpu.program import SET, Program, Ready, floats
+from harness.attention.kernels.cpu.layout import SET
+from harness.attention.kernels.cpu.program import Program, Ready, floats
 
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
 SMALLEST = {torch.float32: 2**16, torch.bfloat16: 2**16}  # numbers; below, calling costs more

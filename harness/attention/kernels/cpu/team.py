@@ -9,6 +9,7 @@ import ctypes
 from array import array
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,7 +37,7 @@ _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 @cache
-def _parallel() -> ctypes._CFuncPtr | None:
+def _parallel() -> Any:
     """`GOMP_parallel` of torch's own OpenMP library, or None where torch uses another one."""
     packages = Path(torch.__file__).parent
     for folder in (packages / "lib", packages.parent / "torch.libs"):

@@ -1,0 +1,92 @@
+"""One sentence for a person: what a record says. It is built from the record alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def conclusion(result: Mapping[str, Any]) -> str:
+    """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
+    verdict = result.get("verdict") or "unjudged"
+    said = _SAID.get(verdict, _plain)(result)
+    facts = [fact for fact in (_speed(result), _size(result)) if fact]
+    return ", ".join([said, *facts]) + "." if verdict in _SAID else said
+
+
+def _exact(result: Mapping[str, Any]) -> str:
+    return f"Same thought: every logit is bit-equal to {_other(result)}"
+
+
+def _equivalent(result: Mapping[str, Any]) -> str:
+    ratio = (result.get("oracle") or {}).get("ratio")
+    scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
+    return f"Same thought: the tokens of {_other(result)}, within the noise{scale}"
+
+
+def _drifted(result: Mapping[str, Any]) -> str:
+    return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
+
+
+def _diverged(result: Mapping[str, Any]) -> str:
+    size = result.get("size") or {}
+    tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
+    first = (result.get("metrics") or {}).get("first_divergence")
+    step = "other tokens" if first is None else f"another token is most likely from step {first} on"
+    if result.get("pruned") and kept < tokens:
+        return f"Another thought, as pruning to {kept} of {tokens} tokens may make it: {step}"
+    return f"Another thought: {step}, {_apart(result)}"
+
+
+def _unsound(result: Mapping[str, Any]) -> str:
+    return f"No verdict on the restored run: {result.get('reason')}"
+
+
+def _plain(result: Mapping[str, Any]) -> str:
+    """Nothing was compared, or nothing could be."""
+    reason = str(result.get("reason") or "no reason was recorded").strip().splitlines()[0]
+    word = {"refused": "Not restored", "failed": "It failed"}.get(str(result.get("verdict")))
+    return f"{word or 'Nothing was compared'}: {reason.rstrip('.')}."
+
+
+def _other(result: Mapping[str, Any]) -> str:
+    own = result.get("against") == "itself"
+    return "the same state, never saved" if own else "the run that was never interrupted"
+
+
+def _apart(result: Mapping[str, Any]) -> str:
+    gap = (result.get("metrics") or {}).get("max_abs_diff")
+    floor = (result.get("noise_floor") or {}).get("max_abs_diff")
+    if gap is None:
+        return "its logits are not numbers"
+    times = f", {gap / floor:.3g} times the noise" if floor else ""
+    return f"logits are off by up to {gap:.3g}{times}"
+
+
+def _speed(result: Mapping[str, Any]) -> str:
+    times = result.get("time_s") or {}
+    again = times.get("recompute")
+    back = sum(times.get(key) or 0.0 for key in ("load", "restore"))
+    if not again or not back:
+        return ""
+    ratio = again / back
+    return (
+        f"{ratio:.1f} times faster than recomputing"
+        if ratio >= 1
+        else f"{1 / ratio:.1f} times slower than recomputing"
+    )
+
+
+def _size(result: Mapping[str, Any]) -> str:
+    stored = (result.get("size") or {}).get("stored_bytes") or 0
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if stored >= size:
+            return f"{stored / size:.3g} {unit}"
+    return f"{stored / 1024:.0f} KiB" if stored else ""
+
+
+_SAID = {
+    "exact": _exact,
+    "equivalent": _equivalent,
+    "drifted": _drifted,
+    "diverged": _diverged,
+    "unsound": _unsound,
+}

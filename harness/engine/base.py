@@ -1,0 +1,134 @@
+"""What an engine is: four verbs over token sequences, and an honest count of what it reused.
+
+An engine is judged from outside. It is asked for the most probable tokens at each step, it never
+sees why. Nothing here knows about verdicts.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+Token = int | str  # an id, or the token's text where the engine gives no ids
+Prompt = list[int] | str  # text only where the engine takes no ids and cannot tokenize
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came out of an engine over `n` steps.
+
+    tokens: `[n]` the most probable token of each step, named as in tops. tops: `[n]` natural-log
+    probabilities of that step's most probable tokens. reused: prompt tokens that came from a cache;
+    None where the engine does not say. ids: `[n]` where tokens go by text but their ids are known.
+    seconds: wall time of the request.
+    """
+
+    tokens: tuple[Token, ...]
+    tops: tuple[Mapping[Token, float], ...]
+    reused: int | None
+    ids: tuple[int, ...] | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Composition:
+    """One way to evaluate without a cache: the same tokens, batched or cut otherwise. name: for the
+    report. beside: another request runs at the same time. chunk: tokens per forward pass."""
+
+    name: str
+    beside: bool = False
+    chunk: int | None = None
+
+
+ALONE = Composition("alone")
+
+
+class Engine(ABC):
+    """Base of every engine, from inside and outside; opened with `with`.
+
+    `evaluate` and `resume` are enough for the cases `cold_again`, `hit` and `other_prompt`. An engine
+    that stores what it cached lists further `cases` and implements `save` and `restore`.
+    """
+
+    cases: tuple[str, ...] = ("hit",)
+    compositions: tuple[Composition, ...] = (Composition("again"), Composition("beside another request", beside=True))  # fmt: skip
+    repeatable = True  # the same prompt can be evaluated without a cache again and again
+
+    def __init__(self, settings: Any):
+        """settings: an EngineConfig. Opens nothing yet."""
+        self.settings = settings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:  # noqa: B027
+        """Close what `__enter__` opened, and only that."""
+
+    def versions(self) -> dict[str, str]:
+        """What is judged: names and versions for the report."""
+        return {}
+
+    def encode(self, text: str) -> Prompt:
+        """Token ids of `text` where the engine can say them, else the text itself."""
+        return text
+
+    def probe(self, prompt: Prompt) -> None:  # noqa: B027
+        """Find out how cold runs of `prompt` can be had, and set `repeatable`."""
+
+    @abstractmethod
+    def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
+        """Cold: read `prompt` without anything cached, then `steps` greedy tokens."""
+
+    @abstractmethod
+    def resume(self, prompt: Prompt, steps: int) -> Answer:
+        """The same, from whatever the engine has cached; leaves `prompt` in the cache."""
+
+    def together(self, prompt: Prompt, steps: int, count: int) -> list[Answer]:
+        """`count` requests at the same time; where cold runs cannot be repeated, the only way to two."""
+        return [self.resume(prompt, steps)]
+
+    def save(self, prompt: Prompt) -> None:
+        """Bring the state after `prompt` into the cache, and to where `restore` finds it."""
+        self.resume(prompt, 1)
+
+    def restore(self, case: str) -> None:  # noqa: B027
+        """Bring the saved state back the way `case` (one of `cases`) says. `hit`: it is still there."""
+
+    def forge(self, prompt: Prompt, other: Prompt) -> bool:
+        """Put the state of `other` where `resume(prompt)` takes it for that of `prompt`; for controls.
+
+        False where this cannot be done from outside.
+        """
+        return False
+
+
+def extended(prompt: Prompt, answer: Answer, count: int) -> Prompt | None:
+    """`prompt` and the first `count` tokens of `answer`; None where they cannot be put together."""
+    tokens = answer.ids if isinstance(prompt, list) and answer.ids else answer.tokens
+    if isinstance(prompt, str):
+        texts = [t for t in tokens[:count] if isinstance(t, str)]
+        return prompt + "".join(texts) if len(texts) == count else None
+    ids = [t for t in tokens[:count] if isinstance(t, int)]
+    return [*prompt, *ids] if len(ids) == count else None
+
+
+def forced(ask: Callable[[Prompt, int], Answer], prompt: Prompt, along: Answer) -> Answer:
+    """The answer over the tokens of `along`, whatever the engine would choose itself (teacher
+    forcing): where it chooses another one, it is asked again with those of `along` up to there as
+    part of the prompt. It ends at such a token where a prompt cannot be extended.
+
+    reused and seconds are those of the first request.
+    """
+    steps = len(along.tokens)
+    first = part = ask(prompt, steps)
+    tokens, tops = [], []
+    while True:
+        for token, top in zip(part.tokens, part.tops):
+            tokens.append(token)
+            tops.append(top)
+            if len(tokens) == steps or token != along.tokens[len(tokens) - 1]:
+                break
+        longer = extended(prompt, along, len(tokens))
+        if len(tokens) >= steps or not part.tokens or longer is None:
+            return Answer(tuple(tokens), tuple(tops), first.reused, None, first.seconds)
+        part = ask(longer, steps - len(tokens))

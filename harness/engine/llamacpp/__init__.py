@@ -1,0 +1,152 @@
+"""A GGUF file in a real llama.cpp server (extra `llamacpp`), started and stopped here.
+
+`restored`: its slot saved to a file, erased, read back. `restarted`: read back by a new server.
+`host_cache`: pushed out of the slots by other prompts into llama.cpp's own prompt cache in RAM.
+"""
+
+import random
+import shutil
+import struct
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from harness import extras
+from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
+from harness.engine.llamacpp.server import Server, threads
+from harness.errors import InputProblem
+
+SLOTS = 2  # one is judged, one is beside it
+HOST_MIB = 1024
+
+
+class LlamaCpp(Engine):
+    """`engine.model=FILE.gguf`; `engine.type_k`, `engine.type_v`, `engine.flash`, `engine.context`,
+    and any other of llama.cpp's parameters by its name in `engine.options`."""
+
+    cases = ("hit", "restored", "restarted", "host_cache")
+    compositions = (
+        Composition("again"),
+        Composition("beside another request", beside=True),
+        Composition("in chunks of 32", chunk=32),
+    )
+
+    def __enter__(self) -> Self:
+        extras.need("llamacpp", "engine=llamacpp")
+        given = self.settings.model
+        if not given or not Path(given).expanduser().is_file():
+            raise InputProblem(f"engine.model={given} is no file. engine=llamacpp needs engine.model=FILE.gguf.")  # fmt: skip
+        self._model = str(Path(given).expanduser().resolve())
+        self._folder = Path(tempfile.mkdtemp(prefix="harness-llamacpp-"))
+        self._slot: int | None = 0
+        try:
+            self._server = self._start()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._server.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def versions(self) -> dict[str, str]:
+        own, build = self.settings, metadata.version("xllamacpp")
+        return {
+            "xllamacpp": build, "llama.cpp": f"b{build.rpartition('.')[2]}",
+            "model": Path(self._model).name, "K and V": f"{own.type_k} and {own.type_v}",
+            "flash attention": own.flash, **{k: str(v) for k, v in own.options.items()},
+        }  # fmt: skip
+
+    def encode(self, text: str) -> Prompt:
+        return self._post("/tokenize", {"content": text, "add_special": True})["tokens"]
+
+    def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
+        if composition.chunk:
+            other = self._start(n_batch=composition.chunk, n_ubatch=composition.chunk)
+            try:
+                return self._ask(other, prompt, steps, cached=False)
+            finally:
+                other.stop()
+        if not composition.beside:
+            return self._ask(self._server, prompt, steps, cached=False)
+        with ThreadPoolExecutor(1) as pool:
+            neighbour = pool.submit(self._ask, self._server, prompt[::-1], 4 * steps, False, 1)
+            answer = self._ask(self._server, prompt, steps, cached=False)
+            neighbour.result()
+        return answer
+
+    def resume(self, prompt: Prompt, steps: int) -> Answer:
+        return self._ask(self._server, prompt, steps, cached=True, slot=self._slot)
+
+    def save(self, prompt: Prompt) -> None:
+        self._slot = 0
+        self._ask(self._server, prompt, 0, cached=False)
+        self._post("/slots/0?action=save", {"filename": "state"})
+        self._prompt = prompt
+
+    def restore(self, case: str) -> None:
+        if case == "restored":
+            self._post("/slots/0?action=erase", {})
+        if case == "restarted":
+            self._server.stop()
+            self._server = self._start()
+        if case in ("restored", "restarted"):
+            self._post("/slots/0?action=restore", {"filename": "state"})
+        if case == "host_cache":
+            self._slot = None  # it takes the slot that fits, or fills one from its cache
+            for turn in range(SLOTS + 1):
+                mixed = random.Random(turn).sample(list(self._prompt), len(self._prompt))
+                self._ask(self._server, mixed, 1, cached=True, slot=None)
+
+    def forge(self, prompt: Prompt, other: Prompt) -> bool:
+        """The file of `other`'s state with the ids of `prompt` written into it."""
+        self.save(other)
+        file = self._folder / "state"
+        raw, ids, false = file.read_bytes(), _packed(other), _packed(prompt)
+        if raw.count(ids) != 1 or len(ids) != len(false):
+            return False
+        file.write_bytes(raw.replace(ids, false))
+        self.restore("restored")
+        return True
+
+    def _start(self, **params: Any) -> Server:
+        own = self.settings
+        count = threads(own.threads)
+        given = {
+            "n_ctx": own.context * SLOTS, "n_parallel": SLOTS, "warmup": False, "endpoint_slots": True,
+            "cpuparams.n_threads": count, "cpuparams_batch.n_threads": count, "cache_ram_mib": HOST_MIB,
+            "cache_type_k": own.type_k, "cache_type_v": own.type_v,
+            "flash_attn_type": {"auto": -1, "off": 0, "on": 1}[own.flash], **own.options, **params,
+        }  # fmt: skip
+        return Server(self._model, self._folder, given)
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._server.wire.post(path, body)
+
+    def _ask(self, server: Server, prompt: Prompt, steps: int, cached: bool, slot: int | None = 0) -> Answer:  # fmt: skip
+        body = {"prompt": prompt, "n_predict": steps, "temperature": 0, "n_probs": self.settings.top,
+                "cache_prompt": cached, "return_tokens": True, "ignore_eos": True}  # fmt: skip
+        start = time.perf_counter()
+        said = server.wire.post("/completion", body | ({} if slot is None else {"id_slot": slot}))
+        return read(said, time.perf_counter() - start)
+
+
+def read(said: Mapping[str, Any], seconds: float) -> Answer:
+    """The Answer in llama.cpp's own form: every probability before sampling touched it."""
+    steps = said.get("completion_probabilities") or []
+    tops = tuple({t["id"]: t["logprob"] for t in s["top_logprobs"]} for s in steps)
+    timings = said["timings"]
+    reused = timings.get("cache_n", said["tokens_evaluated"] - timings["prompt_n"])
+    return Answer(tuple(s["id"] for s in steps), tops, reused, None, seconds)
+
+
+def _packed(ids: Prompt) -> bytes:
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+ENGINE = LlamaCpp

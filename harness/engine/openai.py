@@ -1,0 +1,177 @@
+"""Any server that gives completions with log-probabilities: vLLM, SGLang, llama-server, TGI ...
+
+It is attached to, never started or stopped: evicting and restarting are the user's own commands. A
+cold run is one with a `cache_salt` of its own (or `cache_prompt=false`, llama-server), after
+`engine.flush`, or of a prompt that was never sent before: whichever the server is found to honour.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Self
+
+from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt, Token
+from harness.engine.wire import Refusal, Wire
+from harness.errors import ConfigProblem, InputProblem
+
+OPTIONAL = {"seed": 0, "return_tokens_as_token_ids": True}
+FEWER = {64: 20, 20: 5, 5: 1}  # log-probabilities that servers agree to, as they refuse more
+RESTART_S = 600
+
+
+class OpenAI(Engine):
+    """`engine.url` (ending in /v1), `engine.model` (default: the one that is served)."""
+
+    def __enter__(self) -> Self:
+        given = self.settings
+        if not given.url:
+            raise ConfigProblem("engine=openai needs engine.url=http://HOST:PORT/v1.")
+        self._wire = Wire(given.url, os.environ.get(given.key_variable), given.timeout)
+        self._optional, self._top = dict(OPTIONAL), given.top
+        served = [m["id"] for m in self._wire.get("/models").get("data") or []]
+        if not given.model and len(served) != 1:
+            raise ConfigProblem(f"engine.model=NAME is needed: {given.url} serves {served or 'no model by name'}.")  # fmt: skip
+        self.model = given.model or served[0]
+        self._salted = self.repeatable = True
+        return self
+
+    @property
+    def cases(self) -> tuple[str, ...]:  # type: ignore[override]
+        restored = ("restored",) if self.settings.evict else ()
+        return ("hit", *restored, *(("restarted",) if self.settings.restart else ()))
+
+    def versions(self) -> dict[str, str]:
+        return {"model": self.model, "cold runs": "cache_salt" if self._salted else "engine.flush"
+                if self.repeatable else "a prompt never sent before"}  # fmt: skip
+
+    def encode(self, text: str) -> Prompt:
+        """By the server's own `/tokenize` (vLLM, llama-server); where there is none, the text."""
+        root = Wire(self._wire.base.removesuffix("/v1"), timeout=self.settings.timeout)
+        root._headers = self._wire._headers
+        ask = {"model": self.model, "prompt": text, "content": text, "add_special": True}
+        try:
+            tokens = root.post("/tokenize", ask).get("tokens")
+        except (Refusal, AttributeError):
+            return text
+        return tokens if tokens and all(isinstance(t, int) for t in tokens) else text
+
+    def probe(self, prompt: Prompt) -> None:
+        self._salted = True
+        self.evaluate(prompt, 1)
+        self._salted = not self.evaluate(prompt, 1).reused
+        self.repeatable = self._salted or bool(self.settings.flush)
+
+    def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
+        if not self._salted and self.settings.flush:
+            _command("engine.flush", self.settings.flush)
+        if not composition.beside:
+            return self._ask(prompt, steps, cold=True)
+        other = prompt[::-1]
+        with ThreadPoolExecutor(1) as pool:
+            neighbour = pool.submit(self._ask, other, 4 * steps, True)
+            answer = self._ask(prompt, steps, cold=True)
+            neighbour.result()
+        return answer
+
+    def resume(self, prompt: Prompt, steps: int) -> Answer:
+        return self._ask(prompt, steps, cold=False)
+
+    def together(self, prompt: Prompt, steps: int, count: int) -> list[Answer]:
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(lambda _: self._ask(prompt, steps, False), range(count)))
+
+    def restore(self, case: str) -> None:
+        if case == "restored":
+            _command("engine.evict", self.settings.evict)
+        if case == "restarted":
+            _command("engine.restart", self.settings.restart)
+            self._wire.wait("/models", RESTART_S)
+
+    def _ask(self, prompt: Prompt, steps: int, cold: bool) -> Answer:
+        cold = cold and self._salted
+        while True:
+            body = {"model": self.model, "prompt": prompt, "max_tokens": steps, "temperature": 0,
+                    "logprobs": self._top, **self._optional}  # fmt: skip
+            if isinstance(prompt, str):  # to be extended by text
+                body.pop("return_tokens_as_token_ids", None)
+            if cold:
+                body |= {"cache_salt": os.urandom(16).hex(), "cache_prompt": False}
+            start = time.perf_counter()
+            try:
+                said = self._wire.post("/completions", body)
+            except Refusal as refusal:
+                cold = self._milder(refusal, cold)
+                continue
+            return replace(read(said), seconds=time.perf_counter() - start)
+
+    def _milder(self, refusal: Refusal, cold: bool) -> bool:
+        """Leave out what the server refused; returns whether the next try may still ask for cold."""
+        if refusal.status not in (400, 422):
+            raise refusal
+        named = [k for k in self._optional if k in refusal.said]
+        if "cache_" in refusal.said and cold:
+            self._salted = False
+            return False
+        if named:
+            self._optional.pop(named[0])
+        elif "logprobs" in refusal.said and (fewer := FEWER.get(self._top, 20)) < self._top:
+            self._top = fewer
+        elif self._optional:
+            self._optional.popitem()
+        elif cold:
+            self._salted = cold = False
+        else:
+            raise refusal
+        return cold
+
+
+def read(said: Mapping[str, Any]) -> Answer:
+    """The Answer in a completion, in the legacy form (vLLM, SGLang) or as a list of `content`
+    (llama-server). Raises InputProblem when there are no log-probabilities in it."""
+    choice = (said.get("choices") or [{}])[0]
+    found = choice.get("logprobs") or {}
+    if found.get("content"):
+        steps = found["content"]
+        tokens = [_named(s.get("id", s["token"])) for s in steps]
+        tops = [{_named(t.get("id", t["token"])): t["logprob"] for t in s["top_logprobs"]} for s in steps]  # fmt: skip
+    elif found.get("top_logprobs"):
+        tokens = [_named(t) for t in found["tokens"]]
+        tops = [{_named(k): v for k, v in t.items()} for t in found["top_logprobs"]]
+    else:
+        raise InputProblem(
+            "the server gives no log-probabilities of the most probable tokens; a comparison needs "
+            "`logprobs` in its completions."
+        )
+    ids = choice.get("token_ids")
+    known = {k for top in tops for k in top}
+    if ids and len(ids) == len(tokens) and not all(isinstance(k, int) for k in known):
+        numbers: tuple[int, ...] | None = tuple(ids)
+    else:
+        numbers = None
+        if ids and len(ids) == len(tokens):
+            tokens = list(ids)
+    usage = said.get("usage") or {}
+    details = usage.get("prompt_tokens_details") or {}
+    reused = details.get("cached_tokens", (said.get("timings") or {}).get("cache_n"))
+    return Answer(tuple(tokens), tuple(tops), reused, numbers)
+
+
+def _named(token: Token) -> Token:
+    """`token_id:17` as 17."""
+    if isinstance(token, str) and token.startswith("token_id:"):
+        return int(token.removeprefix("token_id:"))
+    return token
+
+
+def _command(key: str, command: str) -> None:
+    """Run what the user gave. Raises InputProblem when it fails."""
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-300:]
+        raise InputProblem(f"{key} ended with {done.returncode}: {said or 'it said nothing'}")
+
+
+ENGINE = OpenAI

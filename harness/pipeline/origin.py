@@ -1,0 +1,93 @@
+"""Where a snapshot's weights came from: the model to load for it, and whether another could be it.
+
+A snapshot is data: it may name a directory or a model that this project ships, which is loaded and
+then compared by digest like any other. It never makes anything be downloaded or built.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.compare.identity import Difference
+from harness.config import ModelConfig
+from harness.errors import InputProblem, RestoreRefused
+from harness.model.loaded import SHIPPED, declared
+from harness.snapshot.elements import BY_NAME
+
+# what a config says of the shapes of its weights, outermost first
+SHAPES = ("model_type", "num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vocab_size")
+
+
+def resolved(cfg: Any, manifest: dict[str, Any]) -> Any:
+    """`cfg` with the model and dtype of the snapshot, where the command line chose none.
+
+    A model that was chosen is compared by its config, before any weight is read. Raises
+    RestoreRefused when it cannot be the one that was saved, InputProblem when that one is gone.
+    """
+    source = manifest["documents"].get("source") or {}
+    if not given("model") and source:
+        cfg = replace(cfg, model=_settings(source, cfg.model))
+        if not given("dtype"):
+            cfg = replace(cfg, dtype=manifest["dtype"])
+    elif cfg.restore.strict:
+        _check(cfg, manifest, source)
+    return cfg
+
+
+def given(group: str) -> bool:
+    """Whether the command line chose `group` or one of its keys (`model`: a model is wanted)."""
+    return any(a.lstrip("+").startswith((f"{group}=", f"{group}.")) for a in sys.argv[1:])
+
+
+def _settings(source: dict[str, Any], default: Any) -> Any:
+    """The model block that loads what `source` names."""
+    path, name = source.get("path"), source.get("id")
+    attention = source.get("attention") or "auto"
+    if isinstance(path, str):
+        if not (Path(path) / "config.json").is_file():
+            raise InputProblem(
+                f"this snapshot was saved from the weights at {path}, which are not there any more. "
+                "Say where they are now: model=path model.path=DIR."
+            )
+        return ModelConfig(
+            "path", path=path, tokenizer=source.get("tokenizer"), attention=attention
+        )
+    if name in SHIPPED:
+        return ModelConfig(name, id=name, attention=attention)
+    if source.get("option") == default.name:
+        return default
+    raise InputProblem(
+        f"this snapshot was saved from model={source.get('option')}, which is not loaded on a "
+        f"snapshot's word alone. Say it: model={source.get('option')}"
+        + (" with the same model.config values." if source.get("architecture") else ".")
+    )
+
+
+def _check(cfg: Any, manifest: dict[str, Any], source: dict[str, Any]) -> None:
+    """Raise RestoreRefused when the config of the chosen model has other shapes than the saved one."""
+    saved = manifest["documents"].get("model_config", {}).get("config", {})
+    live = declared(cfg.model)
+    if live is None or not isinstance(saved, dict):
+        return  # the loader says better what is wrong with it
+    known = [key for key in SHAPES if live.get(key) is not None]
+    if any(saved.get(key) != live[key] for key in known):
+        was, now = _described(saved, source), _described(live, {"path": cfg.model.path})
+        place = str(cfg.snapshot)
+        label = f"{BY_NAME['model_config'].label} model_config"
+        raise RestoreRefused(place, [Difference(label, "weights", was, f"{cfg.model.name}, {now}")])
+
+
+def _described(config: dict[str, Any], source: dict[str, Any]) -> str:
+    """`a 22-layer llama of 1.1B at DIR`."""
+    layers = config.get("num_hidden_layers") or config.get("n_layer")
+    count = source.get("parameters")
+    size = (
+        ""
+        if not count
+        else f" of {count / 1e9:.2g}B"
+        if count >= 1e8
+        else f" of {count / 1e6:.2g}M"
+    )
+    where = source.get("path") or source.get("id")
+    return f"a {layers}-layer {config.get('model_type')}{size}" + (f" at {where}" if where else "")

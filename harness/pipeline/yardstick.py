@@ -1,0 +1,142 @@
+"""The runs that a restored run is measured with, and whether they may be: scale, noise, soundness.
+
+Source of the scale: the FlashAttention tests (error against a higher precision, at most twice the
+plain path's own). Here the plain path has no cache, so that a fault of the cache cannot hide in it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.capture import new_cache, positions_of, prefill
+from harness.compare.soundness import PlainPath, Soundness, exact_path, rounded_path
+from harness.pipeline.drive import Live, Path
+from harness.snapshot.digest import digest_named
+from harness.snapshot.state import State
+
+WORK = 2e10  # parameters times tokens; beyond, float64 of the whole is minutes, and a twin is asked
+FEW = 4  # tokens after a prefill in other chunks: enough to see whether the prefill was one
+KEPT = 4  # yardsticks that one loaded model remembers
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """Logits `[batch, n, vocab]` after the fed ids, each row alone and unpadded.
+
+    uncached: the library's own forward in the working dtype. exact: the same in float64, None where
+    `compare.oracle=false`. rechunked: a second plain path, the prompt in other chunks.
+    """
+
+    uncached: torch.Tensor
+    exact: torch.Tensor | None
+    rechunked: torch.Tensor
+    soundness: Soundness
+
+
+def measure(
+    loaded: Any, state: State, reference: Path, settings: Any, chunk: int | None = None
+) -> Yardstick:
+    """The yardstick for `reference`, the plain cached run over `state`'s token buffer.
+
+    settings: a CompareConfig. chunk: how that run's prompt was prefilled. Remembered for as long as
+    the very same run is judged again (its logits bit for bit), so that a sweep pays it once.
+    """
+    known: dict[Any, Yardstick] = loaded.__dict__.setdefault("_yardsticks", {})
+    key = (
+        chunk, settings.noise_chunk, settings.oracle, reference.chunks,
+        digest_named({"ids": state.token_ids, "mask": state.attention_mask,
+                      "fed": reference.fed, "logits": reference.logits}),
+    )  # fmt: skip
+    if key not in known:
+        known[key] = _measured(loaded, state, reference, settings, chunk)
+        if len(known) > KEPT:
+            del known[next(iter(known))]
+    return known[key]
+
+
+def _measured(
+    loaded: Any, state: State, reference: Path, settings: Any, chunk: int | None
+) -> Yardstick:
+    fed, other = reference.fed, settings.noise_chunk
+    begun = fed[:, :FEW]
+    uncached = alone(loaded, state, fed)
+    again = rechunked(loaded, state, fed, other)
+    exact = alone(loaded.oracle, state, fed) if settings.oracle else None
+    scale = exact if exact is not None else alone(loaded, state, fed, beside=True)
+    error = float((uncached.double() - scale.double()).abs().max())
+    against = "float64" if exact is not None else "itself beside other rows"
+    paths = [
+        logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk),
+        logic(loaded, state, begun, f"a prefill in chunks of {other}", (1,) * len(begun[0]), other),
+    ]
+    paths += [
+        rounded_path(f"the uninterrupted run in {_name(loaded)}", reference.logits, error, scale, loaded.dtype),
+        rounded_path(f"a prefill in chunks of {other} in {_name(loaded)}", again, error, scale, loaded.dtype),
+    ]  # fmt: skip
+    return Yardstick(uncached, exact, again, Soundness({"error": error, "against": against}, paths))
+
+
+def logic(
+    loaded: Any,
+    state: State,
+    fed: torch.Tensor,
+    name: str,
+    chunks: Sequence[int],
+    chunk: int | None,
+) -> PlainPath:
+    """Whether a cached path computes what the uncached pass computes, asked in float64.
+
+    chunks: lengths in which `fed` was fed. chunk: of the prefill. The whole model answers where that
+    is cheap, else its twin: the model's own class and weights with its first layers, as many as have
+    one of each kind.
+    """
+    dear = loaded.parameters * (state.tokens + fed.shape[1]) > WORK
+    model, who = (loaded.twin.oracle, " (twin)") if dear else (loaded.oracle, "")
+    cached = replayed(model, state, fed, chunks, chunk)
+    return exact_path(f"{name} in float64{who}", cached, alone(model, state, fed), model.layers)
+
+
+def alone(
+    model: Any, state: State, fed: torch.Tensor, beside: bool = False, before: int = 0
+) -> torch.Tensor:
+    """Logits after `fed` `[batch, n]` (and after the last `before` tokens of the buffer): `[batch,
+    before + n, vocab]`, one uncached pass per row of the batch, without padding.
+
+    model: a Loaded or its Oracle. beside: in a batch of two, another composition of the same sums.
+    """
+    ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
+    rows: dict[tuple[int, ...], torch.Tensor] = {}
+    logits = []
+    for row, seen, more in zip(ids, mask.bool(), fed.to(model.device), strict=True):
+        whole = torch.cat([row[seen], more])
+        key = tuple(whole.tolist())
+        if key not in rows:
+            batch = whole[None].repeat(2, 1) if beside else whole[None]
+            rows[key] = model.uncached(batch, before + len(more))[:1]
+        logits.append(rows[key])
+    return torch.cat(logits)
+
+
+def replayed(
+    model: Any, state: State, fed: torch.Tensor, chunks: Sequence[int], chunk: int | None
+) -> torch.Tensor:
+    """Logits `[batch, n, vocab]` of a plain cached run in `model`'s precision: the prompt in pieces of
+    `chunk`, then `fed` in pieces of `chunks`, by the code that every plain run goes through."""
+    ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
+    cache = new_cache(model)
+    last = prefill(model, ids, mask, positions_of(mask), cache, chunk)
+    there = replace(state, token_ids=ids, attention_mask=mask)
+    live = Live(model, cache, there.unpruned(last[:, -1]))
+    pieces = fed.to(model.device).split(list(chunks), dim=1)
+    return torch.cat([live.step(piece) for piece in pieces], 1)
+
+
+def rechunked(loaded: Any, state: State, fed: torch.Tensor, chunk: int) -> torch.Tensor:
+    """The second plain path: the prompt prefilled in other chunks, then token by token."""
+    return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk)
+
+
+def _name(loaded: Any) -> str:
+    return str(loaded.dtype).removeprefix("torch.")

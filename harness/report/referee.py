@@ -1,0 +1,78 @@
+"""What the referee says: a page, and the same in Markdown to paste into an issue."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from harness.report.console import number
+from harness.report.html import cell, page, section
+from harness.snapshot.result import write_text
+
+COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
+           "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
+GOOD = ("exact", "equivalent")
+BLIND = (
+    "Seen are the most probable tokens of each step only; `seen` is the smallest share of the "
+    "probability that both runs list. What differs below it is not seen."
+)
+
+
+def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict) -> list[dict]:
+    """Blocks of the page. floors: comparisons of cold runs by composition; known: what was judged."""
+    shown = [[_coloured(r) if c == "verdict" else r.get(c) for c in COLUMNS] for r in rows]
+    said = [[r["case"], r.get("evidence", ""), r["reason"]] for r in rows]
+    facts = [*known.items(), *((k, where[k]) for k in ("cpu", "cores", "platform", "python"))]
+    return [
+        section("Cases", text="Out of the cache against without it. A control is a wrong state: it must fail.", columns=COLUMNS, rows=shown),
+        section("Why", columns=["case", "how", "reason"], rows=said),
+        section("Noise floor", text="Cold runs of other composition against the first cold run. Twice the largest is allowed.",
+                columns=["composition", "max_abs_diff", "kl_max", "top1_agreement"], rows=[list(r.values()) for r in floor_rows(floors)]),
+        section("What this cannot see", text=BLIND, columns=["case", "steps", "seen"], rows=[[r["case"], r.get("steps"), r.get("seen")] for r in rows]),
+        section("What was judged", columns=["what", "value"], rows=[list(f) for f in facts]),
+        section("To see it again", pre=command(where)),
+    ]  # fmt: skip
+
+
+def floor_rows(floors: dict[str, dict]) -> list[dict[str, Any]]:
+    keys = ("max_abs_diff", "kl_max", "top1_agreement")
+    return [{"composition": name, **{k: m[k] for k in keys}} for name, m in floors.items()]
+
+
+def command(where: dict) -> str:
+    return shlex.join(where["command"])
+
+
+def write(folder: Path, title: str, blocks: list[dict], verdict: str, reason: str) -> None:
+    """`referee.html` and `referee.md`."""
+    write_text(folder / "referee.html", page(title, blocks, verdict, reason, verdict in GOOD))
+    write_text(folder / "referee.md", markdown(title, blocks, verdict, reason))
+
+
+def markdown(title: str, blocks: list[dict], verdict: str, reason: str) -> str:
+    """The page's blocks as GitHub shows them."""
+    lines = [f"## {title}: {verdict}", "", reason, ""]
+    for block in blocks:
+        lines += [f"### {block['title']}", ""]
+        if block.get("text"):
+            lines += [block["text"], ""]
+        if block.get("rows"):
+            lines += [_line(block["columns"]), _line(["---"] * len(block["columns"]))]
+            lines += [_line([_plain(v) for v in row]) for row in block["rows"]]
+            lines.append("")
+        if block.get("pre"):
+            lines += ["```", block["pre"], "```", ""]
+    return "\n".join(lines)
+
+
+def _coloured(row: dict) -> Any:
+    good = row["verdict"] in GOOD
+    return cell(row["verdict"], kind="good" if good != row["control"] else "bad")
+
+
+def _plain(value: Any) -> str:
+    text = value["text"] if isinstance(value, dict) else number(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,96 @@
+"""The cases of one engine: what is brought back, how often, and what is said about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.engine import Answer, Engine
+from harness.engine.base import forced
+from harness.task.referee import tops, verdict, yardstick
+from harness.task.referee.yardstick import Yardstick
+
+NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"  # fmt: skip
+CONTROLS: dict[str, Callable[..., Any]] = {"other_prompt": yardstick.other_prompt, "one_token_off": yardstick.one_off}  # fmt: skip
+
+
+@dataclass
+class Case:
+    """Repeats of one case. runs: one comparison each, with `verdict`, `reason`, `floor`, `reused`."""
+
+    name: str
+    control: bool = False
+    evidence: str = ""
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, answer: Answer, yard: Yardstick, floor: float, must_reuse: bool) -> None:
+        """Judge one run against the cold one."""
+        metrics = tops.compare(answer, yard.reference)
+        said, reason = verdict.decide(metrics, floor)
+        if must_reuse and not answer.reused:
+            said, reason = "unjudged", yardstick.UNSAID if answer.reused is None else NOTHING
+        self.runs.append(metrics | {
+            "verdict": said, "reason": reason, "floor": floor, "reused": answer.reused,
+            "seconds": answer.seconds, "cold_seconds": yard.reference.seconds,
+            "prompt_tokens": len(yard.prompt), "first_beyond": verdict.first_beyond(metrics, floor),
+        })  # fmt: skip
+
+    def row(self, engine: str) -> dict[str, Any]:
+        """The case as a row of `referee.json`: its worst run, and how often it was that bad."""
+        if not self.runs:
+            return {"engine": engine, "case": self.name, "reused_tokens": None, "verdict": "unjudged",
+                    "max_abs_diff": None, "kl_max": None, "top1_agreement": None, "noise_floor": None,
+                    "reason": self.evidence, "control": self.control}  # fmt: skip
+        worst = max(self.runs, key=lambda r: (verdict.ORDER.index(r["verdict"]), r["max_abs_diff"]))
+        bad = sum(r["verdict"] in ("drifted", "diverged") for r in self.runs)
+        low, high = verdict.interval(bad, len(self.runs))
+        return {
+            "engine": engine, "case": self.name, "reused_tokens": worst["reused"],
+            "prompt_tokens": worst["prompt_tokens"], "verdict": worst["verdict"],
+            "max_abs_diff": worst["max_abs_diff"], "kl_max": worst["kl_max"],
+            "top1_agreement": worst["top1_agreement"], "noise_floor": worst["floor"],
+            "first_beyond": worst["first_beyond"], "steps": worst["steps"], "seen": worst["seen"],
+            "repeats": len(self.runs), "bad": bad, "rate_low": low, "rate_high": high,
+            "seconds": worst["seconds"], "cold_seconds": worst["cold_seconds"],
+            "control": self.control, "evidence": self.evidence, "reason": worst["reason"],
+        }  # fmt: skip
+
+
+def cold_again(yard: Yardstick) -> Case:
+    """The cold run against itself, by a floor that the others set."""
+    case = Case("cold_again", evidence="evaluated without a cache")
+    name, metrics = next(iter(yard.others.items()))
+    floor = yard.without(name)
+    said, reason = verdict.decide(metrics, floor)
+    case.runs.append(metrics | {
+        "verdict": said, "reason": reason, "floor": floor, "reused": 0,
+        "seconds": yard.reference.seconds, "cold_seconds": yard.reference.seconds,
+        "prompt_tokens": len(yard.prompt), "first_beyond": verdict.first_beyond(metrics, floor),
+    })  # fmt: skip
+    return case
+
+
+def brought_back(engine: Engine, case: Case, yard: Yardstick) -> None:
+    """Save the state after the prompt, bring it back the way the case says, go on from it."""
+    engine.save(yard.prompt)
+    engine.restore(case.name)
+    answer = forced(engine.resume, yard.prompt, yard.reference)
+    case.add(answer, yard, yard.floor["max_abs_diff"], must_reuse=True)
+
+
+def control(engine: Engine, name: str, yard: Yardstick) -> Case:
+    """What must fail: the state of another prompt, forged where the engine's files allow it, else
+    evaluated: the very tokens that such a state consists of."""
+    other = CONTROLS[name](yard.prompt)
+    forged = engine.forge(yard.prompt, other)
+    case = Case(
+        name, control=True, evidence="a forged state" if forged else "its tokens, evaluated"
+    )
+    if forged:
+        answer = forced(engine.resume, yard.prompt, yard.reference)
+    else:
+        wrong = yardstick.over_state_of(other, yard.prompt)
+        ask = engine.evaluate if engine.repeatable else engine.resume
+        answer = ask(wrong, len(yard.reference.tokens))
+        answer = yardstick.until_other(answer, yard.reference)
+    case.add(answer, yard, yard.floor["max_abs_diff"], must_reuse=False)
+    return case

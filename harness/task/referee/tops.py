@@ -1,0 +1,69 @@
+"""How far two answers of an engine are apart, as far as their most probable tokens show it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.engine import Answer
+
+EPS = 2.0**-23  # engines hand out float32 log-probabilities at best
+
+
+def compare(found: Answer, expected: Answer) -> dict[str, Any]:
+    """Metrics of `found` against `expected` over the steps that both have; the last common step may
+    choose another token, no earlier one does unless it was forced on.
+
+    max_abs_diff is over log-probabilities in nats; a token that only one side lists counts with what
+    it must differ by at least. KL lumps everything outside the common tokens together, a lower bound.
+    seen: the smallest probability mass of `expected` that both sides list. lead: by how much
+    `expected` preferred its own token where `found` chose another, at most.
+    """
+    gaps, kls, leads, seen, same = [], [], [0.0], [], []
+    for a, b, chosen, other in zip(found.tops, expected.tops, found.tokens, expected.tokens):
+        common = a.keys() & b.keys()
+        low_a, low_b = min(a.values()), min(b.values())
+        apart = [abs(a[t] - b[t]) for t in common]
+        apart += [max(a[t] - low_b, 0.0) for t in a.keys() - common]
+        apart += [max(b[t] - low_a, 0.0) for t in b.keys() - common]
+        gaps.append(max(apart))
+        kl, mass = _kl(a, b, common)
+        kls.append(kl)
+        seen.append(mass)
+        same.append(chosen == other)
+        if chosen != other:
+            leads.append(b[other] - b.get(chosen, low_b) if other in b else math.inf)
+    return {
+        "steps": len(gaps),
+        "bitwise_equal": all(s and a == b for s, a, b in zip(same, found.tops, expected.tops)),
+        "max_abs_diff": max(gaps, default=math.inf),
+        "kl_max": max(kls, default=math.inf),
+        "top1_agreement": sum(same) / max(len(same), 1),
+        "first_divergence": same.index(False) if False in same else None,
+        "lead": max(leads),
+        "seen": min(seen, default=0.0),
+        "gaps": gaps,
+    }
+
+
+def rounding(answer: Answer) -> float:
+    """One float32 rounding of the largest log-probability: no floor can lie below it."""
+    return EPS * max((abs(v) for top in answer.tops for v in top.values() if math.isfinite(v)), default=1.0)  # fmt: skip
+
+
+def worst(rows: Sequence[Mapping[str, Any]], least: float) -> dict[str, float]:
+    """The noise floor of several comparisons: their largest differences, at least `least`."""
+    return {
+        "max_abs_diff": max([least, *(r["max_abs_diff"] for r in rows)]),
+        "kl_max": max([least**2, *(r["kl_max"] for r in rows)]),
+        "top1_agreement": min([1.0, *(r["top1_agreement"] for r in rows)]),
+    }
+
+
+def _kl(a: Mapping, b: Mapping, common: set) -> tuple[float, float]:
+    """KL(b || a) in nats with all but the common tokens as one, and b's mass on the common ones."""
+    mass_a = min(math.fsum(math.exp(a[t]) for t in common), 1.0)
+    mass_b = min(math.fsum(math.exp(b[t]) for t in common), 1.0)
+    kl = math.fsum(math.exp(b[t]) * (b[t] - a[t]) for t in common)
+    if 1 - mass_b > 1e-6 and 1 - mass_a > 1e-6:
+        kl += (1 - mass_b) * math.log((1 - mass_b) / (1 - mass_a))
+    return max(kl, 0.0), mass_b

@@ -1,0 +1,67 @@
+"""The yardstick's own verdict: bounds, and that no later rule can talk over an unsound path."""
+
+import torch
+
+from harness.compare.conclusion import conclusion
+from harness.compare.soundness import PlainPath, Soundness, exact_path, float64_bound, rounded_path
+from harness.compare.verdict import decide, errors
+from harness.snapshot.result import worse
+
+
+def _logits(seed: int = 0) -> torch.Tensor:
+    return torch.randn(1, 3, 40, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def _decided(soundness: Soundness) -> tuple[str, str]:
+    logits = _logits().float()
+    figures = {"bitwise_equal": True, "max_abs_diff": 0.0}
+    oracle = errors(logits, logits, logits.double())
+    return decide(logits, logits, figures, figures, oracle, None, (), soundness)
+
+
+def test_bit_equal_logits_are_not_exact_where_the_plain_path_is_wrong() -> None:
+    sound = Soundness({}, [PlainPath("live", 1e-9, 1e-6)])
+    wrong = Soundness({}, [PlainPath("live", 1e-9, 1e-6), PlainPath("chunks", 0.2, 1e-6)])
+    assert _decided(sound)[0] == "exact"
+    verdict, reason = _decided(wrong)
+    assert verdict == "unsound"
+    assert "chunks" in reason and "0.2" in reason and "1e-06" in reason
+
+
+def test_no_number_is_never_sound() -> None:
+    assert not PlainPath("live", float("nan"), 1.0).sound
+
+
+def test_the_float64_bound_grows_with_depth_and_size_only() -> None:
+    assert float64_bound(80, 10.0) == 10 * float64_bound(80, 1.0)
+    assert (
+        float64_bound(1, 1.0) < float64_bound(80, 1.0) < 1e-3
+    )  # a lost state measures 1e-3 and more
+    assert float64_bound(1, 1.0) > 3e-6  # ten times what healthy families measure
+
+
+def test_paths_beside_their_bounds() -> None:
+    whole = _logits()
+    off = whole + 1e-2
+    assert exact_path("live", whole + 1e-12, whole, 4).sound
+    assert not exact_path("live", off, whole, 4).sound
+    assert rounded_path("live", whole + 1e-6, 1e-6, whole, torch.float32).sound
+    assert not rounded_path("live", off, 1e-6, whole, torch.float32).sound
+
+
+def test_unsound_misses_every_requirement_and_unjudged_none() -> None:
+    assert worse("unsound", "diverged") and not worse("unjudged", "exact")
+
+
+def test_each_verdict_has_a_sentence() -> None:
+    base = {"reason": "because", "metrics": {"max_abs_diff": 0.5, "first_divergence": 3},
+            "noise_floor": {"max_abs_diff": 0.1}, "oracle": {"ratio": 0.5},
+            "size": {"tokens": 9, "kept_tokens": 9, "stored_bytes": 2048},
+            "time_s": {"recompute": 2.0, "load": 0.5, "restore": 0.5}}  # fmt: skip
+    said = {v: conclusion({**base, "verdict": v}) for v in (
+        "exact", "equivalent", "drifted", "diverged", "unsound", "refused", "unjudged", "failed")}  # fmt: skip
+    assert len(set(said.values())) == len(said) and all(s.endswith(".") for s in said.values())
+    assert said["exact"].startswith("Same thought") and "2.0 times faster" in said["exact"]
+    assert "2 KiB" in said["exact"] and "step 3" in said["diverged"]
+    itself = conclusion({**base, "verdict": "exact", "against": "itself"})
+    assert "never interrupted" not in itself

@@ -1,0 +1,181 @@
+"""A small server with completions and log-probabilities, honest or with one of the field's bugs.
+
+Two layers of real attention in numpy float32, so that a state has keys, values and positions to be
+wrong in. Every evaluation sums in an order of its own, which is its rounding noise. Cold answers are
+always right; with `fault` set, answers that come from its cache are not.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+
+VOCAB, WIDTH, LAYERS, BLOCK = 64, 32, 2, 16
+_chance = np.random.default_rng(3)
+EMBED = _chance.standard_normal((VOCAB, WIDTH), dtype=np.float32)
+WEIGHTS = _chance.standard_normal((LAYERS, 3, WIDTH, WIDTH), dtype=np.float32) / WIDTH**0.5
+OUT = _chance.standard_normal((WIDTH, VOCAB), dtype=np.float32) / 4
+FAULTS = ("other_prompt", "off_by_one", "stale_tail", "dropped_block", "stale_logprobs", "empty_restore")  # fmt: skip
+
+
+class Past:
+    """Keys and values `[layers, tokens, width]`, rotated already, and the next position."""
+
+    def __init__(self, keys=None, values=None, position=0):
+        blank = np.zeros((LAYERS, 0, WIDTH), np.float32)
+        self.keys = blank if keys is None else keys
+        self.values = blank if values is None else values
+        self.position = position
+
+    def cut(self, tokens: int) -> "Past":
+        return Past(self.keys[:, :tokens], self.values[:, :tokens], tokens)
+
+
+def rotated(x: np.ndarray, position: int) -> np.ndarray:
+    angle = position / 50.0 ** (np.arange(WIDTH // 2) / (WIDTH // 2))
+    a, b = x[: WIDTH // 2], x[WIDTH // 2 :]
+    return np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)]).astype(np.float32)  # fmt: skip
+
+
+def step(token: int, past: Past, order: np.random.Generator) -> tuple[np.ndarray, Past]:
+    """Log-probabilities `[vocab]` after `token`, and the longer past."""
+    x, keys, values = EMBED[token], [], []
+    for layer, (q, k, v) in enumerate(WEIGHTS):
+        key, value = rotated(x @ k, past.position), x @ v
+        all_k = np.concatenate([past.keys[layer], key[None]])
+        all_v = np.concatenate([past.values[layer], value[None]])
+        shuffled = order.permutation(len(all_k))
+        score = all_k[shuffled] @ rotated(x @ q, past.position) / WIDTH**0.5
+        weight = np.exp(score - score.max())
+        x = x + (weight[:, None] * all_v[shuffled]).sum(0) / weight.sum()
+        x = x / np.sqrt((x * x).mean() + 1e-6)
+        keys.append(all_k)
+        values.append(all_v)
+    logits = x @ OUT
+    z = logits - logits.max()
+    return z - np.log(np.exp(z).sum()), Past(np.stack(keys), np.stack(values), past.position + 1)
+
+
+class Toy:
+    """The server's model and cache. salts: `cache_salt` is honoured. reports: it says what it reused.
+    every: lies only on each so many-th hit. together:
+    requests at the same time do not see each other's cache. refuses: request fields it does not take."""
+
+    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False):  # fmt: skip
+        self.fault, self.salts, self.reports, self.every = fault, salts, reports, every
+        self.refuses, self.most, self.reuse = refuses, most, reuse
+        self.cache: list[tuple[list[int], Past]] = []
+        self.offloaded: list[tuple[list[int], Past]] = []
+        self.together = together
+        self.hits, self.last, self.headers = 0, [], []
+        self.order, self.lock = np.random.default_rng(), threading.Lock()
+
+    def complete(self, ask: dict) -> dict | str:
+        """The answer, or why there is none."""
+        if unknown := [k for k in self.refuses if k in ask]:
+            return f"unknown field {unknown[0]}"
+        if ask["logprobs"] > self.most:
+            return f"logprobs must be at most {self.most}"
+        seen = list(self.cache)
+        time.sleep(0.02 if self.together else 0)  # so that others see the same
+        with self.lock:
+            stored = seen if self.together else self.cache
+            return self._complete(stored, ask["prompt"], ask["max_tokens"], ask["logprobs"], ask)
+
+    def evict(self, keep: bool) -> None:
+        self.offloaded, self.cache = (self.cache if keep else []), []
+
+    def _complete(self, stored: list, ids: list[int], steps: int, top: int, ask: dict) -> dict:
+        salted = self.salts and "cache_salt" in ask
+        stored = [] if salted or not self.reuse else [*stored, *self.offloaded]
+        reused, past = 0, Past()
+        for tokens, state in stored:
+            same = next((i for i, (a, b) in enumerate(zip(tokens, ids)) if a != b), min(len(tokens), len(ids)))  # fmt: skip
+            if min(same, len(ids) - 1) > reused:
+                reused, past = min(same, len(ids) - 1), state.cut(min(same, len(ids) - 1))
+        lying = False
+        if reused > 8:
+            self.hits += 1
+            lying = self.fault is not None and self.hits % self.every == 0
+            past = damaged(self.fault, past, reused, bool(self.offloaded)) if lying else past
+        for token in ids[reused:]:
+            logp, past = step(token, past, self.order)
+        said, tops = [], []
+        for _ in range(steps):
+            said.append(int(logp.argmax()))
+            best = np.argsort(logp)[::-1][: max(top, 1)]
+            tops.append({f"token_id:{t}": float(logp[t]) for t in best})
+            if len(said) < steps:
+                logp, past = step(said[-1], past, self.order)
+        if not salted and not lying:
+            self.cache.append((ids + said[:-1], past))
+        shown = (
+            [*self.last[-1:], *tops][:steps] if lying and self.fault == "stale_logprobs" else tops
+        )
+        self.last = tops
+        details = {"prompt_tokens_details": {"cached_tokens": reused}} if self.reports else {}
+        return {"choices": [{"index": 0, "text": "", "logprobs": {
+            "tokens": [f"token_id:{t}" for t in said], "top_logprobs": shown}}], "usage": details}  # fmt: skip
+
+
+def damaged(fault: str, past: Past, reused: int, restored: bool) -> Past:
+    """What the bug makes of the past that is reused."""
+    keys, values = past.keys.copy(), past.values.copy()
+    if fault == "other_prompt":
+        state = Past()
+        for token in range(reused):
+            _, state = step((token * 11 + 3) % VOCAB, state, np.random.default_rng(0))
+        return state
+    if fault == "off_by_one":
+        return Past(keys, values, reused + 1)
+    if fault == "stale_tail":
+        keys[:, -4:], values[:, -4:] = keys[:, :4], values[:, :4]
+    if fault == "dropped_block":
+        keep = np.r_[0:BLOCK, 2 * BLOCK : reused]
+        return Past(keys[:, keep], values[:, keep], reused)
+    if fault == "empty_restore" and restored:
+        return Past(keys * 0, values * 0, reused)
+    return Past(keys, values, reused)
+
+
+@contextmanager
+def serving(toy: Toy) -> Iterator[str]:
+    """The URL of a server with `toy` in it, ending in /v1; `/evict` and `/flush` are its commands."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *said):
+            pass
+
+        def answer(self, body, status=200):
+            raw = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def do_GET(self):
+            if self.path in ("/evict", "/flush"):
+                toy.evict(keep=self.path == "/evict")
+            self.answer({"data": [{"id": "toy"}]})
+
+        def do_POST(self):
+            ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            toy.headers.append(dict(self.headers))
+            if not self.path.endswith("/completions"):
+                self.answer({"error": "no such path"}, 404)
+                return
+            said = toy.complete(ask)
+            self.answer({"error": said}, 400) if isinstance(said, str) else self.answer(said)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()

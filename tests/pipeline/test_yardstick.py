@@ -1,0 +1,146 @@
+"""A plain path that computes something else is named, whatever is bit-equal to what."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from harness.capture import capture
+from harness.config import CompareConfig, ModelConfig
+from harness.model.loaded import Loaded, load
+from harness.model.sampler import Sampler
+from harness.pipeline import drive, yardstick
+from harness.pipeline.judge import judge
+
+BASE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 300,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.12}  # fmt: skip
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "factor": 32.0,
+    "original_max_position_embeddings": 24,
+    "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [2.0, 3.0, 4.0, 5.0],
+}  # fmt: skip
+HEALTHY = {
+    "llama": {},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 8},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "lfm2": {"full_attn_idxs": [1]},
+}
+CROSSING = {"head_dim": 8, "rope_parameters": LONGROPE, "original_max_position_embeddings": 24,
+            "max_position_embeddings": 512}  # fmt: skip
+
+
+def _model(architecture: str, values: dict[str, Any], dtype: str = "float32") -> Loaded:
+    settings = ModelConfig("shape", architecture=architecture, config={**BASE, **values})
+    return load(settings, dtype, "cpu")
+
+
+def _judged(loaded: Loaded, batch: int = 1, tokens: int = 18, steps: int = 10) -> Any:
+    ids = torch.randint(3, 300, (batch, tokens), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    for row in range(1, batch):
+        mask[row, : 3 * row] = 0
+    captured = capture(loaded, ids, mask, {})
+    live = drive.Live(loaded, captured.live, captured.state)
+    given = torch.randint(3, 300, (batch, 5), generator=torch.Generator().manual_seed(2))
+    greedy = Sampler(_greedy())
+    path = drive.drive(live, greedy, steps, given)
+    return judge(loaded, captured.state, path, path, CompareConfig("lossless", noise_chunk=7))
+
+
+def _greedy() -> Any:
+    from harness.config import SamplingConfig
+
+    return SamplingConfig(name="greedy")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", HEALTHY)
+def test_healthy_families_are_sound(family: str, dtype: str) -> None:
+    judged = _judged(_model(family, HEALTHY[family], dtype))
+    assert judged.verdict == "exact", judged.reason
+    for row in judged.soundness["paths"]:
+        if "float64" in row["path"]:
+            assert row["error"] < row["bound"] / 100, row
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rope_factors_that_switch_under_a_cache_are_unsound(dtype: str) -> None:
+    """Phi-3 longrope: the library's `generate` drops its cache at the switch, a raw forward keeps
+    keys of the old factors. Both runs share that, and are bit-equal."""
+    judged = _judged(_model("phi3", CROSSING, dtype))
+    assert judged.metrics["bitwise_equal"] and judged.verdict == "unsound"
+    assert "uninterrupted run" in judged.reason
+
+
+def test_the_same_model_is_sound_before_the_switch() -> None:
+    assert _judged(_model("phi3", CROSSING), tokens=6, steps=4).verdict == "exact"
+
+
+def test_a_mask_that_is_never_sent_is_unsound(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = _model("llama", {})
+    assert _judged(loaded, batch=3).verdict == "exact"
+    once = Loaded.once
+
+    def without(
+        self: Any, ids: Any, positions: Any, mask: Any = None, *rest: Any, **named: Any
+    ) -> Any:
+        return once(self, ids, positions, None, *rest, **named)
+
+    monkeypatch.setattr(Loaded, "once", without)
+    judged = _judged(loaded, batch=3)
+    assert judged.verdict == "unsound"
+
+
+@pytest.mark.parametrize("wrong", ["positions", "tail"])
+def test_a_plain_run_with_a_planted_fault_is_unsound(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    loaded = _model("llama", {})
+    step = drive.Live.step
+
+    def faulty(self: Any, ids: Any) -> Any:
+        if wrong == "positions":
+            self._position = self._position + (ids.shape[1] == 1)
+        logits = step(self, ids)
+        if wrong == "tail":
+            for layer in self._cache.layers:
+                layer.keys[:, :, -1] *= 1.01
+        return logits
+
+    monkeypatch.setattr(drive.Live, "step", faulty)
+    assert _judged(loaded).verdict == "unsound"
+
+
+def test_a_window_the_model_ignores_is_unsound() -> None:
+    """The config names a window, so the library's cache lets tokens go; OPT's attention looks on."""
+    values = {"ffn_dim": 64, "word_embed_proj_dim": 32, "sliding_window": 8}
+    loaded = _model("opt", values)
+    judged = _judged(loaded)
+    assert judged.verdict == "unsound", judged.soundness
+
+
+def test_the_twin_finds_what_the_whole_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yardstick, "WORK", 0)
+    healthy, broken = _judged(_model("llama", {})), _judged(_model("phi3", CROSSING))
+    assert healthy.verdict == "exact" and broken.verdict == "unsound"
+    for judged in (healthy, broken):
+        assert all("twin" in r["path"] for r in judged.soundness["paths"] if "float64" in r["path"])
+
+
+def test_without_an_oracle_the_working_dtype_and_the_twin_judge() -> None:
+    loaded = _model("phi3", CROSSING)
+    ids = torch.arange(3, 21)[None]
+    captured = capture(loaded, ids, torch.ones_like(ids), {})
+    path = drive.drive(drive.Live(loaded, captured.live, captured.state), Sampler(_greedy()), 10)
+    settings = CompareConfig("lossless", oracle=False)
+    judged = judge(loaded, captured.state, path, path, settings)
+    assert judged.verdict == "unsound" and judged.oracle["restored"] is None
+
+
+def test_the_same_run_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = _model("llama", {})
+    first = _judged(loaded)
+    monkeypatch.setattr(yardstick, "_measured", lambda *a: 1 / 0)
+    assert _judged(loaded).soundness == first.soundness
+    with pytest.raises(ZeroDivisionError):
+        _judged(loaded, tokens=17)

@@ -1,0 +1,142 @@
+"""Faults on the wire: a server that lies on cache hits is found out, an honest one never is."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "engine"))
+from toy import FAULTS, Toy, serving
+
+IDS = [(i * i + 3 * i + 5) % 61 for i in range(96)]
+GOOD = {"exact", "equivalent"}
+GET = "import sys, urllib.request as u; u.urlopen(sys.argv[1])"
+
+
+@pytest.fixture
+def judged(harness, place):
+    """`(done, rows by case)` of a referee over a Toy."""
+
+    def run(toy: Toy, *more: str, ids=IDS, steps: int = 16) -> tuple:
+        with serving(toy) as url:
+            place.joinpath("get.py").write_text(GET)
+            root = f"{sys.executable} get.py {url.removesuffix('/v1')}"
+            given = [m.replace("ROOT", root) for m in more]
+            done = harness("task=referee", "engine=openai", f"engine.url={url}", f"steps={steps}",
+                           f"prompt.ids=[{','.join(map(str, ids))}]", *given)  # fmt: skip
+        rows = json.loads((done.folders[0] / "referee.json").read_text()) if done.folders else []
+        return done, {r["case"]: r for r in rows}
+
+    return run
+
+
+SERVERS = pytest.mark.parametrize(
+    "server",
+    [{}, {"salts": False, "together": True}, {"salts": False}],
+    ids=["salts", "never sent before", "shares at once"],
+)
+
+
+@SERVERS
+def test_an_honest_server_passes(judged, server) -> None:
+    done, rows = judged(Toy(**server))
+    assert done.code == 0, done.out
+    assert rows["hit"]["verdict"] in GOOD and rows["hit"]["reused_tokens"] >= len(IDS) - 1
+    if "cold_again" in rows:
+        assert rows["cold_again"]["verdict"] in GOOD and rows["cold_again"]["reused_tokens"] < 12
+    assert not {rows["other_prompt"]["verdict"], rows["one_token_off"]["verdict"]} & GOOD
+    assert done.result["verdict"] in GOOD
+
+
+@SERVERS
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f != "empty_restore"])
+def test_every_fault_is_found(judged, fault, server) -> None:
+    done, rows = judged(Toy(fault, **server))
+    assert done.code == 1, done.out
+    assert rows["hit"]["verdict"] in ("drifted", "diverged"), rows["hit"]
+    assert rows["hit"]["first_beyond"] is not None and rows["hit"]["first_beyond"] < 64
+    assert "cold_again" not in rows or rows["cold_again"]["verdict"] in GOOD
+
+
+def test_a_restore_of_nothing_that_claims_reuse_is_found(judged) -> None:
+    done, rows = judged(Toy("empty_restore"), "engine.evict='ROOT/evict'")
+    assert done.code == 1
+    assert rows["hit"]["verdict"] in GOOD and rows["restored"]["verdict"] == "diverged"
+
+
+def test_a_restore_that_does_nothing_is_no_pass(judged) -> None:
+    done, rows = judged(Toy(), "engine.evict='ROOT/flush'")
+    assert done.code == 1 and "nothing was reused" in done.out
+    assert rows["restored"]["verdict"] == "unjudged" and rows["hit"]["verdict"] in GOOD
+
+
+def test_an_offloaded_cache_that_comes_back_passes(judged) -> None:
+    done, rows = judged(Toy(), "engine.evict='ROOT/evict'")
+    assert done.code == 0, done.out
+    assert rows["restored"]["verdict"] in GOOD and rows["restored"]["reused_tokens"] >= 95
+
+
+def test_no_reuse_is_no_pass(judged) -> None:
+    done, rows = judged(Toy(reuse=False))
+    assert done.code == 1 and rows["hit"]["verdict"] == "unjudged"
+    assert "nothing was reused" in done.out
+
+
+def test_reuse_that_is_not_reported_is_no_pass(judged) -> None:
+    done, rows = judged(Toy(reports=False))
+    assert done.code == 1 and rows["hit"]["verdict"] == "unjudged"
+
+
+def test_a_flaky_fault_is_a_rate(judged) -> None:
+    toy = Toy("dropped_block", every=5)  # a hit is saved and resumed: two requests and more
+    done, rows = judged(toy, "task.repeats=6")
+    row = rows["hit"]
+    assert done.code == 1 and row["repeats"] == 6 and 0 < row["bad"] < 6
+    assert row["rate_low"] < row["bad"] / 6 < row["rate_high"]
+
+
+def test_a_prompt_that_cannot_tell_is_unsound(judged) -> None:
+    """The control's twin: where a wrong state is the right one, the report says that it is blind."""
+    done, _ = judged(Toy(), ids=[7] * 64)
+    assert done.code == 1 and done.result["verdict"] == "unsound", done.out
+    assert "passed" in done.result["reason"]
+
+
+def test_a_server_that_refuses_what_it_does_not_know(judged) -> None:
+    toy = Toy(refuses=("seed", "cache_prompt"), most=5, salts=False)
+    done, rows = judged(toy)
+    assert done.code == 0, done.out
+    assert rows["hit"]["verdict"] in GOOD
+
+
+def test_the_key_is_sent_and_never_recorded(judged, monkeypatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    toy = Toy()
+    done, _ = judged(toy)
+    assert {h["Authorization"] for h in toy.headers} == {"Bearer sk-very-secret"}
+    for file in done.folders[0].rglob("*"):
+        assert file.is_dir() or b"sk-very-secret" not in file.read_bytes()
+    assert "sk-very-secret" not in done.out
+
+
+def test_a_report_to_paste(judged) -> None:
+    done, _ = judged(Toy("off_by_one"))
+    said = (done.folders[0] / "referee.md").read_text()
+    assert "| hit | diverged |" in said and "python -m harness" in said and "noise" in said.lower()
+    assert (done.folders[0] / "referee.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        (["engine=openai"], "engine.url=http"),
+        (["engine=openai", "engine.url=http://127.0.0.1:9/v1"], "nothing answers"),
+        (["engine=openai", "engine.url=ftp://x"], "no http address"),
+        (["engine=openai", "engine.url=http://me:pw@127.0.0.1/v1"], "password"),
+        (["engine=openia"], "Did you mean 'openai'"),
+    ],
+)
+def test_mistakes(harness, given, says) -> None:
+    done = harness("task=referee", *given)
+    assert done.code == 2 and says in done.out and "Traceback" not in done.out
