@@ -49,6 +49,7 @@ def _run(given: list[str]) -> int:
             return 0
         sys.argv[1:] = given = resume.resumed(arguments.literal_text(arguments.ordered(given)))
         extras.for_launcher(given)
+        config.check_typed([a for a in given if not a.startswith("-")])
         job = sweep.Job(config.register())
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"

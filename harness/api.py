@@ -14,7 +14,7 @@ A State is immutable: none of these functions changes the one it is given.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from harness import config
 from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
-from harness.errors import InputProblem, suggestion
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
@@ -89,7 +88,7 @@ def save_state(
     A state that continues a snapshot beside `out` is written as its new segment only. Raises
     InputProblem when the place cannot be written, ConfigProblem for an unknown format.
     """
-    return store.save(state, Path(out).expanduser(), _settings(config.SaveConfig, format, options))
+    return store.save(state, Path(out).expanduser(), config.option("save", format, **options))
 
 
 def load_state(source: str | Path, model: Loaded | None = None, strict: bool = True) -> State:
@@ -172,7 +171,7 @@ def resume(
     generator goes on unless `seed` is given. Raises UnsupportedModel when the cache cannot serve
     the model, InputProblem beyond the model's positions, ConfigProblem for bad settings.
     """
-    settings = _settings(config.SamplingConfig, sampling, {"seed": seed, **options})
+    settings = config.option("sampling", sampling, seed=seed, **options)
     sampler = Sampler(settings, seed or 0, None if seed is not None else state.rng)
     added = continuation("explicit", model.tokenizer, text).ids
     check_length(model, int(state.next_position.max()), len(added) + steps)
@@ -203,13 +202,3 @@ def _session(model: Loaded, seed: int = 0, strict: bool = True) -> Session:
     cfg.sampling, cfg.prune = config.SamplingConfig(name="greedy"), config.PruneConfig(name="none")
     cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
     return Session(cfg, Path(), model, Say(quiet=True))
-
-
-def _settings(schema: type, name: str, options: dict[str, Any]) -> Any:
-    """`schema(name=name, **options)` with a plain message for an unknown option."""
-    known = [f.name for f in fields(schema)]
-    for key in options:
-        if key not in known:
-            near = suggestion(key, known)
-            raise InputProblem(f"'{key}' is not an option of {schema.__name__}.{near}")
-    return schema(name=name, **options)

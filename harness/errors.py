@@ -41,6 +41,17 @@ class MissingExtra(InputProblem):
         )
 
 
+class UntrustedPlugin(ConfigProblem):
+    """A record names code that is not part of the harness, and nobody here has vouched for it."""
+
+    def __init__(self, where: str, what: str, target: str, module: str):
+        super().__init__(
+            f"{where} names {what}, which is {target}: not part of the harness, so it is not "
+            f"imported on a record's word. If you trust it, say so: plugins.trust=[{module}], with "
+            "plugins.path=DIR where it lies outside of PYTHONPATH."
+        )
+
+
 MISSING_PARENT = "A missing parent can be put back beside it under any name. "
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import harness
-from harness.errors import InputProblem, RestoreRefused, SnapshotInvalid
+from harness.errors import ConfigProblem, InputProblem, RestoreRefused, SnapshotInvalid
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
 
@@ -63,7 +63,7 @@ def test_chat_turns_go_through_the_template(model) -> None:
 
 def test_mistakes_are_plain(model, tmp_path) -> None:
     state = harness.capture_text(model, PROMPT)
-    with pytest.raises(InputProblem, match="Did you mean 'temperature'"):
+    with pytest.raises(ConfigProblem, match=r"Did you mean 'sampling\.temperature'"):
         harness.resume(model, state, sampling="sample", temprature=1)
     with pytest.raises(InputProblem, match="no such directory"):
         harness.load_state(tmp_path / "nowhere")

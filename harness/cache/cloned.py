@@ -26,6 +26,3 @@ def _shallow(layer: Any) -> Any:
         elif isinstance(value, list):
             setattr(clone, name, list(value))
     return clone
-
-
-DECODER = Cloned

@@ -14,6 +14,3 @@ class Deepcopy(LibraryDecoder):
         copied = copy.deepcopy(cache)
         self.bytes_copied += sum(t.nbytes for _, t in cache_tensors(copied))
         return copied
-
-
-DECODER = Deepcopy

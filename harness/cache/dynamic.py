@@ -5,6 +5,3 @@ from harness.cache.library import LibraryDecoder
 
 class Dynamic(LibraryDecoder):
     """Mutates the object that was handed in, which the audit shows; the State stays untouched."""
-
-
-DECODER = Dynamic

@@ -10,6 +10,7 @@ import torch
 
 from harness.attention.parts import Part, Queries, by_head, visible
 from harness.cache.library import LibraryDecoder, cache_tensors, fill
+from harness.config import at_least
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
@@ -22,6 +23,7 @@ class Static(LibraryDecoder):
     position, for branches, and when the room is used up."""
 
     def __init__(self, loaded: Any, state: State, settings: Any):
+        at_least("cache.pad_prime", settings.pad_prime, 0)
         if state.pruned and (settings.pad_prime or any(la.window for la in state.layers)):
             raise UnsupportedModel(
                 "cache=static holds a pruned state only where every layer looks back on everything, "
@@ -131,6 +133,3 @@ class Static(LibraryDecoder):
 
 def _length(layer: Any) -> int:
     return int(getattr(layer, "cumulative_length_int", None) or layer.cumulative_length)
-
-
-DECODER = Static

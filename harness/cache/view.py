@@ -289,6 +289,3 @@ def _changed(module: Any, why: str) -> str:
         f"cache=view cannot serve this model: {why} ({type(module).__name__}). "
         "Use cache=cloned, which serves every model."
     )
-
-
-DECODER = View

@@ -44,7 +44,7 @@ def _overview(conf: Path) -> str:
         "groups and options (* is the default):",
     ]
     for group in GROUPS:
-        marked = [f"{o}*" if defaults.get(group) == o else o for o in options(group, conf)]
+        marked = [f"{o}*" if defaults.get(group) == o else o for o in options(group)]
         if len(marked) > MANY:
             marked = [
                 *(m for m in marked if m.endswith("*")),

@@ -29,19 +29,21 @@ class Watch:
     began: float = 0.0
     ready: int = 0  # points that were finished before
     shared: frozenset[str] = frozenset()  # overrides that no point varies
+    given: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
     fresh: bool = False  # the single run's directory is new, so it may be removed again
 
     @classmethod
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
-        cls.folder, cls.total, cls.ready, cls.fresh = None, None, 0, False
+        cls.folder, cls.total, cls.ready, cls.fresh, cls.given = None, None, 0, False, ()
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
+        Watch.given = _overrides(config)
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
@@ -73,14 +75,14 @@ class Job:
         if sweep and (kept := _kept(cfg, folder)):
             return kept
         start = time.perf_counter()
-        outcome = dispatch(lambda: config.typed(cfg), folder, sweep, Watch.fresh)
+        outcome = dispatch(lambda: config.typed(cfg, Watch.given), folder, sweep, Watch.fresh)
         self.outcomes.append(outcome)
         if sweep:
             _tell(outcome, overrides, time.perf_counter() - start)
         return outcome
 
     def __reduce__(self) -> Any:
-        state = ("folder", "total", "began", "ready", "shared")
+        state = ("folder", "total", "began", "ready", "shared", "given")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -181,7 +183,7 @@ def _kept(cfg: Any, folder: Path) -> Any:
     try:
         held = json.loads((folder / "record.json").read_text("utf-8"))["config"]
         result = json.loads((folder / "result.json").read_text("utf-8"))
-        wanted = config.typed(cfg)
+        wanted = config.typed(cfg, Watch.given)
     except (OSError, ValueError, KeyError, HarnessError):
         return None
     if result["verdict"] == "failed" or not same(wanted, held):
@@ -196,11 +198,16 @@ def same(cfg: config.Config, held: dict[str, Any]) -> bool:
 
 def _total(cfg: Any) -> int | None:
     """None when only the sweeper knows (one that searches, say)."""
-    extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
     try:
-        return config.points([*extra, *cfg.hydra.overrides.task])
+        return config.points(list(_overrides(cfg)))
     except Exception:  # a sweep type of another sweeper's own grammar
         return None
+
+
+def _overrides(cfg: Any) -> tuple[str, ...]:
+    """Every override of a sweep, those that the sweeper's own configuration adds too."""
+    extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
+    return (*extra, *cfg.hydra.overrides.task)
 
 
 def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:

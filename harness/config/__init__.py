@@ -1,7 +1,10 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
-from harness.config.compose import conf_dir, options, points, recorded, register, typed
+from harness.config.choice import check_typed, chosen
+from harness.config.compose import points, recorded, register, typed
 from harness.config.explain import explain
+from harness.config.key import at_least, one_of, within
+from harness.config.option import completed, option, readable, shared, sibling
 from harness.config.schema import (
     DTYPES,
     MISSING,
@@ -12,6 +15,7 @@ from harness.config.schema import (
     EngineConfig,
     FaultConfig,
     ModelConfig,
+    PluginsConfig,
     PromptConfig,
     PruneConfig,
     QuantizeConfig,
@@ -22,6 +26,7 @@ from harness.config.schema import (
     TokenizerConfig,
     TrackConfig,
 )
+from harness.variants import conf_dir, options
 
 __all__ = [
     "DTYPES",
@@ -33,6 +38,7 @@ __all__ = [
     "EngineConfig",
     "FaultConfig",
     "ModelConfig",
+    "PluginsConfig",
     "PromptConfig",
     "PruneConfig",
     "QuantizeConfig",
@@ -42,24 +48,21 @@ __all__ = [
     "TaskConfig",
     "TokenizerConfig",
     "TrackConfig",
+    "at_least",
+    "check_typed",
+    "chosen",
+    "completed",
     "conf_dir",
     "explain",
+    "one_of",
+    "option",
     "options",
     "points",
+    "readable",
     "recorded",
     "register",
+    "shared",
+    "sibling",
     "typed",
+    "within",
 ]
-
-
-def sibling(group, settings, name, **keys):
-    from dataclasses import fields, replace
-
-    import yaml
-
-    given = yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text())
-    known = {f.name for f in fields(settings)}
-    both = {**{k: v for k, v in given.items() if k in known}, **keys, "name": name}
-    if settings.name == name:
-        both = {**both, **{k: v for k, v in vars(settings).items() if k not in keys}}
-    return replace(settings, **both)

@@ -5,25 +5,18 @@ Only here and in `__main__` are hydra and omegaconf known, and only inside funct
 
 import os
 import re
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, fields, is_dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from harness import variants
+from harness.config.choice import chosen
 from harness.config.literal import decode_literal, plain
-from harness.config.schema import Config
+from harness.config.option import common, misread, readable, schema_of, schemas, shared, unasked
+from harness.config.schema import Config, PluginsConfig
 from harness.errors import ConfigProblem, suggestion
-
-
-def conf_dir() -> Path:
-    """Where the YAML lives: inside the package in a wheel, beside it in a checkout."""
-    here = Path(__file__).resolve().parent.parent
-    return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
-
-
-def options(group: str, conf: Path | None = None) -> list[str]:
-    """Names of a group's options, from its folder."""
-    return sorted(p.stem for p in ((conf or conf_dir()) / group).glob("*.yaml"))
 
 
 def register(token: str | None = None) -> str:
@@ -37,8 +30,41 @@ def register(token: str | None = None) -> str:
     token = token or f"{os.getpid():x}{os.urandom(3).hex()}"
     OmegaConf.register_new_resolver("unique", lambda: token, replace=True)
     OmegaConf.register_new_resolver("literal", decode_literal, replace=True)
-    ConfigStore.instance().store(name="schema", node=Config)
+    ConfigStore.instance().store(name="schema", node=_open_schema())
+    _register_plugins()
     return token
+
+
+def _open_schema() -> Any:
+    """The common keys typed; every group an open mapping of its shared keys, since what else an
+    option reads only its YAML says. `typed` checks all of it once it is composed."""
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.structured(common())
+    for group in schemas():
+        OmegaConf.set_struct(node[group], False)
+    return node
+
+
+def _register_plugins() -> None:
+    """Hydra finds the YAML of installed packages, and options of theirs that have none."""
+    if not variants.entry_points():
+        return
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    class Installed(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: Any) -> None:
+            for folder in variants.installed_folders():
+                search_path.append("harness", f"file://{folder}")
+
+    Plugins.instance().register(Installed)
+    for group, name in variants.entry_points():
+        written = any((f / group / f"{name}.yaml").is_file() for f in variants.folders())
+        if not written:
+            node = variants.signature(group, name)
+            ConfigStore.instance().store(group=group, name=name, node=node)
 
 
 def points(overrides: list[str]) -> int:
@@ -50,9 +76,13 @@ def points(overrides: list[str]) -> int:
     return prod(len(list(o.sweep_string_iterator())) for o in swept)
 
 
-def recorded(path: Path) -> Config:
+def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
     """The checked `Config` of a run's `.hydra/config.yaml`. A record is data: references inside it
-    and our own `literal` are resolved, nothing else (no environment, no file, no class)."""
+    and our own `literal` are resolved, nothing else (no environment, no file, no class). What it
+    names outside of the harness needs `plugins.trust`; keys that nothing reads any more are left out.
+
+    plugins: what the reader allows, in place of what the record says.
+    """
     import yaml
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -63,24 +93,80 @@ def recorded(path: Path) -> Config:
         raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
     try:
         tree = OmegaConf.create(text)
-        return typed(OmegaConf.merge(OmegaConf.structured(Config), tree))
-    except (OmegaConfBaseException, ValueError, TypeError, yaml.YAMLError) as problem:
+        for group in schemas():
+            _recorded_option(path, group, tree.get(group))
+        tree.plugins = asdict(plugins or PluginsConfig())
+        return typed(tree, record=True)
+    except (
+        OmegaConfBaseException,
+        ValueError,
+        TypeError,
+        AttributeError,
+        yaml.YAMLError,
+    ) as problem:
         raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
 
 
-def typed(cfg: Any) -> Config:
-    """Turn a composed DictConfig into a checked `Config`; unknown keys are errors with a suggestion."""
+def _recorded_option(path: Path, group: str, node: Any) -> None:
+    """What a record may name: an option as this package ships it, or one that is trusted."""
+    if node is None:
+        return
+    name, target = node.get("name"), node.get(variants.TARGET)
+    if target is None and name in variants.outside(group):
+        target = variants.signature(group, name).get(variants.TARGET)
+    ours = name in variants.options(group, variants.conf_dir())
+    if target is not None and not (
+        ours and target == variants.signature(group, name).get(variants.TARGET)
+    ):
+        variants.refuse_untrusted(str(path), f"{group}={name}", str(target))
+
+
+def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
+    """Turn a composed DictConfig into a checked `Config`; a key that nothing reads is an error.
+
+    swept: the overrides of the sweep that this is a point of: a key that one of its options reads is
+    no mistake where another does not. record: keys that nothing reads are left out.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    _reject_unknown(OmegaConf.to_container(cfg, resolve=False), Config, "")
+    schema = OmegaConf.structured(Config)
+    written = OmegaConf.to_container(cfg, resolve=False)
+    _reject_unknown(written, Config, "")
+    for group in schemas():
+        node = written.get(group)
+        if not isinstance(node, dict):
+            continue
+        node = written[group] = _read_by(group, node, swept, record)
+        schema[group] = OmegaConf.structured(schema_of(group, str(node.get("name")), node))
     try:
-        checked: Any = OmegaConf.to_object(cfg)
+        checked: Any = OmegaConf.to_object(OmegaConf.merge(schema, written))
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
-        raise ConfigProblem(f"{key}: {str(problem).splitlines()[0]}") from problem
+        value = OmegaConf.select(cfg, key) if "." in key else None
+        given = key if value is None else f"{key}={value}"
+        raise ConfigProblem(f"{given}: {str(problem).splitlines()[0]}") from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
+    if not record and (problem := unasked(checked, chosen("task", swept) if swept else ())):
+        raise ConfigProblem(problem)
     return checked
+
+
+def _read_by(
+    group: str, node: dict[str, Any], swept: Sequence[str], record: bool
+) -> dict[str, Any]:
+    """`node` without what its option does not read: defaults of the group, and keys for the others
+    of a sweep. Raises ConfigProblem for any other."""
+    name = str(node.get("name"))
+    if name not in variants.options(group) and (record or variants.TARGET in node):
+        return node  # its YAML is not there, or has another name: the node is all there is
+    reads, usual = readable(group, name), shared(group)
+    strange = [k for k, v in node.items() if k not in reads and not (k in usual and v == usual[k])]
+    if strange and not record:
+        several = {name, *chosen(group, swept)} if swept else {name}
+        if problem := misread(group, [name, *sorted(several - {name})], strange):
+            raise ConfigProblem(problem)
+    return {k: v for k, v in node.items() if k in reads}
 
 
 def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
@@ -90,5 +176,11 @@ def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
             near = suggestion(key, list(known))
             raise ConfigProblem(f"'{prefix}{key}' is not a key of the configuration.{near}")
         inner = known[key]
-        if isinstance(inner, type) and is_dataclass(inner) and isinstance(value, dict):
+        grouped = not prefix and key in schemas()
+        if (
+            not grouped
+            and isinstance(inner, type)
+            and is_dataclass(inner)
+            and isinstance(value, dict)
+        ):
             _reject_unknown(value, inner, f"{prefix}{key}.")

@@ -3,30 +3,33 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.config.key import ONLY, Open, only
 from harness.errors import ConfigProblem
 
 FLASH = ("auto", "on", "off")
 
 
 @dataclass
-class EngineConfig:
+class EngineConfig(Open):
     """An engine that is judged, ours or somebody else's."""
 
     name: str = "transformers"  # also in records older than the group
-    model: str | None = None  # a file, a folder or a served name
-    url: str | None = None  # openai: http://HOST:PORT/v1
-    evict: str | None = None  # openai: commands of the user's own
-    restart: str | None = None
-    flush: str | None = None
-    top: int = 20  # log-probabilities per step
-    context: int = 4096  # llamacpp: tokens a slot holds
-    type_k: str = "f16"  # llamacpp: what keys and values are kept in
-    type_v: str = "f16"
-    flash: str = "auto"  # llamacpp: flash attention
-    threads: int | None = None  # llamacpp; None: one per core
-    options: dict[str, Any] = field(default_factory=dict)  # llamacpp: parameters by its own names
-    key_variable: str = "OPENAI_API_KEY"  # where the key is read from; it is never recorded
-    timeout: float = 600  # seconds for one request
+    model: str | None = only(None)  # a file, a folder or a served name
+    url: str | None = only(None)  # openai: http://HOST:PORT/v1
+    evict: str | None = only(None)  # openai: commands of the user's own
+    restart: str | None = only(None)
+    flush: str | None = only(None)
+    top: int = only(20)  # log-probabilities per step
+    context: int = only(4096)  # llamacpp: tokens a slot holds
+    type_k: str = only("f16")  # llamacpp: what keys and values are kept in
+    type_v: str = only("f16")
+    flash: str = only("auto")  # llamacpp: flash attention
+    threads: int | None = only(None)  # llamacpp; None: one per core
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata=ONLY
+    )  # llamacpp: parameters by its own names
+    key_variable: str = only("OPENAI_API_KEY")  # where the key is read from; it is never recorded
+    timeout: float = only(600)  # seconds for one request
 
     def __post_init__(self) -> None:
         for key in ("top", "context", "threads", "timeout"):

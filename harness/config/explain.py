@@ -3,9 +3,10 @@
 import re
 from dataclasses import fields, is_dataclass
 
-from harness.config.compose import conf_dir, options
+from harness.config.option import readable, schemas
 from harness.config.schema import Config
 from harness.errors import suggestion
+from harness.variants import folders, options
 
 LAUNCHERS = ("basic", "joblib", "submitit_local", "submitit_slurm")
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
@@ -27,7 +28,7 @@ def explain(problem: Exception, given: list[str]) -> str | None:
         key = key.lstrip("+~")
         if not equals or key.startswith("hydra"):
             continue
-        if (conf_dir() / key).is_dir():
+        if any((folder / key).is_dir() for folder in folders()):
             for option in value.split(","):
                 if f"'{key}/{option}'" in text or (no_name and option not in options(key)):
                     return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
@@ -66,9 +67,11 @@ def _option_meant(group: str, option: str) -> str:
 
 
 def _unknown_key(key: str, value: str) -> str | None:
-    """A suggestion when `key` (dotted) is no key of the schema; None when it is one."""
+    """A suggestion when `key` (dotted) is no common key; None when it is one, or a group's own."""
     schema: type = Config
     parts = key.split(".")
+    if parts[0] in schemas():
+        return None
     for i, part in enumerate(parts):
         known = {f.name: f.type for f in fields(schema)}
         if part not in known:
@@ -87,16 +90,14 @@ def _nested(above: list[str], part: str, known: list[str]) -> str:
 def _meant(part: str, value: str) -> str:
     """Also `temperature` for `sampling.temperature`, and `format=gzip` for `save=gzip`, where only
     one group fits."""
-    blocks = {f.name: f.type for f in fields(Config)}
-    blocks = {n: t for n, t in blocks.items() if isinstance(t, type) and is_dataclass(t)}
     top = [*(f.name for f in fields(Config)), "experiment"]
     owners: dict[str, list[str]] = {}
-    for name, block in blocks.items():
-        for inner in fields(block):
-            if name != "task":
-                owners.setdefault(inner.name, []).append(name)
+    for group in schemas():
+        known = set().union(*(readable(group, option) for option in options(group)))
+        for inner in known if group != "task" else ():
+            owners.setdefault(inner, []).append(group)
     nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
-    groups = [n for n in blocks if value in options(n) and value != "none"]
+    groups = [n for n in schemas() if value in options(n) and value != "none"]
     if part not in nested and part.lower() not in top and len(groups) == 1:
         return f" Did you mean '{groups[0]}={value}'?"
     near = suggestion(part, [*top, *(k for k in nested if k not in top)])

@@ -4,10 +4,11 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.config.engine import EngineConfig
-from harness.errors import ConfigProblem, suggestion
+from harness.config.key import ONLY, Open, at_least, one_of, only
+from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
 
@@ -17,67 +18,12 @@ SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16":
 VERDICTS = ("exact", "equivalent", "drifted", "diverged")
 
 
-def one_of(key: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise ConfigProblem unless `value` is one of `known`."""
-    if value not in known:
-        raise ConfigProblem(f"{key}={value} is not possible.{suggestion(str(value), known)}")
-
-
-def at_least(key: str, value: float | None, low: float) -> None:
-    """Raise ConfigProblem when `value` is given and below `low`."""
-    if value is not None and value < low:
-        raise ConfigProblem(f"{key}={value} is too small: give {low} or more.")
-
-
 @dataclass
-class TaskConfig:
-    """Which task, and what only some tasks read."""
+class TaskConfig(Open):
+    """Which task, and which of the keys in `Config.ASKED` it reads. The rest is in its YAML."""
 
     name: str = MISSING
-    every: int = 64  # loop: steps between snapshots
-    top: int = 5  # loop: most probable tokens in the trace
-    prunes: list[str] = field(default_factory=list)  # evaluate
-    quantizers: list[str] = field(default_factory=list)  # evaluate
-    budgets: list[float] = field(default_factory=list)  # evaluate: shares of the context
-    asked: list[str] = field(default_factory=list)  # evaluate: after or before pruning
-    tokens: int = 4096  # format_bench: length of the K/V
-    repeats: int = 5  # format_bench, referee
-    only: list[str] = field(default_factory=list)  # claims: these instead of all
-    turns: list[dict[str, str]] = field(default_factory=list)  # chat: `ask` and maybe `expect`
-    system: str | None = None  # chat
-    on_mismatch: str = "repair"  # chat: repair or refuse
-    naive: bool = True  # chat: time naive re-processing as well
-    verify: bool = True  # chat: resume after every turn
-    caches: list[str] = field(default_factory=list)  # bench, architectures
-    contexts: list[int] = field(default_factory=list)  # bench: past tokens
-    dtypes: list[str] = field(default_factory=list)  # bench, format_bench
-    runs: int = 11  # bench: timed steps per cache
-    seconds: float = 15  # bench: per combination; ui: the page's life, 0 without end
-    branches: list[int] = field(default_factory=list)  # bench: continuations of one state at once
-    branch_contexts: list[int] = field(default_factory=list)  # bench
-    branch_dtypes: list[str] = field(default_factory=list)  # bench
-    branch_caches: list[str] = field(default_factory=list)  # bench
-    families: list[str] = field(default_factory=list)  # architectures: these instead of all
-    port: int = 0  # ui: 0 takes the first free one
-    run: int = 16  # ui: tokens of a run, at first
-    check: int = 16  # ui: tokens that a verdict judges
-
-    def __post_init__(self) -> None:
-        at_least("task.every", self.every, 1)
-        at_least("task.top", self.top, 0)
-        for key in ("run", "check"):
-            at_least(f"task.{key}", getattr(self, key), 1)
-        at_least("task.tokens", self.tokens, 1)
-        at_least("task.repeats", self.repeats, 1)
-        one_of("task.on_mismatch", self.on_mismatch, ("repair", "refuse"))
-        at_least("task.runs", self.runs, 3)
-        at_least("task.seconds", self.seconds, 0)
-        if not 0 <= self.port < 65536:
-            raise ConfigProblem(f"task.port={self.port} is no port: give 0 (any) to 65535.")
-        for dtype in (*self.dtypes, *self.branch_dtypes):
-            one_of("task.dtypes", dtype, DTYPES)
-        for count in (*self.contexts, *self.branches, *self.branch_contexts):
-            at_least("task.contexts and task.branches", count, 1)
+    reads: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -85,13 +31,13 @@ class ModelConfig:
     """Weights: `id` (hub id or shipped name), `path` (a save_pretrained directory) or `architecture`."""
 
     name: str = MISSING
-    id: str | None = None
-    revision: str | None = None
-    path: str | None = None
-    architecture: str | None = None  # transformers model_type, built with seeded random weights
-    config: dict[str, Any] = field(default_factory=dict)  # values for the architecture's config
+    id: str | None = only(None)
+    revision: str | None = only(None)
+    path: str | None = only(None)
+    architecture: str | None = only(None)  # transformers model_type, seeded random weights
+    config: dict[str, Any] = field(default_factory=dict, metadata=ONLY)  # of the architecture
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
-    seed: int = 0
+    seed: int = only(0)
     attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
@@ -107,25 +53,22 @@ class ModelConfig:
 @dataclass
 class TokenizerConfig:
     name: str = MISSING
-    bos: bool = True  # explicit only: one BOS, placed once, on purpose
+    bos: bool = only(True)  # one BOS, placed once, on purpose
 
 
 @dataclass
-class CacheConfig:
+class CacheConfig(Open):
     name: str = MISSING
     branches: int = 1
     audit: str = "digest"
-    pad_prime: int = 0
-    capture: bool = True  # manual: a step of one token in one go (a program, a recording)
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
-        at_least("cache.pad_prime", self.pad_prime, 0)
         one_of("cache.audit", self.audit, ("digest", "fast"))
 
 
 @dataclass
-class PruneConfig:
+class PruneConfig(Open):
     """Which tokens a layer keeps. The budget is `tokens` where given, else `ratio` of what is held."""
 
     name: str = MISSING
@@ -136,12 +79,6 @@ class PruneConfig:
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
-    sinks: int = 4  # sink_window: leading tokens kept
-    window: int = 32  # snapkv: queries at the end that vote
-    pool: int = 5  # snapkv: width of the smoothing
-    recent: float = 0.5  # heavy_hitter: share of the budget for the most recent tokens
-    seed: int = 0  # random
-    stages: list[dict[str, Any]] = field(default_factory=list)  # chain
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -157,58 +94,34 @@ class PruneConfig:
             raise ConfigProblem(
                 "prune.budget=adaptive shares among heads: drop prune.per_head=false."
             )
-        at_least("prune.sinks", self.sinks, 0)
-        at_least("prune.window", self.window, 1)
-        at_least("prune.pool", self.pool, 1)
-        if not 0 <= self.recent <= 1:
-            raise ConfigProblem(
-                f"prune.recent={self.recent} is not possible: give 0 <= recent <= 1."
-            )
 
 
 @dataclass
-class QuantizeConfig:
-    name: str = MISSING
-    bits: int = 4  # kivi, library
-    axis: str = "token"  # int8, int4, fp8: what shares a scale
-    group: int = 64  # numbers (per token) or tokens (per channel) that share a scale
-    recent: int = 0  # most recent tokens kept in full precision
-    backend: str = "quanto"  # library
+class QuantizeConfig(Open):
+    """What keys and values are kept as."""
 
-    def __post_init__(self) -> None:
-        one_of("quantize.axis", self.axis, ("token", "channel"))
-        at_least("quantize.group", self.group, 1)
-        at_least("quantize.recent", self.recent, 0)
-        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
+    name: str = MISSING
 
 
 @dataclass
-class SaveConfig:
+class SaveConfig(Open):
     name: str = MISSING
-    level: int | None = None
-    codec: str | None = None
-    shuffle: str | None = None
-    compact: bool = False
-    sync: bool = True
-
-    def __post_init__(self) -> None:
-        at_least("save.level", self.level, 0)
-        if self.level is not None and self.level > 9:
-            raise ConfigProblem(f"save.level={self.level} is too large: give 0 to 9.")
+    compact: bool = False  # refer to no other snapshot
+    sync: bool = True  # flush to the disk before the directory is renamed
 
 
 @dataclass
 class PromptConfig:
     name: str = MISSING
-    turns: list[dict[str, str]] = field(default_factory=list)
-    text: str | None = None
-    path: str | None = None
+    turns: list[dict[str, str]] = field(default_factory=list, metadata=ONLY)
+    text: str | None = only(None)
+    path: str | None = only(None)
     ids: list[int] = field(default_factory=list)  # token ids in place of any text
-    definitions: int = 4
-    length: int = 256  # needle, multi_key, variable_tracking: tokens of the context
-    samples: int = 24  # task=evaluate: how many are generated
-    distance: int = 128  # recall only: tokens between the definition and the question
-    seed: int = 0
+    definitions: int = only(4)
+    distance: int = only(128)  # words between the definition and the question
+    length: int = only(256)  # tokens of a generated context
+    samples: int = only(24)  # task=evaluate: how many are generated
+    seed: int = only(0)
     batch: int = 1
     chunk: int | None = None  # prefill in chunks of so many tokens
 
@@ -219,10 +132,6 @@ class PromptConfig:
         at_least("prompt.samples", self.samples, 1)
         at_least("prompt.length", self.length, 16)
         at_least("prompt.definitions", self.definitions, 1)
-        if self.path and self.name not in ("file", "jsonl"):
-            raise ConfigProblem(
-                f"prompt.path={self.path} is read with prompt=file and prompt=jsonl only; add that."
-            )
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
                 raise ConfigProblem(
@@ -233,10 +142,10 @@ class PromptConfig:
 @dataclass
 class SamplingConfig:
     name: str = MISSING
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    temperature: float = only(1.0)
+    top_k: int = only(0)
+    top_p: float = only(1.0)
+    repetition_penalty: float = only(1.0)
     seed: int | None = None  # None: the run's seed, or the restored generator state
 
     def __post_init__(self) -> None:
@@ -267,22 +176,17 @@ class CompareConfig:
 
 
 @dataclass
-class FaultConfig:
+class FaultConfig(Open):
     name: str = MISSING
     seed: int = 0  # of what the damage draws at random
-    bit: int = 14  # bit_flip: which bit of the upper half of the value
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.bit < 16:
-            raise ConfigProblem(f"fault.bit={self.bit} is no bit: give 0 to 15.")
 
 
 @dataclass
 class TrackConfig:
     name: str = MISSING
-    uri: str | None = None
-    experiment: str = "harness"
-    artifact_limit_mb: float = 16.0
+    uri: str | None = only(None)
+    experiment: str = only("harness")
+    artifact_limit_mb: float = only(16.0)
 
 
 @dataclass
@@ -291,8 +195,21 @@ class RestoreConfig:
 
 
 @dataclass
+class PluginsConfig:
+    """Code from outside: the folder it is importable from, and what a record may name."""
+
+    path: str | None = None
+    trust: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Config:
-    """The whole job. Common keys first, then one block per group."""
+    """The whole job. Common keys first, then one block per group.
+
+    ASKED: common keys that a task reads only where its YAML lists them in `reads`.
+    """
+
+    ASKED: ClassVar[tuple[str, ...]] = ("snapshot", "out", "text", "run", "a", "b", "compact")
 
     name: str = MISSING
     seed: int = 0
@@ -309,6 +226,7 @@ class Config:
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    plugins: PluginsConfig = field(default_factory=PluginsConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     model: ModelConfig = field(default_factory=lambda: _unset(ModelConfig))
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

@@ -1,4 +1,4 @@
-"""Engines that evaluate tokens and keep a cache of what they read. An option is one file with `ENGINE`."""
+"""Engines that evaluate tokens and keep a cache of what they read."""
 
 from harness.engine.base import Answer, Composition, Engine
 

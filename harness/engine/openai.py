@@ -172,6 +172,3 @@ def _command(key: str, command: str) -> None:
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-300:]
         raise InputProblem(f"{key} ended with {done.returncode}: {said or 'it said nothing'}")
-
-
-ENGINE = OpenAI

@@ -14,6 +14,3 @@ class ActivationChanged(Fault):
                 if isinstance(getattr(module, name, None), torch.nn.Module):
                     setattr(module, name, torch.nn.ReLU())
         live.model.config.get_text_config(decoder=True).hidden_act = "relu"
-
-
-FAULTS = (ActivationChanged(),)

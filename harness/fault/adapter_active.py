@@ -10,6 +10,3 @@ class AdapterActive(Fault):
 
     def live(self, live: Live) -> None:
         edit.adapter(live.model, edit.projections(live.model, "v").strip("."), self.seed)
-
-
-FAULTS = (AdapterActive(),)

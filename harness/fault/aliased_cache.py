@@ -16,6 +16,3 @@ class AliasedCache(Fault):
     def state(self, state: State, aid: Aid) -> State:
         grown = aid.capture(torch.cat([state.token_ids[:1], state.token_ids[:1, -2:]], dim=1))
         return edit.described(replace(state, layers=grown.layers))
-
-
-FAULTS = (AliasedCache(),)

@@ -10,6 +10,3 @@ class AttentionScaleChanged(Fault):
         for module in live.model.modules():
             if isinstance(getattr(module, "scaling", None), float):
                 module.scaling *= 1.1
-
-
-FAULTS = (AttentionScaleChanged(),)

@@ -18,6 +18,3 @@ class BlockOverwritten(Fault):
             return torch.cat([t[:, :, :b], t[:, :, -b:], t[:, :, 2 * b :]], dim=2)
 
         return edit.layers(state, overwritten, overwritten)
-
-
-FAULTS = (BlockOverwritten(),)

@@ -15,6 +15,3 @@ class BlocksForeign(Fault):
         other = aid.capture(state.token_ids[:1].flip(1))
         half = state.kept_tokens // 2
         return edit.mixed(state, other, lambda t, o: torch.cat([t[:, :, :half], o[:, :, half:]], 2))
-
-
-FAULTS = (BlocksForeign(),)

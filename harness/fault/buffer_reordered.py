@@ -15,6 +15,3 @@ class BufferReordered(Fault):
         n, m = state.tokens // 3, 2 * state.tokens // 3
         order = [*range(n), *range(m, state.tokens), *range(n, m)]
         return edit.buffer(state, torch.tensor(order))
-
-
-FAULTS = (BufferReordered(),)

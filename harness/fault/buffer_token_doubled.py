@@ -14,6 +14,3 @@ class BufferTokenDoubled(Fault):
     def state(self, state: State, aid: Aid) -> State:
         middle = state.tokens // 2
         return edit.buffer(state, torch.tensor([*range(middle + 1), *range(middle, state.tokens)]))
-
-
-FAULTS = (BufferTokenDoubled(),)

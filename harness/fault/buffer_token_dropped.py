@@ -14,6 +14,3 @@ class BufferTokenDropped(Fault):
     def state(self, state: State, aid: Aid) -> State:
         middle = state.tokens // 2
         return edit.buffer(state, torch.tensor([i for i in range(state.tokens) if i != middle]))
-
-
-FAULTS = (BufferTokenDropped(),)

@@ -10,6 +10,3 @@ class ConfigHeadsChanged(Fault):
     def live(self, live: Live) -> None:
         config = live.model.config.get_text_config(decoder=True)
         config.num_key_value_heads = 2 * getattr(config, "num_key_value_heads", 1)
-
-
-FAULTS = (ConfigHeadsChanged(),)

@@ -13,6 +13,3 @@ class ConfigSoftcap(Fault):
         )
         config.final_logit_softcapping = 10.0
         head.register_forward_hook(lambda module, given, out: 10.0 * (out / 10.0).tanh())
-
-
-FAULTS = (ConfigSoftcap(),)

@@ -15,6 +15,3 @@ class ConvolutionRolled(Fault):
             return t.roll(1, -1) if name.startswith("conv") else t
 
         return edit.recurrent(state, rolled)
-
-
-FAULTS = (ConvolutionRolled(),)

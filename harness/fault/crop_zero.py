@@ -16,6 +16,3 @@ class CropZero(Fault):
     def state(self, state: State, aid: Aid) -> State:
         twice = aid.capture(torch.cat([state.token_ids[:1], state.token_ids[:1]], dim=1))
         return edit.described(replace(state, layers=twice.layers))
-
-
-FAULTS = (CropZero(),)

@@ -15,6 +15,3 @@ class DoubledBos(Fault):
     def state(self, state: State, aid: Aid) -> State:
         doubled = aid.capture(torch.cat([state.token_ids[:1, :1], state.token_ids[:1]], dim=1))
         return edit.described(replace(doubled, documents=state.documents))
-
-
-FAULTS = (DoubledBos(),)

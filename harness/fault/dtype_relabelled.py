@@ -11,6 +11,3 @@ class DtypeRelabelled(Fault):
     def state(self, state: State, aid: Aid) -> State:
         claimed = "float16" if state.documents["kv_format"]["dtype"] != "float16" else "bfloat16"
         return state.document("kv_format", dtype=claimed)
-
-
-FAULTS = (DtypeRelabelled(),)

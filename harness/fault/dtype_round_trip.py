@@ -10,6 +10,3 @@ class DtypeRoundTrip(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.layers(state, edit.narrowed, edit.narrowed)
-
-
-FAULTS = (DtypeRoundTrip(),)

@@ -13,6 +13,3 @@ class EmbeddingRowEdited(Fault):
         word = live.tokenizer(" what", add_special_tokens=False)["input_ids"][-1]
         with torch.no_grad():
             table[word] += 0.5 * table.std()
-
-
-FAULTS = (EmbeddingRowEdited(),)

@@ -13,6 +13,3 @@ class FormatNewer(Fault):
 
     def disk(self, folder: Path) -> None:
         edit.manifest(folder, lambda m: m.update(format_version=manifests.FORMAT_VERSION + 1))
-
-
-FAULTS = (FormatNewer(),)

@@ -12,6 +12,3 @@ class FormatOlder(Fault):
 
     def disk(self, folder: Path) -> None:
         edit.manifest(folder, lambda m: m["documents"]["kv_format"].update(version=0))
-
-
-FAULTS = (FormatOlder(),)

@@ -10,6 +10,3 @@ class GenerationFlags(Fault):
     def live(self, live: Live) -> None:
         live.model.generation_config.eos_token_id = 7
         live.model.generation_config.do_sample = True
-
-
-FAULTS = (GenerationFlags(),)

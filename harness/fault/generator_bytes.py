@@ -14,6 +14,3 @@ class GeneratorBytes(Fault):
     def disk(self, folder: Path) -> None:
         path, offset, _ = edit.stored(folder, "rng")
         edit.overwrite(path, offset + 24, bytes(range(64)))
-
-
-FAULTS = (GeneratorBytes(),)

@@ -16,6 +16,3 @@ class HeadLayout(Fault):
             return bytes_of.view(batch, tokens, heads, dim).transpose(1, 2).contiguous()
 
         return edit.layers(state, reread, reread)
-
-
-FAULTS = (HeadLayout(),)

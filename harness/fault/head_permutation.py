@@ -14,6 +14,3 @@ class HeadPermutation(Fault):
             return t.flip(1).contiguous()
 
         return edit.layers(state, flip, flip, only=0)
-
-
-FAULTS = (HeadPermutation(),)

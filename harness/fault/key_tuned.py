@@ -10,6 +10,3 @@ class KeyTuned(Fault):
     def live(self, live: Live) -> None:
         name = edit.projections(live.model, "k")
         edit.weight(live.model, name, lambda w: w + edit.noise_like(w, 0.05, self.seed))
-
-
-FAULTS = (KeyTuned(),)

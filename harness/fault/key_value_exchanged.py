@@ -17,6 +17,3 @@ class KeyValueExchanged(Fault):
             for layer in state.layers
         )
         return replace(state, layers=layers)
-
-
-FAULTS = (KeyValueExchanged(),)

@@ -14,6 +14,3 @@ class LayerSwap(Fault):
         first, second, *rest = state.layers
         first, second = replace(second, index=0), replace(first, index=1)
         return replace(state, layers=(first, second, *rest))
-
-
-FAULTS = (LayerSwap(),)

@@ -14,6 +14,3 @@ class LayersShifted(Fault):
         places = [layer.index for layer in state.layers]
         moved = [*state.layers[-1:], *state.layers[:-1]]
         return replace(state, layers=tuple(map(lambda la, i: replace(la, index=i), moved, places)))
-
-
-FAULTS = (LayersShifted(),)

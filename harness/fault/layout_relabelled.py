@@ -10,6 +10,3 @@ class LayoutRelabelled(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return state.document("kv_format", layout="[batch, tokens, kv_heads, head_dim]")
-
-
-FAULTS = (LayoutRelabelled(),)

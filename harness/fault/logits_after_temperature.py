@@ -11,6 +11,3 @@ class LogitsAfterTemperature(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=state.logits / 0.8)
-
-
-FAULTS = (LogitsAfterTemperature(),)

@@ -12,6 +12,3 @@ class LogitsOfAnotherRequest(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=aid.capture(state.token_ids[:1].flip(1)).logits)
-
-
-FAULTS = (LogitsOfAnotherRequest(),)

@@ -12,6 +12,3 @@ class LogitsOfAnotherStep(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=aid.capture(state.token_ids[:1, :-1]).logits)
-
-
-FAULTS = (LogitsOfAnotherStep(),)

@@ -13,6 +13,3 @@ class LogitsRounded(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=state.logits.to(torch.float8_e5m2).to(state.logits.dtype))
-
-
-FAULTS = (LogitsRounded(),)

@@ -17,6 +17,3 @@ class LoraMerged(Fault):
             edit.weight(
                 live.model, edit.projections(live.model, which) + "weight", merge, every=True
             )
-
-
-FAULTS = (LoraMerged(),)

@@ -13,6 +13,3 @@ class MaskHidesHistory(Fault):
         mask = state.attention_mask.clone()
         mask[:, : state.tokens // 3] = 0
         return replace(state, attention_mask=mask)
-
-
-FAULTS = (MaskHidesHistory(),)

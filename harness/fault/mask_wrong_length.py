@@ -14,6 +14,3 @@ class MaskWrongLength(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, attention_mask=state.attention_mask[:, :-1].contiguous())
-
-
-FAULTS = (MaskWrongLength(),)

@@ -14,6 +14,3 @@ class MergesReordered(Fault):
                 rules["model"]["merges"].reverse()
 
         edit.rules(live.tokenizer, reorder)
-
-
-FAULTS = (MergesReordered(),)

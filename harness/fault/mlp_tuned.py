@@ -9,6 +9,3 @@ class MlpTuned(Fault):
 
     def live(self, live: Live) -> None:
         edit.weight(live.model, "mlp", lambda w: w + edit.noise_like(w, 0.05, self.seed))
-
-
-FAULTS = (MlpTuned(),)

@@ -2,4 +2,6 @@
 
 from harness.fault.base import Fault
 
-FAULTS = (Fault(),)
+
+class None_(Fault):
+    """Overrides no hook."""

@@ -10,6 +10,3 @@ class NormGainRounded(Fault):
     def live(self, live: Live) -> None:
         name = "norm" if edit.has(live.model, "norm") else "ln_"
         edit.weight(live.model, name, lambda w: edit.narrowed(w + 2**-6), every=True)
-
-
-FAULTS = (NormGainRounded(),)

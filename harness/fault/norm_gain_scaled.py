@@ -11,6 +11,3 @@ class NormGainScaled(Fault):
         edit.weight(
             live.model, "norm" if edit.has(live.model, "norm") else "ln_", lambda w: w * 1.1 + 0.1
         )
-
-
-FAULTS = (NormGainScaled(),)

@@ -19,6 +19,3 @@ class OffsetIsRows(Fault):
         kept = kept.document("kv_format", pruned=[{"policy": "sink_window"}])
         rows = torch.full_like(kept.next_position, kept.kept_tokens)
         return replace(kept, next_position=rows)
-
-
-FAULTS = (OffsetIsRows(),)

@@ -13,6 +13,3 @@ class OtherSession(Fault):
     def state(self, state: State, aid: Aid) -> State:
         other = aid.capture(state.token_ids[:1].flip(1))
         return replace(state, layers=other.layers)
-
-
-FAULTS = (OtherSession(),)

@@ -23,6 +23,3 @@ class PaddingAttended(Fault):
             for la in state.layers
         )
         return replace(state, layers=layers, attention_mask=torch.ones_like(state.attention_mask))
-
-
-FAULTS = (PaddingAttended(),)

@@ -14,6 +14,3 @@ class PaddingUnmasked(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, attention_mask=torch.ones_like(state.attention_mask))
-
-
-FAULTS = (PaddingUnmasked(),)

@@ -12,6 +12,3 @@ class PayloadTruncated(Fault):
     def disk(self, folder: Path) -> None:
         path, _, _ = edit.stored(folder, "layer.0.segment.0.key")
         path.write_bytes(path.read_bytes()[:-100])
-
-
-FAULTS = (PayloadTruncated(),)

@@ -11,6 +11,3 @@ class PositionOffByOne(Fault):
 
     def inputs(self, state: State) -> State:
         return replace(state, next_position=state.next_position + 1)
-
-
-FAULTS = (PositionOffByOne(),)

@@ -14,6 +14,3 @@ class PositionRestarted(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, next_position=torch.zeros_like(state.next_position))
-
-
-FAULTS = (PositionRestarted(),)

@@ -11,6 +11,3 @@ class PositionSliceRelative(Fault):
 
     def inputs(self, state: State) -> State:
         return replace(state, next_position=state.next_position - state.next_position // 2)
-
-
-FAULTS = (PositionSliceRelative(),)

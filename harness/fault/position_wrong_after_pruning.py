@@ -17,6 +17,3 @@ class PositionWrongAfterPruning(Fault):
         kept = torch.arange(0, state.kept_tokens, 2)
         pruned = edit.select(state, kept, lambda p: torch.arange(p.shape[1]).expand_as(p))
         return replace(pruned, next_position=torch.full_like(state.next_position, len(kept)))
-
-
-FAULTS = (PositionWrongAfterPruning(),)

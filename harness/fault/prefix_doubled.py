@@ -16,6 +16,3 @@ class PrefixDoubled(Fault):
         prefix = state.token_ids[:1, : len(state.documents["prompt_meta"]["prefix_ids"]) or 1]
         doubled = aid.capture(torch.cat([prefix, state.token_ids[:1]], dim=1))
         return edit.described(replace(doubled, documents=state.documents))
-
-
-FAULTS = (PrefixDoubled(),)

@@ -14,6 +14,3 @@ class PrefixLost(Fault):
     def state(self, state: State, aid: Aid) -> State:
         kept = torch.arange(len(state.documents["prompt_meta"]["prefix_ids"]) or 1, state.tokens)
         return replace(aid.capture(state.token_ids[:1, kept]), documents=state.documents)
-
-
-FAULTS = (PrefixLost(),)

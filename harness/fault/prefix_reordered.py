@@ -13,6 +13,3 @@ class PrefixReordered(Fault):
         end = max(len(state.documents["prompt_meta"]["prefix_ids"]), 3)
         order = [0, *reversed(range(1, end)), *range(end, state.tokens)]
         return replace(aid.capture(state.token_ids[:1, order]), documents=state.documents)
-
-
-FAULTS = (PrefixReordered(),)

@@ -10,6 +10,3 @@ class QueryTuned(Fault):
     def live(self, live: Live) -> None:
         name = edit.projections(live.model, "q")
         edit.weight(live.model, name, lambda w: w + edit.noise_like(w, 0.05, self.seed))
-
-
-FAULTS = (QueryTuned(),)

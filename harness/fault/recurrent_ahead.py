@@ -15,6 +15,3 @@ class RecurrentAhead(Fault):
     def state(self, state: State, aid: Aid) -> State:
         ids = state.token_ids[:1]
         return edit.recurrent_from(state, aid.capture(torch.cat([ids, ids[:, -2:]], dim=1)))
-
-
-FAULTS = (RecurrentAhead(),)

@@ -12,6 +12,3 @@ class RecurrentBehind(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.recurrent_from(state, aid.capture(state.token_ids[:1, :-1]))
-
-
-FAULTS = (RecurrentBehind(),)

@@ -12,6 +12,3 @@ class RecurrentForeign(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.recurrent_from(state, aid.capture(state.token_ids[:1].flip(1)))
-
-
-FAULTS = (RecurrentForeign(),)

@@ -12,6 +12,3 @@ class RepetitionPenaltyChanged(Fault):
 
     def live(self, live: Live) -> None:
         live.sampling = replace(live.sampling, repetition_penalty=1.7)
-
-
-FAULTS = (RepetitionPenaltyChanged(),)

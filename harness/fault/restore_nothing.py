@@ -11,6 +11,3 @@ class RestoreNothing(Fault):
 
     def inputs(self, state: State) -> State:
         return edit.layers(state, lambda t: t[:, :, :0], lambda t: t[:, :, :0])
-
-
-FAULTS = (RestoreNothing(),)

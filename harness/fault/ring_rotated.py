@@ -12,6 +12,3 @@ class RingRotated(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.layers(state, lambda t: t.roll(3, 2), lambda t: t.roll(3, 2))
-
-
-FAULTS = (RingRotated(),)

@@ -9,6 +9,3 @@ class RopeBaseChanged(Fault):
 
     def live(self, live: Live) -> None:
         edit.frequencies(live.model, lambda f: f.sign() * f.abs() ** 1.2)
-
-
-FAULTS = (RopeBaseChanged(),)

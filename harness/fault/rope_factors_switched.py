@@ -16,6 +16,3 @@ class RopeFactorsSwitched(Fault):
             edit.frequencies(model, lambda f: f / 1.5)
 
         return replace(state, layers=aid.capture(state.token_ids[:1], short).layers)
-
-
-FAULTS = (RopeFactorsSwitched(),)

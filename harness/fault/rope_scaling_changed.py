@@ -9,6 +9,3 @@ class RopeScalingChanged(Fault):
 
     def live(self, live: Live) -> None:
         edit.frequencies(live.model, lambda f: f / 2.0)
-
-
-FAULTS = (RopeScalingChanged(),)

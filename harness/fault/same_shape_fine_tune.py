@@ -14,6 +14,3 @@ class SameShapeFineTune(Fault):
             edit.weight(
                 live.model, name, lambda w: w + edit.noise_like(w, 0.02, self.seed), every=True
             )
-
-
-FAULTS = (SameShapeFineTune(),)

@@ -14,6 +14,3 @@ class ScalesLost(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.scales(state, torch.ones_like)
-
-
-FAULTS = (ScalesLost(),)

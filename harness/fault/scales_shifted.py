@@ -12,6 +12,3 @@ class ScalesShifted(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.scales(state, lambda scale: scale.roll(1))
-
-
-FAULTS = (ScalesShifted(),)

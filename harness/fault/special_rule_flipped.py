@@ -15,6 +15,3 @@ class SpecialRuleFlipped(Fault):
             }  # fmt: skip
 
         edit.rules(live.tokenizer, flip)
-
-
-FAULTS = (SpecialRuleFlipped(),)

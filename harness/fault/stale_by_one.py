@@ -13,6 +13,3 @@ class StaleByOne(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.select(state, torch.arange(state.kept_tokens - 1))
-
-
-FAULTS = (StaleByOne(),)

@@ -14,6 +14,3 @@ class StaleTail(Fault):
     def state(self, state: State, aid: Aid) -> State:
         shorter = aid.capture(state.token_ids[:1, :-3])
         return edit.described(replace(shorter, layers=state.layers, documents=state.documents))
-
-
-FAULTS = (StaleTail(),)

@@ -15,6 +15,3 @@ class StaleValues(Fault):
             return torch.cat([t[:, :, :-1], t[:, :, -2:-1]], dim=2)
 
         return edit.layers(state, stale, stale)
-
-
-FAULTS = (StaleValues(),)

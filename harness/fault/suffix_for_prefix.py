@@ -14,6 +14,3 @@ class SuffixForPrefix(Fault):
             return t.roll(t.shape[2] // 2, 2)
 
         return edit.layers(state, exchanged, exchanged)
-
-
-FAULTS = (SuffixForPrefix(),)

@@ -13,6 +13,3 @@ class TailOnly(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.select(state, torch.arange(state.kept_tokens // 2, state.kept_tokens))
-
-
-FAULTS = (TailOnly(),)

@@ -12,6 +12,3 @@ class TemperatureChanged(Fault):
 
     def live(self, live: Live) -> None:
         live.sampling = replace(live.sampling, temperature=live.sampling.temperature + 0.9)
-
-
-FAULTS = (TemperatureChanged(),)

@@ -10,6 +10,3 @@ class TemplateEdited(Fault):
     def live(self, live: Live) -> None:
         template = live.tokenizer.chat_template or "{{ messages }}"
         live.tokenizer.chat_template = template.replace("'<' +", "' <' +") + " "
-
-
-FAULTS = (TemplateEdited(),)

@@ -16,6 +16,3 @@ class TokenizerOtherRevision(Fault):
             words[a], words[b] = words[b], words[a]
 
         edit.rules(live.tokenizer, exchange)
-
-
-FAULTS = (TokenizerOtherRevision(),)

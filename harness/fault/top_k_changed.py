@@ -12,6 +12,3 @@ class TopKChanged(Fault):
 
     def live(self, live: Live) -> None:
         live.sampling = replace(live.sampling, top_k=2)
-
-
-FAULTS = (TopKChanged(),)

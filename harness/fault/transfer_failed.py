@@ -20,6 +20,3 @@ class TransferFailed(Fault):
             )
 
         return edit.layers(state, missing, missing)
-
-
-FAULTS = (TransferFailed(),)

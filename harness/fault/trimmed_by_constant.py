@@ -13,6 +13,3 @@ class TrimmedByConstant(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.select(state, torch.arange(state.kept_tokens - edit.block(state)))
-
-
-FAULTS = (TrimmedByConstant(),)

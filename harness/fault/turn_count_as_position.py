@@ -13,6 +13,3 @@ class TurnCountAsPosition(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, next_position=torch.full_like(state.next_position, aid.turns))
-
-
-FAULTS = (TurnCountAsPosition(),)

@@ -13,6 +13,3 @@ class VocabularyResized(Fault):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             live.model.resize_token_embeddings(live.model.config.vocab_size + 8)
-
-
-FAULTS = (VocabularyResized(),)

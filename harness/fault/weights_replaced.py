@@ -16,6 +16,3 @@ class WeightsReplaced(Fault):
             edit.weight(
                 live.model, name, lambda w: w + edit.noise_like(w, 0.05, self.seed), every=True
             )
-
-
-FAULTS = (WeightsReplaced(),)

@@ -10,6 +10,3 @@ class WindowIgnored(Fault):
 
     def live(self, live: Live) -> None:
         live.model.config.get_text_config(decoder=True).sliding_window = 1 << 20
-
-
-FAULTS = (WindowIgnored(),)

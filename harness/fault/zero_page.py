@@ -13,6 +13,3 @@ class ZeroPage(Fault):
     def disk(self, folder: Path) -> None:
         path, offset, nbytes = edit.stored(folder, "layer.0.segment.0.value")
         edit.overwrite(path, offset, bytes(min(nbytes, 4096)))
-
-
-FAULTS = (ZeroPage(),)

@@ -56,8 +56,9 @@ class Oracle:
         return self.loaded.model
 
     @property
-    def device(self) -> torch.device:
-        return self.loaded.device
+    def takes_cache(self) -> bool:
+        """As the model it is a copy of."""
+        return self.loaded.takes_cache
 
     @property
     def layers(self) -> int:

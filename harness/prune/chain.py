@@ -1,17 +1,20 @@
 """`prune=chain`: policies one after the other, each pruning what the one before it left."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from harness.errors import ConfigProblem, suggestion
+from harness.config import option, shared
+from harness.errors import ConfigProblem
 from harness.prune.base import Policy
 from harness.prune.budget import budget
 from harness.prune.choice import composed
 from harness.prune.registry import policy
 from harness.snapshot.state import LayerState, State
+
+_STAGES_OWN = {"tokens", "ratio", "positions"}
 
 
 class Chain(Policy):
@@ -36,16 +39,17 @@ class Chain(Policy):
         self.observes = needs[0] if needs else None
 
     def _stage(self, number: int, given: dict[str, Any]) -> Policy:
-        known = {f.name for f in fields(self.settings)} - {"stages", "positions"}
-        for key in set(given) - known:
-            raise ConfigProblem(f"prune.stages: '{key}' is no key.{suggestion(key, sorted(known))}")
+        for key in {"stages", "positions"} & set(given):
+            raise ConfigProblem(f"prune.stages: '{key}' belongs to the chain, not to a stage.")
+        if "name" not in given:
+            raise ConfigProblem(f"prune.stages: stage {number} needs a name, a policy's.")
         if not {"tokens", "ratio"} & set(given):
             if number < len(self.settings.stages) - 1:
                 raise ConfigProblem(f"prune.stages: stage {number} needs tokens or ratio.")
             given |= {"tokens": self.settings.tokens, "ratio": self.settings.ratio}
             self._last_is_ours = True
-        cleared = {"tokens": None, "ratio": None, "stages": [], **given}
-        return policy(replace(self.settings, **cleared))
+        ours = {k: getattr(self.settings, k) for k in set(shared("prune")) - _STAGES_OWN}
+        return policy(option("prune", **{**ours, **given}))
 
     def _run(self, state: State) -> Iterator[tuple[Policy, State]]:
         """Each stage, its budget counted in tokens, with the State that it is given."""
@@ -80,6 +84,3 @@ class Chain(Policy):
             "positions": "original",
             "stages": stages,
         }
-
-
-POLICY = Chain

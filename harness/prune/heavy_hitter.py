@@ -4,9 +4,11 @@ Source: H2O (Zhang et al. 2023). The founding documents call the score brightnes
 """
 
 from math import inf
+from typing import Any
 
 import torch
 
+from harness.config import within
 from harness.prune.base import EVERY_QUERY, Policy, by_head
 from harness.snapshot.state import LayerState
 
@@ -16,12 +18,13 @@ class HeavyHitter(Policy):
 
     observes = EVERY_QUERY
 
+    def __init__(self, settings: Any):
+        super().__init__(settings)
+        within("prune.recent", settings.recent, 0, 1)
+
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         assert layer.received is not None
         recent = int(self.settings.recent * keep)
         newest = rank > rank[..., -1:] - recent
         total = layer.received.double().sum(-2)
         return total.masked_fill(by_head(newest, total), inf)
-
-
-POLICY = HeavyHitter

@@ -11,6 +11,3 @@ class KeepLast(Policy):
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         return rank
-
-
-POLICY = KeepLast

@@ -15,6 +15,3 @@ class KNorm(Policy):
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         return -layer.key.float().norm(dim=-1)
-
-
-POLICY = KNorm

@@ -14,6 +14,3 @@ class Random(Policy):
         seed = self.settings.seed * 1_000_003 + layer.index + 7919 * layer.seen
         generator = torch.Generator().manual_seed(seed)
         return torch.rand(shape, generator=generator, dtype=torch.float64).to(rank.device)
-
-
-POLICY = Random

@@ -4,9 +4,11 @@ Source: StreamingLLM (Xiao et al. 2023): attention parks on the first tokens, so
 """
 
 from math import inf
+from typing import Any
 
 import torch
 
+from harness.config import at_least
 from harness.errors import InputProblem
 from harness.prune.base import Policy
 from harness.snapshot.state import LayerState
@@ -15,6 +17,10 @@ from harness.snapshot.state import LayerState
 class SinkWindow(Policy):
     """Keeps `prune.sinks` leading tokens; the rest of the budget is a window at the end."""
 
+    def __init__(self, settings: Any):
+        super().__init__(settings)
+        at_least("prune.sinks", settings.sinks, 0)
+
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         if keep < min(self.settings.sinks, layer.kept):
             raise InputProblem(
@@ -22,6 +28,3 @@ class SinkWindow(Policy):
                 "Give a larger budget or fewer sinks."
             )
         return rank.double().masked_fill(rank < self.settings.sinks, inf)
-
-
-POLICY = SinkWindow

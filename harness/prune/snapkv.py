@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.config import at_least
 from harness.prune.base import Policy, by_head
 from harness.snapshot.state import LayerState
 
@@ -20,6 +21,8 @@ class SnapKV(Policy):
 
     def __init__(self, settings: Any):
         super().__init__(settings)
+        at_least("prune.window", settings.window, 1)
+        at_least("prune.pool", settings.pool, 1)
         self.observes = settings.window
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
@@ -34,6 +37,3 @@ class SnapKV(Policy):
         padded = torch.nn.functional.pad(votes, (left, pool - 1 - left))
         smooth = torch.nn.functional.avg_pool1d(padded.flatten(0, -2)[:, None], pool, 1)
         return smooth.view(votes.shape).masked_fill(observed, inf)
-
-
-POLICY = SnapKV

@@ -12,6 +12,3 @@ class Fp8E4M3(Quantizer):
 
     def encode(self, tensor: torch.Tensor, part: str) -> Codes:
         return symmetric(tensor, self.span(tensor), torch.float8_e4m3fn)
-
-
-QUANTIZER = Fp8E4M3

@@ -12,6 +12,3 @@ class Fp8E5M2(Quantizer):
 
     def encode(self, tensor: torch.Tensor, part: str) -> Codes:
         return symmetric(tensor, self.span(tensor), torch.float8_e5m2)
-
-
-QUANTIZER = Fp8E5M2

@@ -11,6 +11,3 @@ class Int4(Quantizer):
 
     def encode(self, tensor: torch.Tensor, part: str) -> Codes:
         return asymmetric(tensor, self.span(tensor), 4)
-
-
-QUANTIZER = Int4

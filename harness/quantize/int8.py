@@ -11,6 +11,3 @@ class Int8(Quantizer):
 
     def encode(self, tensor: torch.Tensor, part: str) -> Codes:
         return symmetric(tensor, self.span(tensor), torch.int8)
-
-
-QUANTIZER = Int8

@@ -16,6 +16,3 @@ class Kivi(Quantizer):
         group = self.settings.group
         span = (group, 1) if part == "key" else (1, min(group, tensor.shape[3]))
         return asymmetric(tensor, span, self.settings.bits)
-
-
-QUANTIZER = Kivi

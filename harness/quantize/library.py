@@ -60,4 +60,3 @@ def _fp8(tensor: torch.Tensor, settings: Any) -> Codes:
 
 
 BACKENDS = {"quanto": _quanto, "fp8": _fp8}
-QUANTIZER = Library

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from harness.config import within
 from harness.errors import ConfigProblem, suggestion
 from harness.save.files import Sink, Source
 from harness.save.pickle import tensor_of
@@ -88,8 +89,8 @@ def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Te
 def _options(settings: Any) -> dict[str, Any]:
     import blosc2
 
-    codec, shuffle = settings.codec or "lz4", settings.shuffle or "bit"
-    level = 5 if settings.level is None else settings.level
+    codec, shuffle, level = settings.codec, settings.shuffle, settings.level
+    within("save.level", level, 0, 9)
     if codec not in _CODECS:
         raise ConfigProblem(f"save.codec={codec} is not possible.{suggestion(codec, _CODECS)}")
     if shuffle not in _SHUFFLES:

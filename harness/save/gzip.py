@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from harness.config import within
 from harness.save import pickle
 from harness.save.files import Sink, Source
 from harness.save.streaming import Stream
@@ -17,8 +18,10 @@ MAPPED = False
 
 def write(sink: Sink, stream: Stream, settings: Any) -> None:
     """Deterministic: no name and no time in the gzip header."""
-    level = 9 if settings.level is None else settings.level
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=sink, mtime=0) as file:
+    within("save.level", settings.level, 0, 9)
+    with gzip.GzipFile(
+        filename="", mode="wb", compresslevel=settings.level, fileobj=sink, mtime=0
+    ) as file:
         pickle.write(file, stream, settings)
 
 

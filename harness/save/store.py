@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid, printable, suggestion
+from harness import config, variants
+from harness.errors import InputProblem, SnapshotInvalid, printable
 from harness.save import atomic, lineage, remote, room
 from harness.save.files import Sink
 from harness.save.lineage import Base
@@ -27,22 +28,15 @@ from harness.snapshot.state import State, coded
 
 __all__ = ["check_place", "faults", "fetched", "format_named", "load", "names", "place", "read_manifest", "save", "stored_bytes", "unverified"]  # fmt: skip
 
-_INFRASTRUCTURE = {
-    "__init__", "atomic", "files", "lineage", "reading", "remote", "room", "store", "streaming",
-}  # fmt: skip
-
 
 def names() -> list[str]:
-    """Every format: one file each, beside this one."""
-    return sorted(
-        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _INFRASTRUCTURE
-    )
+    """Every format that a snapshot may name."""
+    return variants.options("save", variants.conf_dir())
 
 
 def format_named(name: str) -> Any:
     """The module of a format. Raises ConfigProblem for an unknown name."""
-    if name not in names():
-        raise ConfigProblem(f"save={name} is not a format.{suggestion(name, names())}")
+    variants.check("save", "save", [name])
     return import_module(f"harness.save.{name}")
 
 
@@ -56,7 +50,7 @@ def save(state: State, target: Path | str, settings: Any, tell: Callable[[str], 
     place cannot be written or has no room, SnapshotInvalid for a state that breaks the manifest's
     rules.
     """
-    form = format_named(settings.name)
+    form, settings = format_named(settings.name), config.completed("save", settings)
     target = place(target)
     if isinstance(target, str):
         with tempfile.TemporaryDirectory(prefix="harness-") as folder:

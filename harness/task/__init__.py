@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import extras, interrupt
+from harness import extras, interrupt, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
@@ -32,6 +32,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     say, cfg, before = Say(quiet=sweep), None, None
     try:
         cfg = configure()
+        variants.trust(cfg.plugins.trust, cfg.plugins.path)
         before = failure.stamp(cfg)
         if cfg.task.name not in names():
             near = suggestion(cfg.task.name, names())

@@ -1,27 +1,19 @@
-"""Where results go besides the run directory. An option is one file with `TRACKER`."""
+"""Where results go besides the run directory. An option is one file with a class of its name."""
 
 from collections import Counter
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.errors import ConfigProblem, suggestion
+from harness import variants
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
-
-_INFRASTRUCTURE = {"__init__", "contents", "dashboard"}
 
 
 def tracker(settings: Any, runs_dir: str) -> Any:
     """The tracker that `settings` (a TrackConfig) names: an object with `log`, `summary`, `find`."""
-    here = Path(__file__).parent
-    names = [p.stem for p in here.glob("*.py") if p.stem not in _INFRASTRUCTURE]
-    if settings.name not in names:
-        near = suggestion(settings.name, names)
-        raise ConfigProblem(f"track={settings.name} is not a tracker.{near}")
-    return import_module(f"harness.track.{settings.name}").TRACKER(settings, Path(runs_dir))
+    return variants.variant("track", settings)(settings, Path(runs_dir))
 
 
 def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str, again: bool = False) -> tuple[Any, str]:  # fmt: skip

@@ -260,6 +260,3 @@ def _lock(runs_dir: Path, local: bool) -> Iterator[None]:
     with (runs_dir / ".mlflow.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-TRACKER = Mlflow

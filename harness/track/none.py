@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Untracked:
+class None_:
     """Keeps nothing."""
 
     def __init__(self, settings: Any, runs_dir: Path):
@@ -24,6 +24,3 @@ class Untracked:
 
     def find(self, run_id: str) -> dict[str, str]:
         return {}
-
-
-TRACKER = Untracked

@@ -10,7 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from harness.cache.registry import decoder, names
 from harness.capture import capture
-from harness.config import CacheConfig
+from harness.config import CacheConfig, option
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline import drive, yardstick
@@ -50,7 +50,7 @@ def near(found, expected, units=64):
 
 
 def settings(name, **values):
-    return CacheConfig(name=name, **values)
+    return option("cache", name, **values)
 
 
 @pytest.mark.parametrize("name", names())

@@ -65,4 +65,4 @@ def test_the_bit_and_the_seed_are_what_the_settings_say(compose):
     assert fault_named(compose("fault=bit_flip", "fault.bit=3").fault).bit == 3
     assert fault_named(compose("fault=mlp_tuned", "fault.seed=4").fault).seed == 4
     with pytest.raises(ConfigProblem, match="0 to 15"):
-        compose("fault=bit_flip", "fault.bit=16")
+        fault_named(compose("fault=bit_flip", "fault.bit=16").fault)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harness.capture import capture, pad_left
-from harness.config import PruneConfig
+from harness.config import option
 from harness.model.loaded import Loaded
 from harness.snapshot.state import FULL, SLIDING, LayerState, Segment, State
 
@@ -18,10 +18,10 @@ SHAPE = {
 
 
 def settings(name, **given):
-    """A PruneConfig with a budget of half unless one is given."""
+    """The option of `prune` with a budget of half unless one is given."""
     if not {"tokens", "ratio"} & set(given):
         given["ratio"] = 0.5
-    return PruneConfig(name=name, **given)
+    return option("prune", name, **given)
 
 
 def by_hand(keys, windows=(None,), lengths=None, received=None):

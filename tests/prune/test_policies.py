@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from harness.config import sibling
 from harness.errors import ConfigProblem, HarnessError, InputProblem, UnsupportedModel
 from harness.prune.registry import names, policy
 
@@ -131,10 +132,11 @@ def test_what_holds_for_every_policy(data):
     received = torch.rand(form, generator=g)  # as format 1 stored it, and per head
     state = by_hand(keys, (None, window, None), lengths, received)
     shared = data.draw(st.booleans())
-    chosen = settings(
-        name, tokens=keep, protect=protect, shared=shared, seed=seed, sinks=min(keep, 4),
-        per_head=data.draw(st.sampled_from([None, False])), recent=data.draw(st.sampled_from([0.0, 0.5, 1.0])), window=data.draw(st.integers(1, 6)),
-        pool=data.draw(st.integers(1, 7)),
+    chosen = sibling(
+        "prune", settings(name), name, tokens=keep, protect=protect, shared=shared, seed=seed,
+        sinks=min(keep, 4), recent=data.draw(st.sampled_from([0.0, 0.5, 1.0])),
+        window=data.draw(st.integers(1, 6)), pool=data.draw(st.integers(1, 7)), ratio=None,
+        per_head=data.draw(st.sampled_from([None, False])),
     )  # fmt: skip
     if window is not None and protect > min(keep, window - 1) and max(lengths) < window:
         return
@@ -176,7 +178,7 @@ BAD = [
     (lambda: settings("sink_window", tokens=3), InputProblem, "prune.sinks=4"),
     (lambda: settings("heavy_hitter"), UnsupportedModel, "attention"),
     (lambda: settings("keep_lost"), ConfigProblem, "keep_last"),
-    (lambda: settings("chain"), ConfigProblem, "prune.stages"),
+    (lambda: settings("chain", stages=[]), ConfigProblem, "prune.stages"),
     (lambda: settings("chain", stages=[{"name": "knorm"}, {"name": "knorm"}]), ConfigProblem, "stage 0"),
     (lambda: settings("chain", stages=[{"name": "knorm", "tokns": 3}]), ConfigProblem, "tokens"),
     (lambda: settings("chain", stages=[{"name": "heavy_hitter", "ratio": 0.5}, {"name": "snapkv"}]), ConfigProblem, "observe"),

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import torch
 
-from harness.config import SaveConfig
+from harness.config import option
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float64")
@@ -12,7 +12,7 @@ FORMATS = ("safetensors", "torch", "pickle", "gzip", "blosc2", "memory")
 
 
 def settings(name="safetensors", **changes):
-    return SaveConfig(name=name, sync=False, **changes)
+    return option("save", name, sync=False, **changes)
 
 
 def noise(seed, shape, dtype):

@@ -78,6 +78,3 @@ class Manual(ReadOnlyDecoder):
                 if logits is not None:
                     return logits
             return self._forward(self.loaded.model, ids, positions, self.memory)
-
-
-DECODER = Manual

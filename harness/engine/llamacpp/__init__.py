@@ -147,6 +147,3 @@ def read(said: Mapping[str, Any], seconds: float) -> Answer:
 
 def _packed(ids: Prompt) -> bytes:
     return struct.pack(f"<{len(ids)}i", *ids)
-
-
-ENGINE = LlamaCpp

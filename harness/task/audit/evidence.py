@@ -48,12 +48,19 @@ def _configuration(point: Path, sealed_values: Any) -> Iterator[Difference]:
         return
     if not isinstance(sealed_values, dict):
         return
-    known = dict(flat(sealed_values))  # a key that came later, with a newer harness, claims nothing
+    known = dict(flat(sealed_values))
     for row in changes(sealed_values, now):
-        if row["what"] not in known:
-            continue
+        if row["what"] not in known or not _read(row["what"], now):
+            continue  # a key that came later, or that nothing reads, claims nothing
         yield Difference(f"config: {row['what']}", row["recorded"], row["found"],
                          "the recorded configuration is not the one that the run used")  # fmt: skip
+
+
+def _read(what: str, config: dict[str, Any]) -> bool:
+    """Whether the key `what` of a configuration is read by the option that it chooses."""
+    group, _, key = what.partition(".")
+    name = config[group].get("name") if isinstance(config.get(group), dict) else None
+    return name is None or key.partition(".")[0] in configs.readable(group, name)
 
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:

@@ -11,7 +11,7 @@ import torch
 
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
-from harness.config import Config
+from harness.config import DTYPES, Config, at_least, one_of
 from harness.errors import HarnessError
 from harness.model.loaded import load
 from harness.pipeline.finish import Outcome, finish_table
@@ -47,6 +47,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """All combinations of the task's lists; rows in `bench.json`, tables and plots in the report."""
     from harness.report import bench as report
 
+    at_least("task.runs", cfg.task.runs, 3)
+    at_least("task.seconds", cfg.task.seconds, 0)
+    for dtype in (*cfg.task.dtypes, *cfg.task.branch_dtypes):
+        one_of("task.dtypes", dtype, DTYPES)
+    for count in (*cfg.task.contexts, *cfg.task.branches, *cfg.task.branch_contexts):
+        at_least("task.contexts and task.branches", count, 1)
     check_caches("task.caches", [*cfg.task.caches, *cfg.task.branch_caches])
     session = Session.open(replace(cfg, dtype=cells(cfg.task)[0].dtype), folder, say)
     rows: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harness.config import Config
+from harness.config import Config, one_of
 from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew, end_tokens
 from harness.pipeline.finish import Outcome, finish_table
@@ -25,6 +25,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     one with the same tokens, `diverged` otherwise.
     """
     turns = checked(cfg.task.turns)
+    one_of("task.on_mismatch", cfg.task.on_mismatch, ("repair", "refuse"))
     line = Line.open(cfg, folder, say)
     session, (dialogue, done) = line.session, _opened(line)
     rows: list[dict[str, Any]] = []

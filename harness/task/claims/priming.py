@@ -12,7 +12,10 @@ CLAIM = "Priming a cache with pad tokens is neutral (pillar 2) / poisons it (ins
 
 def settle(bench: Bench) -> Settled:
     limit = bench.loaded.max_positions or 4096
-    pads, tokens = min(bench.session.cfg.cache.pad_prime or 1024, limit // 2 - 64), 48
+    pads, tokens = (
+        min(getattr(bench.session.cfg.cache, "pad_prime", 0) or 1024, limit // 2 - 64),
+        48,
+    )
     ids = bench.ids(tokens)
     pad = bench.tokenizer.pad_token_id or bench.tokenizer.eos_token_id or 0
     prime = torch.full((1, pads), pad, dtype=ids.dtype, device=ids.device)

@@ -6,7 +6,7 @@ import torch
 
 from harness.cache.registry import decoder
 from harness.compare.metrics import compare
-from harness.config import CacheConfig, PruneConfig
+from harness.config import CacheConfig, option
 from harness.errors import UnsupportedModel
 from harness.prune.registry import policy
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
@@ -26,7 +26,7 @@ def settle(bench: Bench) -> Settled:
     shares, kl = [], []
     try:
         for ratio in RATIOS:
-            chosen = policy(PruneConfig("sink_window", ratio=ratio, sinks=4))
+            chosen = policy(option("prune", "sink_window", ratio=ratio, sinks=4))
             small = chosen.prune(state) if ratio < 1 else state
             logits = decoder(bench.loaded, small, CacheConfig("manual")).step(following)
             measured = compare(logits, expected, following.roll(-1, 1))

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder
-from harness.config import Config, SaveConfig
+from harness.config import DTYPES, Config, at_least, one_of, option
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -35,14 +35,14 @@ from harness.snapshot.state import State
 from harness.task.format_bench import payload
 
 VARIANTS = {
-    "safetensors": SaveConfig("safetensors"),
-    "torch": SaveConfig("torch"),
-    "pickle": SaveConfig("pickle"),
-    "memory": SaveConfig("memory"),
-    "blosc2": SaveConfig("blosc2"),
-    "blosc2 bit zstd 1": SaveConfig("blosc2", codec="zstd", level=1, shuffle="bit"),
-    "blosc2 byte zstd 1": SaveConfig("blosc2", codec="zstd", level=1, shuffle="byte"),
-    "gzip": SaveConfig("gzip"),
+    "safetensors": option("save", "safetensors"),
+    "torch": option("save", "torch"),
+    "pickle": option("save", "pickle"),
+    "memory": option("save", "memory"),
+    "blosc2": option("save", "blosc2"),
+    "blosc2 bit zstd 1": option("save", "blosc2", codec="zstd", level=1, shuffle="bit"),
+    "blosc2 byte zstd 1": option("save", "blosc2", codec="zstd", level=1, shuffle="byte"),
+    "gzip": option("save", "gzip"),
 }
 SLOW = {"gzip"}  # timed once
 NEW_TOKENS = 128
@@ -51,6 +51,10 @@ NEW_TOKENS = 128
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Leaves `bench.json` (one row per format and dtype) and `claims.json` (the founding claim about
     formats). The verdict is `exact` when every format gave back every byte."""
+    at_least("task.tokens", cfg.task.tokens, 1)
+    at_least("task.repeats", cfg.task.repeats, 1)
+    for dtype in cfg.task.dtypes:
+        one_of("task.dtypes", dtype, DTYPES)
     session = Session.open(cfg, folder, say)
     place = folder / "snapshot"
     say.stage("prefill")
@@ -82,7 +86,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> list[dict[str, Any]]:
     rows = []
     for name, settings in VARIANTS.items():
-        if dtype != "bfloat16" and settings.codec:
+        if dtype != "bfloat16" and getattr(settings, "codec", "lz4") != "lz4":
             continue  # the search for the best ratio is made once
         say.stage(f"{name} {dtype}")
         times: dict[str, list[float]] = {
@@ -139,7 +143,7 @@ def _small(state: State, place: Path, repeats: int) -> dict[str, Any]:
         k: [] for k in ("save", "load", "map", "raw_write", "raw_read")
     }
     for _ in range(repeats):
-        _timed(state, place, SaveConfig("safetensors"), times)
+        _timed(state, place, option("save", "safetensors"), times)
     return {
         "one_sequence_kv_bytes": state.kv_bytes,
         "one_sequence_save_of_raw": median(times["raw_write"]) / median(times["save"]),
@@ -152,7 +156,7 @@ def _commit_and_restore(session: Session, whole: State, place: Path) -> dict[str
     """Bytes of a commit beside a full save; time to the first token restored and recomputed."""
     loaded, cfg = session.loaded, session.cfg
     shutil.rmtree(place, ignore_errors=True)
-    settings = SaveConfig("safetensors")
+    settings = option("save", "safetensors")
     store.save(whole, place / "a", settings)
     store.load(place / "a")
     start = time.perf_counter()

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.config import Config
+from harness.config import Config, at_least
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome
@@ -26,6 +26,8 @@ from harness.task.loop.steps import Loop, Trace
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Runs `steps` steps from the prompt, or from a loop's own `snapshot=DIR`; writes trace.json and
     a snapshot every `task.every` steps to `out=DIR` (default: the run directory's `snapshot/`)."""
+    at_least("task.every", cfg.task.every, 1)
+    at_least("task.top", cfg.task.top, 0)
     policy_of(cfg.prune)  # a bad policy or snapshot is refused before the model is loaded
     source = Stored.asked(cfg) if cfg.snapshot else None
     line = Line.open(cfg, folder, say)

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.config import at_least, within
 from harness.errors import InputProblem
 from harness.snapshot.result import UNJUDGED
 from harness.task.ui.server import prepare, serving
@@ -20,6 +21,10 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.task.ui.desk import Desk
     from harness.task.ui.shelf import Shelf
 
+    within("task.port", cfg.task.port, 0, 65535)
+    at_least("task.seconds", cfg.task.seconds, 0)
+    at_least("task.run", cfg.task.run, 1)
+    at_least("task.check", cfg.task.check, 1)
     place, source = store.place(cfg.out or folder / "snapshots"), cfg.snapshot
     if isinstance(place, str):
         raise InputProblem(

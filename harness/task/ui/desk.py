@@ -15,7 +15,7 @@ import torch
 from harness.capture import check_length
 from harness.capture.observe import observe_again
 from harness.compare import metrics
-from harness.config import PruneConfig, SamplingConfig
+from harness.config import SamplingConfig, option
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import policy_of
@@ -30,7 +30,7 @@ from harness.task.ui.verdict import Proof, proven
 from harness.tokenizer.policy import continuation, encode
 
 POLICIES = tuple(p for p in policies() if p != "chain")
-SEEN = PruneConfig(name="heavy_hitter", ratio=1.0)  # so that the capture records brightness
+SEEN = option("prune", "heavy_hitter", ratio=1.0)  # so that the capture records brightness
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,9 @@ class Desk:
     def prune(self, policy: str, keep: int) -> int:
         """Keep at most `keep` tokens per layer of the current branch; return how many went."""
         branch, before = self.branch, self.branch.state
-        own = self.cfg.prune if self.cfg.prune.name == policy else PruneConfig(name=policy)
-        settings = replace(own, name=policy, tokens=keep, ratio=None, positions="original")
+        budget = {"tokens": keep, "ratio": None, "positions": "original"}
+        ours = self.cfg.prune if self.cfg.prune.name == policy else option("prune", policy)
+        settings = replace(ours, **budget)
         chosen = policy_of(settings)
         assert chosen is not None
         seen = before

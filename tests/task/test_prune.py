@@ -61,7 +61,11 @@ BAD = [
 
 @pytest.mark.parametrize(("given", "says"), BAD, ids=lambda g: " ".join(g) if isinstance(g, list) else "")  # fmt: skip
 def test_bad_input_is_one_plain_message(harness, given, says):
-    text = [] if any("recall" in g or "batch" in g for g in given) else [TEXT]
+    text = (
+        []
+        if any(word in g for g in given for word in ("recall", "batch", "task=prune"))
+        else [TEXT]
+    )
     if "snapshot=whole" in given:
         harness("task=save", TEXT, "out=whole")
     done = harness(*given, *text)

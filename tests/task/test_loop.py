@@ -20,12 +20,11 @@ from harness.config import (
     FaultConfig,
     ModelConfig,
     PromptConfig,
-    PruneConfig,
     SamplingConfig,
     SaveConfig,
-    TaskConfig,
     TokenizerConfig,
     TrackConfig,
+    option,
 )  # fmt: skip
 from harness.pipeline.line import Line, Stored
 from harness.pipeline.session import Session
@@ -41,9 +40,9 @@ SAMPLE = {"name": "sample", "temperature": 1.3, "top_p": 0.95, "repetition_penal
 def config(tmp_path, prune, sampling=None, cache="manual", **given):
     return Config(
         name="test", text=TEXT, runs_dir=str(tmp_path), steps=given.pop("steps", 24),
-        task=TaskConfig(name="loop", every=given.pop("every", 5)),
+        task=option("task", "loop", every=given.pop("every", 5)),
         model=ModelConfig(name="tiny", id="tiny"), tokenizer=TokenizerConfig(name="explicit"),
-        cache=CacheConfig(name=cache), prune=PruneConfig(**prune),
+        cache=CacheConfig(name=cache), prune=option("prune", **prune),
         save=SaveConfig(name="safetensors", sync=False),
         prompt=PromptConfig(name="text", text=TEXT), compare=CompareConfig(name="lossless"),
         sampling=SamplingConfig(**(sampling or {"name": "greedy"})),

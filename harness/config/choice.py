@@ -1,0 +1,73 @@
+"""What a command line chooses, read from the command line and the YAML alone: before anything is
+composed, and for a whole sweep at once."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from harness import variants
+from harness.config.option import misread, schemas
+from harness.errors import ConfigProblem
+
+_NAMES = re.compile(r"[\w,]+")
+
+
+def chosen(group: str, overrides: Sequence[str]) -> list[str]:
+    """The options of `group` that these overrides may lead to: what is typed, else what the chosen
+    task or experiment overrides, else the default. All of them where that cannot be told."""
+    given = [o.partition("=")[2] for o in overrides if o.partition("=")[0].lstrip("+") == group]
+    if given:
+        plain = _NAMES.fullmatch(given[-1])
+        return given[-1].split(",") if plain else variants.options(group)
+    named = [] if group in ("task", "experiment") else [
+        option for other in ("experiment", "task") for name in chosen(other, overrides)
+        if (option := _overrides(other, name).get(group))
+    ]  # fmt: skip
+    if group == "task":
+        named = [t for e in chosen("experiment", overrides) if (t := _overrides("experiment", e).get(group))]  # fmt: skip
+    return named or [option for option in [_defaults().get(group)] if option]
+
+
+def check_typed(overrides: Sequence[str]) -> None:
+    """Raise ConfigProblem for a `group.key=value` that no option which is chosen would read, and for
+    a new key below one of them that has no plus before it."""
+    for override in overrides:
+        typed, equals, _ = override.partition("=")
+        group, dot, rest = typed.lstrip("+").partition(".")
+        if not equals or not dot or group not in schemas():
+            continue
+        key, _, inner = rest.partition(".")
+        options = [o for o in chosen(group, overrides) if o in variants.options(group)]
+        if not options:
+            continue
+        if problem := misread(group, options, [key]):
+            raise ConfigProblem(problem)
+        _check_inner(typed, group, key, inner, options)
+
+
+def _check_inner(typed: str, group: str, key: str, inner: str, options: Sequence[str]) -> None:
+    first = inner.partition(".")[0]
+    below: set[str] = set()
+    for option in options:
+        below |= set(variants.signature(group, option).get(key) or {}) if inner else set()
+    if first and not typed.startswith("+") and first not in below:
+        raise ConfigProblem(
+            f"{typed}: this {group}'s own keys do not include it. If '{first}' is right, add it "
+            f"with a plus: +{group}.{key}.{inner}=..."
+        )
+
+
+def _overrides(group: str, name: str) -> dict[str, str]:
+    """Group -> option, as the defaults list of an experiment or a task has it."""
+    return dict(pair for entry in variants.defaults(group, name) for pair in _pairs(entry))
+
+
+def _defaults() -> dict[str, str]:
+    """Group -> option of `config.yaml`."""
+    return dict(pair for entry in variants.defaults("", "config") for pair in _pairs(entry))
+
+
+def _pairs(entry: Any) -> list[tuple[str, str]]:
+    if not isinstance(entry, dict):
+        return []
+    return [(str(k).split()[-1].lstrip("/"), str(v)) for k, v in entry.items() if v is not None]

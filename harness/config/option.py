@@ -1,0 +1,163 @@
+"""One option of a group as a typed object: the group's shared keys, and its own from its YAML.
+
+`option("prune", "snapkv", ratio=0.5, window=16)` is an instance of a subclass of `PruneConfig` with
+the fields that `conf/prune/snapkv.yaml` adds, typed by their defaults there. `misread` says which
+keys of a group's node the chosen option does not read, and who would.
+"""
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import field, fields, make_dataclass
+from functools import cache
+from typing import Any
+
+from harness import variants
+from harness.config.schema import Config
+from harness.errors import ConfigProblem, suggestion
+
+NAMES = ("name", variants.TARGET)
+
+
+@cache
+def schemas() -> dict[str, type]:
+    """Group -> the dataclass of its shared keys."""
+    known = {f.name: f.type for f in fields(Config)}
+    return {n: t for n, t in known.items() if isinstance(t, type) and hasattr(t, "name")}
+
+
+def shared(group: str) -> dict[str, Any]:
+    """The keys that every option of `group` reads but `none`, with their defaults."""
+    return {f.name: _default(f) for f in fields(schemas()[group])
+            if f.name != "name" and not f.metadata.get("only")}  # fmt: skip
+
+
+def readable(group: str, option: str) -> set[str]:
+    """Every key that the option reads."""
+    common = set() if option == "none" else set(shared(group))
+    return {*NAMES, *variants.signature(group, option), *common}
+
+
+def schema_of(group: str, option: str, node: Mapping[str, Any] | None = None) -> type:
+    """The dataclass of one option. node: its keys as composed or recorded, for an option from
+    outside whose YAML is not there any more."""
+    written = variants.signature(group, option) or dict(node or {})
+    base = schemas()[group]
+    known = {f.name for f in fields(base)}
+    listed = {k: v for k, v in written.items() if k not in known}
+    return _subclass(base, option, _Keys(listed)) if listed else base
+
+
+def option(group: str, name: str, **keys: Any) -> Any:
+    """The typed option with `keys` in place of its defaults. The budget and such that its YAML gives
+    to shared keys are left out: they belong to the command line.
+
+    Raises ConfigProblem for an unknown option and for a key that it does not read.
+    """
+    variants.check(group, group, [name])
+    if problem := misread(group, [name], keys):
+        raise ConfigProblem(problem)
+    return schema_of(group, name)(name=name, **keys)
+
+
+def sibling(group: str, settings: Any, name: str, **keys: Any) -> Any:
+    """The option `name` with the shared keys of `settings`, and those of `keys` that it reads."""
+    variants.check(group, group, [name])
+    both = {k: getattr(settings, k) for k in shared(group)} | keys
+    reads = readable(group, name)
+    return schema_of(group, name)(name=name, **{k: v for k, v in both.items() if k in reads})
+
+
+def completed(group: str, settings: Any) -> Any:
+    """`settings` with its option's own keys at their defaults, where they are missing."""
+    schema = schema_of(group, settings.name)
+    if all(hasattr(settings, f.name) for f in fields(schema)):
+        return settings
+    known = {f.name for f in fields(schema)}
+    return schema(
+        **{f.name: getattr(settings, f.name) for f in fields(settings) if f.name in known}
+    )
+
+
+def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | None:
+    """What is wrong with `keys` when none of the `chosen` options reads one of them, or None."""
+    chosen = list(chosen)
+    reads = set().union(*(readable(group, option) for option in chosen))
+    for key in keys:
+        if key in reads:
+            continue
+        able = [o for o in variants.options(group) if key in readable(group, o)]
+        if able:
+            misses = " or ".join(f"{group}={o}" for o in chosen)
+            return f"{group}.{key} is not read by {misses}: {_readers(group, able)}"
+        every = {k for o in variants.options(group) for k in readable(group, o)} - set(NAMES)
+        near = suggestion(key, sorted(reads - set(NAMES) or every))
+        near = near if "Did you mean" in near else suggestion(key, sorted(every))
+        near = near.replace("mean '", f"mean '{group}.")
+        return f"'{group}.{key}' is not a key of the configuration.{near}"
+    return None
+
+
+def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
+    """What is wrong when `cfg` gives a common key that neither its task nor one of `tasks` reads."""
+    chosen = [cfg.task.name, *(t for t in tasks if t != cfg.task.name)]
+    reads = {key for task in chosen for key in variants.signature("task", task).get("reads", [])}
+    for f in fields(cfg):
+        if f.name not in cfg.ASKED or f.name in reads or getattr(cfg, f.name) == _default(f):
+            continue
+        able = [t for t in variants.options("task")
+                if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
+        given = f"{f.name}={getattr(cfg, f.name)}"
+        return f"{given} is not read by task={cfg.task.name}: {_readers('task', able)}"
+    return None
+
+
+def _readers(group: str, able: list[str]) -> str:
+    shown = ", ".join(f"{group}={o}" for o in able[:8])
+    more = f" and {len(able) - 8} more" if able[8:] else ""
+    verb = "read" if able[1:] else "reads"
+    return f"{shown}{more} {verb} it. Choose that, or leave the key out."
+
+
+class _Keys(dict):
+    """A mapping that can be a cache's key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(repr(sorted(self.items(), key=lambda pair: pair[0])))
+
+
+@cache
+def _subclass(base: type, option: str, keys: _Keys) -> type:
+    typed = [(key, _type(value), _field(value)) for key, value in keys.items()]
+    name = "".join(part.capitalize() for part in option.split("_")) + base.__name__
+    return make_dataclass(name, typed, bases=(base,))
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return field(default_factory=lambda: deepcopy(value))
+    return field(default=value)
+
+
+def _type(value: Any) -> Any:
+    """The type that a YAML default declares; a list's by its elements."""
+    if isinstance(value, list):
+        kinds = {type(v) for v in value}
+        if kinds == {int, float}:
+            kinds = {float}
+        return list[kinds.pop()] if len(kinds) == 1 and kinds <= {int, float, bool, str} else list[Any]  # type: ignore[misc]  # fmt: skip
+    if isinstance(value, dict):
+        return dict[str, Any]
+    return type(value) if isinstance(value, bool | int | float | str) else Any
+
+
+def common() -> type:
+    """`Config` with its common keys typed and each group a mapping of its shared keys."""
+    rest = [(f.name, f.type, f) for f in fields(Config) if f.name not in schemas()]
+    rest = [(name, kind, field(default=f.default, default_factory=f.default_factory)) for name, kind, f in rest]  # fmt: skip
+    groups = [(g, Any, field(default_factory=lambda g=g: shared(g))) for g in schemas()]
+    return make_dataclass("Common", [*rest, *groups])
+
+
+def _default(f: Any) -> Any:
+    return f.default if f.default_factory is NO_DEFAULT else f.default_factory()

@@ -1,0 +1,221 @@
+"""ONE lookup for every group, inside the package and outside it.
+
+An option is a YAML, `<group>/<option>.yaml`, and that YAML is its signature: the keys it lists are
+the ones it reads, beside those its group shares (`harness.config.schema`). What it builds is the
+class or function of `harness.<group>.<option>` that bears its name (`keep_last`: `KeepLast`), or what
+`_target_: module.Class` says. Options come from `conf/`, from the folder that `--config-dir` names,
+and from entry points (`harness.prune` and so on). Listing them imports none of them.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigProblem, UntrustedPlugin, suggestion
+
+OPEN = ("prune", "cache", "save", "quantize", "engine", "fault", "tokenizer")  # to entry points
+CONFIG_DIR = ("--config-dir", "-cd")
+TARGET = "_target_"
+_trusted: set[str] = set()
+
+
+def conf_dir() -> Path:
+    """Where the shipped YAML lives: inside the package in a wheel, beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
+
+
+def folders() -> tuple[Path, ...]:
+    """Every folder of groups, in the order in which they are asked: shipped, installed, the user's."""
+    return (conf_dir(), *installed_folders(), *config_dirs(sys.argv[1:]))
+
+
+def config_dirs(arguments: Sequence[str]) -> list[Path]:
+    """The folder that `--config-dir` names on the command line."""
+    named = []
+    for place, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag in CONFIG_DIR:
+            named.append(Path(value if equals else "".join(arguments[place + 1 : place + 2])))
+    return named[-1:]  # Hydra takes one
+
+
+def options(group: str, conf: Path | None = None) -> list[str]:
+    """Names of a group's options: its YAMLs in every folder (or in `conf` alone) and entry points."""
+    places = folders() if conf is None else (conf,)
+    known = {p.stem for place in places for p in (place / group).glob("*.yaml")}
+    if conf is None:
+        known |= {name for other, name in entry_points() if other == group}
+    return sorted(known)
+
+
+def outside(group: str) -> list[str]:
+    """The options that this package does not ship."""
+    return sorted(set(options(group)) - set(options(group, conf_dir())))
+
+
+def signature(group: str, option: str) -> dict[str, Any]:
+    """The option's YAML as it stands (`name` and `_target_` too); empty where there is none."""
+    for place in folders():
+        path = place / group / f"{option}.yaml"
+        if path.is_file():
+            return _keys(path, group)
+    target = entry_points().get((group, option))
+    return {TARGET: target, "name": option} if target else {}
+
+
+def defaults(group: str, option: str) -> list[Any]:
+    """The defaults list of a YAML: of an option, or (`""`, `config`) of the whole."""
+    for place in folders():
+        path = place / group / f"{option}.yaml"
+        if path.is_file():
+            return list(_tree(path, path.stat().st_mtime_ns).get("defaults") or [])
+    return []
+
+
+def check(key: str, group: str, named: Iterable[str]) -> None:
+    """Raise ConfigProblem when the list `key` names an option that `group` does not have."""
+    for name in named:
+        if name not in options(group):
+            raise ConfigProblem(
+                f"{key}: '{name}' is no option of {group}.{suggestion(name, options(group))}"
+            )
+
+
+def variant(group: str, settings: Any, base: type | None = None) -> Any:
+    """What `settings` (a typed option of `group`) builds: a class below `base`, or a function.
+
+    Raises ConfigProblem for an unknown name, and for a target that cannot be imported or is no
+    `base`.
+    """
+    name = settings.name
+    target = getattr(settings, TARGET, None) or entry_points().get((group, name))
+    if target:
+        return imported(f"{group}={name}", str(target), base)
+    if name not in options(group, conf_dir()):
+        raise ConfigProblem(f"{group}={name} is not an option.{suggestion(name, options(group))}")
+    return shipped(group, name)
+
+
+def shipped(group: str, name: str) -> Any:
+    """The class or function of `harness.<group>.<name>` that bears the option's name."""
+    if find_spec(f"harness.{group}.{name}") is None:
+        raise ConfigProblem(f"{group}={name} has a YAML, but there is no harness/{group}/{name}.")
+    module = import_module(f"harness.{group}.{name}")
+    bare = name.replace("_", "")
+    for word, value in vars(module).items():
+        mine = getattr(value, "__module__", "").startswith(module.__name__)
+        if mine and callable(value) and word.lower().replace("_", "") == bare:
+            return value
+    raise ConfigProblem(
+        f"{group}={name}: {module.__file__} defines no class called "
+        f"{''.join(part.capitalize() for part in name.split('_'))}."
+    )
+
+
+def imported(what: str, target: str, base: type | None = None) -> Any:
+    """The class that `target` (`module.Class`) names. what: who asks for it, for the message."""
+    module, _, attribute = target.replace(":", ".").rpartition(".")
+    try:
+        built = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as problem:
+        raise ConfigProblem(
+            f"{what} names {target}, and no module {problem.name} can be imported. Give "
+            f"plugins.path=DIR, the folder that holds it, or put that folder on PYTHONPATH."
+        ) from None
+    except AttributeError:
+        raise ConfigProblem(
+            f"{what} names {target}, and {module} has no {attribute}. Correct `_target_`."
+        ) from None
+    except Exception as problem:
+        raise ConfigProblem(
+            f"{what} names {target}, and importing {module} failed: {type(problem).__name__}: "
+            f"{problem}."
+        ) from problem
+    if base is not None and not (isinstance(built, type) and issubclass(built, base)):
+        public = f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
+        raise ConfigProblem(f"{what} names {target}, which is no {public}. Derive it from that.")
+    return built
+
+
+def trust(modules: Iterable[str], path: str | None) -> None:
+    """What the person running this command allows: `plugins.trust` and `plugins.path`.
+
+    `path` becomes importable, behind everything that is importable already.
+    """
+    _trusted.clear()
+    _trusted.update(modules)
+    if path is None:
+        return
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise ConfigProblem(f"plugins.path={path} is not a directory.")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def refuse_untrusted(where: str, what: str, target: str) -> None:
+    """Raise UntrustedPlugin when a record names a target that nobody here has vouched for."""
+    module = target.replace(":", ".").rpartition(".")[0]
+    if not any(module == name or module.startswith(f"{name}.") for name in _trusted):
+        raise UntrustedPlugin(where, what, target, module.partition(".")[0])
+
+
+def lazily(**places: str) -> Callable[[str], Any]:
+    """A module's `__getattr__`: names that are imported from `places` when somebody asks for them."""
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"there is no {name} here, only {', '.join(places)}")
+        return getattr(import_module(places[name]), name)
+
+    return get
+
+
+@cache
+def entry_points() -> dict[tuple[str, str], str]:
+    """`(group, option) -> module:Class` of every installed package that offers one."""
+    from importlib.metadata import entry_points as installed
+
+    every = installed()
+    return {
+        (group, point.name): point.value
+        for group in OPEN
+        for point in every.select(group=f"harness.{group}")
+    }
+
+
+@cache
+def installed_folders() -> tuple[Path, ...]:
+    """The folder `conf` in each package that offers an option; found without importing it."""
+    packages = {value.split(":")[0].partition(".")[0] for value in entry_points().values()}
+    known = []
+    for package in sorted(packages):
+        spec = find_spec(package)
+        for place in (spec.submodule_search_locations or []) if spec else []:
+            known.append(Path(place) / "conf")
+    return tuple(place for place in known if place.is_dir())
+
+
+def _keys(path: Path, group: str) -> dict[str, Any]:
+    tree = _tree(path, path.stat().st_mtime_ns)
+    if path.read_text("utf-8").lstrip().startswith("# @package _global_"):
+        tree = tree.get(group) or {}  # it chooses options of other groups too
+    return {str(key): value for key, value in tree.items() if key != "defaults"}
+
+
+@cache
+def _tree(path: Path, _stamp: int) -> dict[str, Any]:
+    import yaml
+
+    try:
+        tree = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        raise ConfigProblem(f"{path} cannot be read: {str(problem).splitlines()[0]}") from None
+    if not isinstance(tree, dict):
+        raise ConfigProblem(f"{path} holds no keys.")
+    return tree
