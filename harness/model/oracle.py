@@ -57,8 +57,11 @@ class Oracle:
 
     @property
     def takes_cache(self) -> bool:
-        """As the model it is a copy of."""
         return self.loaded.takes_cache
+
+    @property
+    def device(self) -> torch.device:
+        return self.loaded.device
 
     @property
     def layers(self) -> int:
