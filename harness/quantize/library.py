@@ -28,6 +28,7 @@ class Library(Quantizer):
 
 
 def _quanto(tensor: torch.Tensor, settings: Any) -> Codes:
+    from optimum.quanto.library.unpack import unpack
     from transformers.cache_utils import QuantoQuantizedLayer
 
     width = tensor.shape[3]
@@ -41,7 +42,8 @@ def _quanto(tensor: torch.Tensor, settings: Any) -> Codes:
     layer.update(tensor, tensor)  # two copies of one tensor: only the keys are read
     coded = layer._quantized_keys
     each = (*tensor.shape[:3], width // group)
-    codes = coded._data.unpack().reshape(tensor.shape)
+    # its tensor's own `unpack` compiles C++ into site-packages and waits for whoever began that
+    codes = unpack(coded._data._data, settings.bits)[: coded._data.shape[0]].reshape(tensor.shape)
     return Codes(
         packed(codes, settings.bits), coded._scale.reshape(each), -coded._shift.reshape(each),
         settings.bits, width, (1, group), tensor.dtype,
