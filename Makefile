@@ -60,6 +60,11 @@ across: $(READY) ## record under the oldest and newest Transformers, audit and r
 train: $(READY) ## train the shipped model again from its recipe
 	@$(PY) -m harness.model.assets.train $(ARGS)
 
+peers: $(READY) ## the pruning policies beside kvpress, which gets an environment of its own
+	@[ -x .kvpress/bin/python ] || (python3 -m venv .kvpress && .kvpress/bin/pip install --quiet \
+	  torch==2.13.0 kvpress==0.5.5 'transformers<5.3' 'pandas<3')
+	@HARNESS_KVPRESS=.kvpress/bin/python $(PY) -m pytest -m slow -s -n 0 tests/prune/test_peers.py $(ARGS)
+
 recall: $(READY) ## measure the shipped model's recall by distance
 	@$(PY) -m harness.model.assets.recall $(ARGS)
 
@@ -68,4 +73,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow lint format bench bench-gpu dashboard audit reference across train recall clean
+.PHONY: help run test test-slow lint format bench bench-gpu dashboard audit reference across train peers recall clean

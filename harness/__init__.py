@@ -1,13 +1,17 @@
 """Prove that a paused transformer, brought back, is still thinking the same thought.
 
-The Python API: `load_model`, `capture_text`, `save_state`, `load_state`, `resume`, `judge`; see
-`harness.api` for shapes and errors. Nothing heavy is imported before one of them is used.
+The Python API: `load_model`, `capture_text`, `save_state`, `load_state`, `resume`, `judge`; and
+`wrap`, `from_cache`, `to_cache` for models and caches that are in use already. `harness.api` has
+shapes and errors. Nothing heavy is imported before one of them is used.
 """
 
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["capture_text", "judge", "load_model", "load_state", "resume", "save_state"]
+__all__ = [
+    "capture_text", "from_cache", "judge", "load_model", "load_state", "resume", "save_state",
+    "to_cache", "wrap",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

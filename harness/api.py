@@ -27,7 +27,7 @@ from harness.capture import check_length
 from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
-from harness.pipeline import drive
+from harness.pipeline import drive, interop
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.line import rebuilt
@@ -91,8 +91,13 @@ def save_state(
     return store.save(state, Path(out).expanduser(), config.option("save", format, **options))
 
 
-def load_state(source: str | Path, model: Loaded | None = None, strict: bool = True) -> State:
+def load_state(
+    source: str | Path, model: Loaded | None = None, strict: bool = True, verify: str = "proof"
+) -> State:
     """The State stored in `source`, every byte verified; with `model`, identity is compared too.
+
+    verify: `proof` (the default) replays the last token, one decode step; `identity` runs nothing;
+    `digest` compares no documents either.
 
     Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, RestoreRefused
     when it belongs to another model or tokenizer (`strict=False` waives that, never damage).
@@ -100,8 +105,34 @@ def load_state(source: str | Path, model: Loaded | None = None, strict: bool = T
     state, _ = store.load(Path(source).expanduser())
     if model is None:
         return state
-    identity_check(_session(model, strict=strict), state, Path(source))
+    identity_check(_session(model, strict=strict, verify=verify), state, Path(source))
     return state.to(model.device)
+
+
+def wrap(model: Any, tokenizer: Any) -> Loaded:
+    """A library model object that is in use already, with its tokenizer; see `interop.wrap`."""
+    return interop.wrap(model, tokenizer)
+
+
+def from_cache(
+    model: Loaded,
+    past_key_values: Any,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+) -> State:
+    """A State of a library cache that `input_ids` `[batch, tokens]` filled; the cache stays as it is.
+
+    Raises InputProblem when their lengths differ, UnsupportedModel for a cache of unknown kind.
+    """
+    return interop.from_cache(_session(model), past_key_values, input_ids, attention_mask)
+
+
+def to_cache(state: State, model: Any) -> Any:
+    """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on.
+
+    model: the library's, or a Loaded. Raises UnsupportedModel for a pruned state.
+    """
+    return interop.to_cache(state, model)
 
 
 class Resumed(Iterator[str]):
@@ -197,8 +228,8 @@ def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
     return build_decoder(model, state, config.CacheConfig(name=cache))
 
 
-def _session(model: Loaded, seed: int = 0, strict: bool = True) -> Session:
-    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict=strict))
+def _session(model: Loaded, seed: int = 0, strict: bool = True, verify: str = "proof") -> Session:
+    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict, verify))
     cfg.sampling, cfg.prune = config.SamplingConfig(name="greedy"), config.PruneConfig(name="none")
     cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
     return Session(cfg, Path(), model, Say(quiet=True))

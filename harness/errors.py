@@ -71,10 +71,18 @@ class SnapshotInvalid(HarnessError):
         )
 
 
-class RestoreRefused(HarnessError):
-    """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows."""
+class Untrusted(HarnessError):
+    """What nobody trusted has signed, or what is encrypted and cannot be opened with the given key."""
 
     exit_code = 3
+
+
+class RestoreRefused(HarnessError):
+    """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows;
+    `diagnosis` says the cause, once somebody asked for it."""
+
+    exit_code = 3
+    diagnosis: dict[str, object] | None = None
 
     def __init__(self, where: str, differences: Sequence["object"]):
         self.where, self.differences = where, list(differences)

@@ -13,6 +13,7 @@ NEEDS = {
     "remote": ("fsspec", "s3fs"),
     "gs": ("fsspec", "gcsfs"),
     "ui": ("gradio",),
+    "trust": ("cryptography", "model_signing"),
     "llamacpp": ("xllamacpp", "gguf"),
     "mlx": ("mlx_lm",),
     "quanto": ("optimum.quanto",),

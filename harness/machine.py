@@ -1,6 +1,8 @@
 """What this machine has left: free disk, free memory. Asked before long work begins."""
 
+import os
 import shutil
+import stat
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -20,12 +22,30 @@ def free_memory() -> int | None:
     return min(known) if known else None
 
 
+def private(handle: int) -> bool:
+    """Whether only this user (or root) on this machine can write into the opened directory."""
+    found = os.fstat(handle)
+    ours = found.st_uid in (0, os.getuid())
+    return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not _shared(found.st_dev)
+
+
 def human(nbytes: float) -> str:
     """`1.3 GiB`, `12 MiB`, `800 KiB`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"
     return f"{nbytes / 1024:.3g} KiB"
+
+
+def _shared(device: int) -> bool:
+    """Whether other machines, or a program, may serve and change what lies on this device."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return False
+    kinds = [m.partition(" - ")[2].split()[0] for m in mounts if m.split()[2] == number]
+    return any(k.startswith(("nfs", "cifs", "smb", "fuse", "ceph", "lustre", "gluster", "afs")) for k in kinds)  # fmt: skip
 
 
 def _system() -> int | None:

@@ -68,7 +68,7 @@ def test_the_default_job_is_the_documented_one(compose) -> None:
     cfg = compose()
     chosen = {g: getattr(cfg, g).name for g in help.GROUPS if g != "experiment"}
     assert chosen == {
-        "task": "experiment", "model": "tiny", "tokenizer": "explicit", "cache": "manual",
+        "task": "experiment", "model": "tiny", "tokenizer": "explicit", "cache": "auto",
         "prune": "none", "quantize": "none", "save": "safetensors", "prompt": "turns", "sampling": "greedy",
         "compare": "lossless", "fault": "none", "engine": "transformers", "track": "mlflow",
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """State to the library's own cache object and back: shared by dynamic, cloned and deepcopy."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -215,6 +215,33 @@ class LibraryDecoder(Decoder):
 
     def recurrent(self, index: int) -> dict[str, torch.Tensor]:
         return recurrent_of(self.cache.layers[index])
+
+
+class Replay(LibraryDecoder):
+    """Feeds the last token of `state` again, over its stored keys and values: nothing is copied.
+
+    before: `state` without its last token, as views. The model computes that token's keys and values
+    anew, which `new_kv` hands out, but attends to the stored ones; so a step costs what any decode
+    step costs, whatever the length of the past.
+    """
+
+    def __init__(self, loaded: Any, state: State, before: State, settings: Any):
+        super().__init__(loaded, before, settings)
+        self._fresh: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for target, layer in zip(self.cache.layers, state.layers, strict=True):
+            target.update = self._stored(layer)
+
+    def _stored(self, layer: LayerState) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        past = layer.key, layer.value
+
+        def update(key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> Any:
+            self._fresh[layer.index] = key, value
+            return past
+
+        return update
+
+    def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._fresh[index]
 
 
 def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:

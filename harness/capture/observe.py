@@ -1,7 +1,7 @@
 """The attention that every key receives, collected while the model runs, without a full matrix.
 
-heavy_hitter sums it over all queries (H2O; the founding documents' brightness), snapkv over the
-last ones. What is recorded is recomputed from the very queries and keys of each attention call.
+heavy_hitter sums it over all queries (H2O; the founding documents' brightness), snapkv and tova over
+the last ones; expected_attention asks for what is yet to come (expected.py). What is recorded is recomputed from the very queries and keys of each attention call.
 """
 
 import sys
@@ -12,11 +12,18 @@ from typing import Any
 
 import torch
 
-from harness.capture import new_cache, positions_of, prefill
+from harness.attention.turns import Turn, frequencies_of, turns
+from harness.capture import keys_alone, new_cache, positions_of, prefill
+from harness.capture.expected import Expectation
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
 QUERY_CHUNK = 128  # scores of so many queries exist at once
+EXPECTED = -1  # in place of a number of queries: what queries to come are expected to give
+PROBE, LONGEST = (
+    7,
+    4096,
+)  # the token, and the furthest position, that say how a model turns its keys
 
 
 class Observation:
@@ -85,17 +92,18 @@ def _received_by(query: torch.Tensor, key: torch.Tensor, mask: Any, offset: int,
 
 
 @contextmanager
-def observing(loaded: Any, queries: int | None) -> Iterator[Observation]:
-    """Record the attention that keys receive in every forward of the block; None records nothing.
+def observing(loaded: Any, queries: int | None) -> Iterator[Observation | Expectation]:
+    """Record the attention that keys receive in every forward of the block (or, EXPECTED, that they
+    can expect); None records nothing.
 
     The model's own attention function still computes the output, so logits are bit-equal to an
     unobserved run; it is wrapped in the library's registry and put back afterwards. A model that
     does not use that registry leaves the Observation empty.
     """
-    seen = Observation(queries or 0)
     if queries is None:
-        yield seen
+        yield Observation(0)
         return
+    seen = Expectation(_turns(loaded)) if queries == EXPECTED else Observation(queries)
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as REGISTRY
 
     name = loaded.text_config._attn_implementation
@@ -107,25 +115,42 @@ def observing(loaded: Any, queries: int | None) -> Iterator[Observation]:
         inner = own or sys.modules[type(module).__module__].eager_attention_forward
         return inner(module, query, key, value, mask, **given)
 
+    def told(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        if isinstance(seen, Expectation):
+            seen.positions = kwargs.get("position_ids")
+
+    hook = loaded.model.register_forward_pre_hook(told, with_kwargs=True)
     REGISTRY.register(name, observed)
     try:
         yield seen
     finally:
+        hook.remove()
         if own is None:
             REGISTRY._global_mapping.pop(name)
         else:
             REGISTRY.register(name, own)
 
 
-def received(state: State, seen: Observation) -> State:
+def _turns(loaded: Any) -> list[Turn | None]:
+    """How each layer's queries turn with position: as its keys do. Where nothing rotates, nothing
+    is turned (learned positions are part of a query's own mean)."""
+    if not frequencies_of(loaded.model):
+        return [None] * loaded.text_config.num_hidden_layers
+    last = min(loaded.max_positions or LONGEST, LONGEST) - 1
+    with torch.no_grad():
+        return turns(loaded.model, lambda p: keys_alone(loaded, PROBE, p), last)
+
+
+def received(state: State, seen: Observation | Expectation) -> State:
     """`state` with the attention that `seen` recorded for the tokens each layer still holds."""
-    if not seen.layers:
+    layers = seen.layers
+    if not layers:
         return state
-    return state.with_layers(tuple(_received(layer, seen) for layer in state.layers))
+    return state.with_layers(tuple(_received(layer, layers) for layer in state.layers))
 
 
-def _received(layer: LayerState, seen: Observation) -> LayerState:
-    found = seen.layers.get(layer.index)
+def _received(layer: LayerState, seen: dict[int, torch.Tensor]) -> LayerState:
+    found = seen.get(layer.index)
     if found is None or not layer.segments:
         return layer
     return replace(layer, received=found[..., found.shape[3] - layer.kept :].contiguous())
@@ -147,9 +172,9 @@ def observe_again(loaded: Any, state: State, queries: int) -> State:
         )
     with observing(loaded, queries) as seen:
         prefill(loaded, ids, mask, positions, new_cache(loaded))
-    layers = []
+    layers, recorded = [], seen.layers
     for layer in state.layers:
-        found = seen.layers.get(layer.index)
+        found = recorded.get(layer.index)
         if found is not None and layer.segments:
             held = layer.positions if layer.per_head else layer.positions[:, None]
             at = (held - positions[:, :1, None]).clamp(min=0)  # the buffer holds each position once

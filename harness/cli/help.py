@@ -13,7 +13,9 @@ KEYS = """\
   device=auto    auto, cpu, cuda          dtype=float32    bfloat16, float16
   steps=32       tokens to continue       text='...'       exactly as typed
   snapshot=DIR   restore from             out=DIR          write a snapshot to
-  run=DIR        a recorded run           restore.strict=false   waive identity"""
+  run=DIR        a recorded run           restore.strict=false   waive identity
+  restore.verify=proof   digest reads every byte, identity compares documents
+                         too (no forward), proof replays one token as well"""
 
 
 WIDTH = 80

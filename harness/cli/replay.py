@@ -1,6 +1,7 @@
 """Recorded configurations run again in this fresh process: `python -m harness.cli.replay JOBS.json`.
 
-JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME}`. The
+JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME,
+"plugins": {"path": DIR, "trust": [MODULE]}}`. The
 config is data, checked against the typed schema; nothing it names is built that the command line
 could not name. Nothing is tracked, and nothing is written outside the job's folder.
 """
@@ -11,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import config
+from harness import config, variants
+from harness.errors import ConfigProblem
 
 
 def main(jobs: Path) -> int:
@@ -29,11 +31,19 @@ def main(jobs: Path) -> int:
 
 def again(job: dict[str, Any]) -> config.Config:
     """The recorded config, made harmless: untracked, and its outputs go to the job's folder."""
-    cfg = config.recorded(Path(job["config"]))
+    plugins = config.PluginsConfig(**job.get("plugins", {}))
+    variants.trust(plugins.trust, plugins.path)
+    cfg = config.recorded(Path(job["config"]), plugins)
     cfg.track = config.TrackConfig(name="none")
     cfg.out = cfg.run = None
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
+    cfg.sign = cfg.encrypt = cfg.decrypt = None  # nor is the auditor's key used for it
+    cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
+    from harness.task.audit import TASKS
+
+    if cfg.task.name not in TASKS:
+        raise ConfigProblem(f"task={cfg.task.name} is no task that an audit runs again.")
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]

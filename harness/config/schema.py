@@ -11,7 +11,6 @@ from harness.config.key import ONLY, Open, at_least, one_of, only
 from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
@@ -79,6 +78,7 @@ class PruneConfig(Open):
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
+    at: int | str = "prefill"  # when: once, or N: every N tokens that are decoded, too
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -90,6 +90,10 @@ class PruneConfig(Open):
         else:
             at_least("prune.protect", self.protect, 0)
         one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if isinstance(self.at, str):
+            one_of("prune.at", self.at, ("prefill",))
+        else:
+            at_least("prune.at", self.at, 1)
         if self.budget == "adaptive" and self.per_head is False:
             raise ConfigProblem(
                 "prune.budget=adaptive shares among heads: drop prune.per_head=false."
@@ -192,6 +196,12 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    verify: str = "proof"  # digest: the bytes; identity: and the documents; proof: and one token
+    map: bool | None = None  # restored tensors mapped from their files; null: where that is safe
+    trusted: list[str] = field(default_factory=list)  # public keys, one of which must have signed
+
+    def __post_init__(self) -> None:
+        one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
 
 
 @dataclass
@@ -209,7 +219,16 @@ class Config:
     ASKED: common keys that a task reads only where its YAML lists them in `reads`.
     """
 
-    ASKED: ClassVar[tuple[str, ...]] = ("snapshot", "out", "text", "run", "a", "b", "compact")
+    ASKED: ClassVar[tuple[str, ...]] = (
+        "snapshot",
+        "out",
+        "text",
+        "run",
+        "a",
+        "b",
+        "compact",
+        "trusted",
+    )
 
     name: str = MISSING
     seed: int = 0
@@ -223,6 +242,11 @@ class Config:
     run: str | None = None
     a: str | None = None  # task=diff: the two snapshots
     b: str | None = None
+    overwrite: bool = False  # `out=` may replace a snapshot
+    sign: str | None = None  # private key (PEM): snapshots, records and sweeps are signed
+    trusted: list[str] = field(default_factory=list)  # task=verify, task=audit: public keys
+    encrypt: str | None = None  # key file or env:NAME: snapshots are written encrypted
+    decrypt: str | None = None
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)

@@ -42,6 +42,12 @@ class Aid:
     turns: int = 1
 
 
+_CAUSES = {
+    0: "rounding", 1: "block", 3: "position", 4: "token buffer", 5: "mask", 9: "logits",
+    12: "token buffer",
+}  # fmt: skip
+
+
 class Fault:
     """The control: nothing is damaged.
 
@@ -49,7 +55,8 @@ class Fault:
     for the damage to exist (`plain`, `padded`, `windowed`, `sampled`, `hybrid`,
     `quantized`). why: why it still
     matters where it moves no logit. field: the class of known bugs it stands for (`harness.fault.field`).
-    remembered: the model's identity was asked for before the damage. seed: of what is drawn at random.
+    cause: what a diagnosis should say, where it is not what its element suggests. remembered: the
+    model's identity was asked for before the damage. seed: of what is drawn at random.
     """
 
     name = ""
@@ -57,8 +64,14 @@ class Fault:
     bed = "plain"
     why = ""
     field = ""
+    cause = ""
     remembered = False
     seed = 0
+
+    @property
+    def expected(self) -> str:
+        """The cause that a diagnosis of this damage should name."""
+        return self.cause or _CAUSES.get(self.element, "identity")
 
     def configured(self, settings: Any) -> "Fault":
         """This fault with the keys of a FaultConfig; itself is not changed."""

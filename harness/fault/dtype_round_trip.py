@@ -7,6 +7,7 @@ from harness.snapshot.state import State
 
 class DtypeRoundTrip(Fault):
     element = 1
+    cause = "rounding"
 
     def state(self, state: State, aid: Aid) -> State:
         return edit.layers(state, edit.narrowed, edit.narrowed)

@@ -73,8 +73,9 @@ def described(state: State) -> State:
 
 
 def block(state: State) -> int:
-    """Tokens of a block such as servers keep: a third of what is held, at most 16."""
-    return max(min(state.kept_tokens // 3, 16), 1)
+    """Tokens of a block such as servers keep: a third of what the shortest layer holds, at most 16."""
+    shortest = min(layer.kept for layer in state.layers if layer.segments)
+    return max(min(shortest // 3, 16), 1)
 
 
 def mixed(

@@ -32,7 +32,6 @@ KNOWN: dict[str, str] = {
 }
 
 CANNOT: dict[str, str] = {
-    "indexer": "capture refuses a layer that keeps anything but K/V and recurrent tensors",
     "draft": "a state holds one model; a draft model would be a second state",
     "rope_delta": "a state counts positions along one axis; models that read images are not captured",
 }

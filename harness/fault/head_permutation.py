@@ -7,6 +7,7 @@ from harness.snapshot.state import State
 
 class HeadPermutation(Fault):
     element = 1
+    cause = "head"
     field = "heads"
 
     def state(self, state: State, aid: Aid) -> State:

@@ -8,6 +8,7 @@ from harness.snapshot.state import State
 
 class KeyValueExchanged(Fault):
     element = 1
+    cause = "layer"
 
     def state(self, state: State, aid: Aid) -> State:
         layers = tuple(

@@ -8,6 +8,7 @@ from harness.snapshot.state import State
 
 class LayerSwap(Fault):
     element = 1
+    cause = "layer"
     field = "layers"
 
     def state(self, state: State, aid: Aid) -> State:

@@ -9,6 +9,7 @@ from harness.snapshot.state import State
 
 class RecurrentAhead(Fault):
     element = 1
+    cause = "recurrent state"
     bed = "hybrid"
     field = "recurrent_ahead"
 

@@ -7,6 +7,7 @@ from harness.snapshot.state import State
 
 class RecurrentBehind(Fault):
     element = 1
+    cause = "recurrent state"
     bed = "hybrid"
     field = "recurrent_behind"
 

@@ -8,6 +8,7 @@ from harness.snapshot.state import State
 
 class RestoreRace(Fault):
     element = 1
+    cause = "layer"
     field = "race"
 
     def state(self, state: State, aid: Aid) -> State:

@@ -6,6 +6,7 @@ from harness.fault.base import Fault, Live
 
 class RopeBaseChanged(Fault):
     element = 3
+    cause = "identity"
 
     def live(self, live: Live) -> None:
         edit.frequencies(live.model, lambda f: f.sign() * f.abs() ** 1.2)

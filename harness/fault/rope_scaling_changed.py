@@ -6,6 +6,7 @@ from harness.fault.base import Fault, Live
 
 class RopeScalingChanged(Fault):
     element = 3
+    cause = "identity"
 
     def live(self, live: Live) -> None:
         edit.frequencies(live.model, lambda f: f / 2.0)

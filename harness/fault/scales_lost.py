@@ -9,6 +9,7 @@ from harness.snapshot.state import State
 
 class ScalesLost(Fault):
     element = 1
+    cause = "scale"
     bed = "quantized"
     field = "scales"
 

@@ -7,6 +7,7 @@ from harness.snapshot.state import State
 
 class ScalesShifted(Fault):
     element = 1
+    cause = "scale"
     bed = "quantized"
     field = "scales"
 

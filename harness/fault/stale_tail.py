@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from harness.fault import edit
 from harness.fault.base import Aid, Fault
+from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
 
 
@@ -13,4 +14,6 @@ class StaleTail(Fault):
 
     def state(self, state: State, aid: Aid) -> State:
         shorter = aid.capture(state.token_ids[:1, :-3])
-        return edit.described(replace(shorter, layers=state.layers, documents=state.documents))
+        sent = buffer_document(shorter.token_ids)
+        shorter = shorter.document("prompt_meta", buffer=sent)
+        return edit.described(replace(shorter, layers=state.layers))

@@ -10,6 +10,7 @@ from harness.snapshot.state import State
 
 class TurnCountAsPosition(Fault):
     element = 4
+    cause = "position"
 
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, next_position=torch.full_like(state.next_position, aid.turns))

@@ -5,6 +5,7 @@ from harness.fault.base import Fault, Live
 
 class WindowIgnored(Fault):
     element = 5
+    cause = "identity"
     bed = "windowed"
     why = "what left the window was already dropped, so nothing moves until the next prefill"
 

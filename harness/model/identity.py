@@ -36,7 +36,26 @@ def documents(model: Any) -> dict[str, Any]:
             "config": _clean(model.config.to_dict()),
             "generation": _clean(generation.to_dict()) if generation is not None else {},
             "other_weights": _weights(groups["other"]),
+            **_adapters(model),
         },
+    }
+
+
+def _adapters(model: Any) -> dict[str, Any]:
+    """PEFT adapters: how each is built, and which are switched on. Empty without any."""
+    settings = getattr(model, "peft_config", None)
+    if not isinstance(settings, dict) or not settings:
+        return {}
+    active = getattr(model, "active_adapters", None)
+    merged = any(bool(getattr(m, "merged", False)) for m in model.modules())
+    disabled = any(bool(getattr(m, "disable_adapters", False)) for m in model.modules())
+    return {
+        "adapters": {
+            "settings": {name: _clean(given.to_dict()) for name, given in settings.items()},
+            "active": _clean(active() if callable(active) else active),
+            "merged": merged,
+            "disabled": disabled,
+        }
     }
 
 

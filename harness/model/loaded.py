@@ -38,7 +38,8 @@ class Loaded:
     def __post_init__(self) -> None:
         import inspect
 
-        self._forward_names = frozenset(inspect.signature(self.model.forward).parameters)
+        inner = getattr(self.model, "get_base_model", lambda: self.model)()  # adapters hand it on
+        self._forward_names = frozenset(inspect.signature(inner.forward).parameters)
 
     @property
     def device(self) -> torch.device:

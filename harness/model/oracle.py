@@ -57,6 +57,7 @@ class Oracle:
 
     @property
     def takes_cache(self) -> bool:
+        """As the model it is a copy of."""
         return self.loaded.takes_cache
 
     @property
@@ -67,6 +68,10 @@ class Oracle:
     def layers(self) -> int:
         """Decoder layers."""
         return self.loaded.layers
+
+    @property
+    def text_config(self) -> Any:
+        return self.loaded.text_config
 
     def forward(
         self,

@@ -5,7 +5,7 @@ Six beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose 
 drawn, not picked) and `quantized` (keys and values are codes). Each has its own uninterrupted run, noise and oracle.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Bed:
-    """state: healthy, paused. reference: the run that was never interrupted. floor: the noise."""
+    """state: healthy, paused. reference: the run that was never interrupted. floor: the noise.
+    recomputed: what a diagnosis computed anew from a buffer on this bed's own model, by its ids."""
 
     name: str
     session: Session
@@ -59,6 +60,7 @@ class Bed:
     floor: dict[str, Any]
     oracle: torch.Tensor | None
     steps: int
+    recomputed: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def verdict(self, run: Run) -> tuple[str, float]:
         """The verdict on `run` (teacher forced along the reference) and its largest shift in units

@@ -27,8 +27,12 @@ def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exce
     }
     if isinstance(problem, RestoreRefused):
         record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
+        record["diagnosis"] = problem.diagnosis
     if isinstance(problem, SnapshotInvalid):
-        record["faults"] = problem.faults
+        from harness.compare.diagnosis import refusal
+
+        told = refusal((), problem.faults)
+        record |= {"faults": problem.faults, "diagnosis": told.document() if told else None}
     record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is None:

@@ -209,6 +209,7 @@ def completed(session: Job, record: Record) -> Record:
         "oracle": record.get("oracle", {}),
         "soundness": record.get("soundness", {}),
         "against": record.get("against"),
+        "diagnosis": record.get("diagnosis"),
         "mutation": {key: record.get("mutation", {}).get(key) for key in MUTATION},
         "size": record["size"],
         "time_s": {key: session.times.get(key) for key in TIMES},

@@ -12,28 +12,28 @@ from typing import Any
 
 import torch
 
-from harness.cache.registry import decoder as build_decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
-from harness.capture.observe import observe_again
 from harness.compare.identity import Difference
 from harness.config import Config
-from harness.errors import InputProblem
+from harness.errors import InputProblem, RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
+from harness.pipeline.bounded import Bounded, continuation
 from harness.pipeline.damage import aid_for, comparable, damaged
+from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
-from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import WRITING, Session
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
-from harness.snapshot.result import UNJUDGED
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
@@ -102,6 +102,7 @@ class Line:
     captured: Captured | None = None
     whole: State | None = None  # before anything was pruned
     sampler: Sampler | None = None  # of the run that is never interrupted
+    restored: Restored | None = None
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
@@ -139,9 +140,7 @@ class Line:
         if policy is None:
             return state
         session.say.stage(f"prune {settings.name}")
-        seen = state
-        if policy.observes is not None and not observed(state):
-            seen = observe_again(session.loaded, state, policy.observes)
+        seen = scored(session.loaded, policy, state)
         how = moves(session.loaded, state) if settings.positions == "reindexed" else None
         start = time.perf_counter()
         small = policy.prune(seen)
@@ -149,7 +148,7 @@ class Line:
             small = reindexed(small, how)
         session.times["prune"] = time.perf_counter() - start
         session.say.done(f"{small.kept_tokens} of {state.kept_tokens} tokens kept")
-        return without_scores(small)
+        return small if settings.at != "prefill" else without_scores(small)
 
     def quantize(self, state: State) -> State:
         """The State that the quantizer leaves: the same object under `quantize=none`. What that did
@@ -207,13 +206,18 @@ class Line:
         else:
             met, sampler = damaged(session, self.fault, state.rng)
             saved = sampler
-        waived = identity_check(met, state, stored.place, saved)
+        try:
+            waived = identity_check(met, state, stored.place, saved)
+        except RestoreRefused as refused:
+            refused.diagnosis = diagnose(met.loaded, state, refused.differences).document()
+            raise
         state = self.fault.inputs(state)
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
         self.record["pruned"] = state.pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        return Restored(state, met, sampler, waived)
+        self.restored = Restored(state, met, sampler, waived)
+        return self.restored
 
     def go_on(
         self,
@@ -228,13 +232,15 @@ class Line:
         """
         cfg, times = self.session.cfg, self.session.times
         start = time.perf_counter()
-        decoder = build_decoder(restored.session.loaded, restored.state, cfg.cache)
+        decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start
         before = decoder.fingerprint(cfg.cache.audit == "digest")
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
-        self.record["cache"] = served(decoder)
+        if isinstance(decoder, Bounded):
+            self.record["bound"] = decoder.account()
+        self.record["cache"] = served(decoder.first if isinstance(decoder, Bounded) else decoder)
         return decoder, path
 
     def uninterrupted(
@@ -284,16 +290,12 @@ class Line:
         """The judgement on `path`, which was fed what `reference` was fed after `state`."""
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
-        judgement = judge(
-            session.loaded,
-            state,
-            reference,
-            path,
-            session.cfg.compare,
-            waived,
-            session.cfg.prompt.chunk,
-        )
+        asked, chunk = session.cfg.compare, session.cfg.prompt.chunk
+        judgement = judge(session.loaded, state, reference, path, asked, waived, chunk)
         session.say.done(judgement.verdict)
+        if judgement.verdict not in GOOD and (met := self.restored) is not None:
+            told = why(judgement, met.session.loaded, met.state, met.waived, reference.fed)
+            self.record["diagnosis"] = told.document()
         return judgement
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:

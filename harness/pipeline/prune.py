@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import torch
 
+from harness.attention.turns import Turn, turns
 from harness.capture import keys_alone
+from harness.capture.observe import observe_again
 from harness.config import PruneConfig
 from harness.model.loaded import Loaded
 from harness.prune.base import Policy
-from harness.prune.positions import Turn, turns
 from harness.prune.registry import policy
 from harness.snapshot.state import State
 
@@ -28,6 +29,14 @@ def observes(settings: PruneConfig) -> int | None:
 def observed(state: State) -> bool:
     """Whether the layers that hold tokens carry the attention these received."""
     return all(layer.received is not None for layer in state.layers if layer.segments)
+
+
+def scored(loaded: Loaded, policy: Policy, state: State) -> State:
+    """`state` with the attention that `policy` needs: as it was recorded, or recomputed from the token
+    buffer."""
+    if policy.observes is None or observed(state):
+        return state
+    return observe_again(loaded, state, policy.observes)
 
 
 def without_scores(state: State) -> State:

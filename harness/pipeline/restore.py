@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from harness.cache.registry import decoder as build_decoder
+from harness.cache.library import Replay
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element
+from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
@@ -21,13 +22,17 @@ PROBE = 64  # tokens over which that noise is measured
 def identity_check(
     session: Any, state: State, where: Path | str, sampler: Any = None
 ) -> list[Difference]:
-    """Every difference between `state`'s identity and what is loaded; without any, the proof.
+    """Every difference between `state`'s identity and what is loaded; without any, the proof: as far
+    as `restore.verify` asks for it.
 
     sampler: the one that goes on, where it is meant to be the one that was saved. Raises
     RestoreRefused with all differences, unless `restore.strict=false`: then they are waived and
     returned.
     """
-    found = identity(session, state, sampler) or proof(session.loaded, state, session.cfg.cache)
+    verify = session.cfg.restore.verify
+    found = [] if verify == "digest" else identity(session, state, sampler)
+    if not found and verify == "proof":
+        found = proof(session.loaded, state)
     if found and session.cfg.restore.strict:
         raise RestoreRefused(str(where), found)
     return found
@@ -51,36 +56,73 @@ def identity(session: Any, state: State, sampler: Any = None) -> list[Difference
     return found
 
 
-def proof(loaded: Any, state: State, settings: Any) -> list[Difference]:
+def proof(loaded: Any, state: State) -> list[Difference]:
     """Feed the last token again over the past without it: the stored logits must come out.
 
-    The allowance is measured here and now: what splitting a prefill does to this model's logits.
-    Empty when it holds, or where it cannot be given: a pruned or quantized past, a window that has already
-    dropped a token, recurrent state, a single token.
+    One decode step, by the library's own forward over a cache of its own, so that identity is proven
+    whatever cache is going to be used. The allowance was measured in the same way when the state was
+    captured (`floor`); a state without one has its floor measured here and now.
+    Empty when it holds, or where it cannot be given: a past that is pruned, quantized or edited on
+    purpose (its documents say so), a window that has already dropped a token, recurrent state, a
+    single token.
     """
     state = state.to(loaded.device)
-    before = one_step_back(state)
-    if before is None:
-        return []
     try:
-        decoder = build_decoder(loaded, before, replace(settings, branches=1))
-        replayed = decoder.step(state.token_ids[:, -1:])[:, -1]
-    except UnsupportedModel:  # about the cache and the model, not about the snapshot
+        replayed = _replayed(loaded, state)
+    except UnsupportedModel:  # about the model, not about the snapshot
         raise
     except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]
-    if replayed.shape != state.logits.shape:
-        return [_failed("shape", list(state.logits.shape), list(replayed.shape))]
-    found = []
-    measured = {
-        "replay of the last token": (replayed - state.logits, noise(loaded, state)),
-        "its keys and values": (_last_kv_gap(decoder, state), kv_noise(loaded, state)),
+    if replayed is None:
+        return []
+    logits, kv_gap = replayed
+    if logits.shape != state.logits.shape:
+        return [_failed("shape", list(state.logits.shape), list(logits.shape))]
+    kept = state.documents.get("proof") or {
+        "logits": noise(loaded, state),
+        "kv": kv_noise(loaded, state),
     }
-    for what, (gap, floor) in measured.items():
-        off, allowed = float(gap.double().abs().max()), MARGIN * floor
-        if not off <= allowed:
-            found.append(_failed(what, f"within {allowed:.3g}", f"off by {off:.3g}"))
-    return found
+    measured = {
+        "replay of the last token": (_largest(logits - state.logits), kept["logits"]),
+        "its keys and values": (kv_gap, kept["kv"]),
+    }
+    return [
+        _failed(what, f"within {MARGIN * floor:.3g}", f"off by {off:.3g}")
+        for what, (off, floor) in measured.items()
+        if not off <= MARGIN * floor
+    ]
+
+
+def floor(loaded: Any, state: State) -> dict[str, float] | None:
+    """What the replay of the last token differs by on healthy material, right after the capture:
+    `logits` and `kv`, never below one rounding of the largest. None where there is no proof."""
+    replayed = _replayed(loaded, state)
+    if replayed is None:
+        return None
+    logits, kv_gap = replayed
+    eps = torch.finfo(loaded.dtype).eps
+    last = [
+        t[:, :, -1:] for la in state.layers for t in (la.segments[-1].key, la.segments[-1].value)
+    ]
+    return {
+        "logits": max(_largest(logits - state.logits), _largest(state.logits) * eps),
+        "kv": max(kv_gap, max(_largest(t) for t in last) * eps),
+    }
+
+
+def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
+    """Logits `[batch, vocab]` of the last token, fed again over the past without it, and the largest
+    difference of its keys and values. None where that past is not contained in `state`."""
+    before = one_step_back(state)
+    if before is None or state.documents["kv_format"].get("edited"):
+        return None
+    decoder = Replay(loaded, state, before, CacheConfig("cloned"))
+    logits = decoder.step(state.token_ids[:, -1:])[:, -1]
+    return logits, float(_last_kv_gap(decoder, state).max())
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.double().abs().max())
 
 
 def one_step_back(state: State) -> State | None:

@@ -18,6 +18,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
 from harness.pipeline.prompt import prompt_meta, prompt_rows
 from harness.pipeline.prune import observes
+from harness.pipeline.restore import floor
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.coherence import buffer_document
@@ -73,7 +74,10 @@ class Session:
         with observing(self.loaded, observes(self.cfg.prune)) as attention:
             captured = capture(self.loaded, ids, mask, documents, files, sampler.rng, chunk)
         self.times["prefill"] = captured.prefill_s
-        return replace(captured, state=received(captured.state, attention))
+        state = received(captured.state, attention)
+        if measured := floor(self.loaded, state):
+            state = state.document("proof", **measured)
+        return replace(captured, state=state)
 
     @property
     def documents(self) -> dict[str, Any]:

@@ -7,28 +7,31 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
-from harness.prune.base import EVERY_QUERY
+from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 
 
 @dataclass(frozen=True)
 class Fed:
-    """state: the new State. mutated: whether the past was written to. bytes_copied: by the cache."""
+    """state: the new State. logits: `[1, new, vocab]`. mutated: whether the past was written to. bytes_copied: by the cache."""
 
     state: State
+    logits: torch.Tensor
     mutated: bool
     bytes_copied: float
 
 
 def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
     """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
-    record, see `Policy.observes`; None records nothing. Raises InputProblem beyond the model's
-    positions."""
+    record, see `Policy.observes`; None records nothing, and EXPECTED is not added up but estimated
+    anew when it is needed. Raises InputProblem beyond the model's positions."""
+    queries = None if queries == EXPECTED else queries
     decoder = build_decoder(loaded, state, cache)
     before = decoder.fingerprint()
     with observing(loaded, queries) as seen:
-        decoder.step(ids)
+        logits = decoder.step(ids)
     grown, mutated = decoder.commit(), decoder.fingerprint() != before
     if queries is not None:
         if not _complete(state, seen, ids.shape[1]):  # an attention of its own: ask the model's
@@ -39,7 +42,7 @@ def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int 
             for old, new in zip(state.layers, grown.layers, strict=True)
         ]
         grown = grown.with_layers(tuple(layers))
-    return Fed(grown, mutated, decoder.bytes_copied)
+    return Fed(grown, logits, mutated, decoder.bytes_copied)
 
 
 def joined(layer: LayerState) -> LayerState:
@@ -54,7 +57,7 @@ def joined(layer: LayerState) -> LayerState:
     return replace(layer, segments=(segment,))
 
 
-def _complete(state: State, seen: Observation, new: int) -> bool:
+def _complete(state: State, seen: Observation | Expectation, new: int) -> bool:
     """Whether every key of every layer was seen to receive attention."""
     return all(
         layer.index in seen.layers and seen.layers[layer.index].shape[-1] == layer.kept + new
@@ -63,7 +66,9 @@ def _complete(state: State, seen: Observation, new: int) -> bool:
     )
 
 
-def _scored(old: LayerState, new: LayerState, seen: Observation, queries: int) -> LayerState:
+def _scored(
+    old: LayerState, new: LayerState, seen: Observation | Expectation, queries: int
+) -> LayerState:
     """`new` with the newest queries' attention added to what `old` had received."""
     if old.received is None or not new.segments or old.index not in seen.layers:
         return new

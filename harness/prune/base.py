@@ -20,6 +20,7 @@ from harness.prune.choice import adaptive, highest, shared
 from harness.snapshot.state import LayerState, Segment, State
 
 EVERY_QUERY = 0  # `Policy.observes`: one row that sums all queries
+EXPECTED = -1  # one row of what queries to come are expected to give
 MUST = 1e200  # what a policy's own infinity counts as; sums over layers stay finite
 MAX_RUNS = 4  # a choice of at most so many runs stays views, one segment each
 
@@ -28,7 +29,8 @@ class Policy(ABC):
     """Decides what a layer keeps. settings: a PruneConfig; construction checks it.
 
     observes: how much attention `score` needs in `LayerState.received`: None for none, EVERY_QUERY
-    for one row that sums all queries, N for one row per query of the last N.
+    for one row that sums all queries, N for one row per query of the last N, EXPECTED for one row of
+    what queries yet to come are expected to give.
     """
 
     observes: int | None = None

@@ -14,7 +14,9 @@ from harness.snapshot.state import LayerState
 
 
 class HeavyHitter(Policy):
-    """Accumulated attention over all queries, per KV head; `prune.recent` of the budget is a window."""
+    """Accumulated attention over all queries, per KV head; `prune.recent` of the budget is a window.
+
+    `prune.average`: per query that could see the token, so that being early is no merit."""
 
     observes = EVERY_QUERY
 
@@ -27,4 +29,7 @@ class HeavyHitter(Policy):
         recent = int(self.settings.recent * keep)
         newest = rank > rank[..., -1:] - recent
         total = layer.received.double().sum(-2)
+        if self.settings.average:
+            queries = layer.positions[..., -1:] + 1 - layer.positions
+            total = total / by_head(queries, total)
         return total.masked_fill(by_head(newest, total), inf)

@@ -132,6 +132,8 @@ def show(say: Say, result: dict[str, Any]) -> None:
     if "continuation" in result["text"]:
         say.line(f"continuation: {result['text']['continuation']!r}")
     say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
+    if told := result.get("diagnosis"):
+        say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
     say.line(f"required:     {result['required']}")
     say.line(f"snapshot:     {result['snapshot']['path']}")
     say.line(f"report:       {result['folder']}/report.html")

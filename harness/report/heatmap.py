@@ -4,7 +4,7 @@ from html import escape
 from math import inf, log10
 from typing import Any
 
-from harness.report.html import section
+from harness.report.html import cell, section
 
 CHECKS = ("validation", "digest", "identity", "logits")
 SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent wrong tokens": 0.8}
@@ -32,9 +32,21 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             columns=["fault", "named by", "why it matters"],
             rows=[[r["fault"], ", ".join(c for c in CHECKS if r[c]) or "nothing", r["why"]] for r in quiet],
         ),
+        section(
+            "Numerics or a dirty cache: what the diagnosis says",
+            text="The cause that is named from the restored state, its own token buffer and the model of "
+            "now, beside the damage that was really done, and the evidence.",
+            columns=["fault", "done", "named", "evidence"],
+            rows=[[r["fault"], r["expected"], cell(r["cause"] or "nothing", kind=_right(r)), r["evidence"][:200]]
+                  for r in rows],
+        ),
         section("What the checks said", columns=["fault", "what was done", "first words of the refusal"],
                 rows=[[r["fault"], r["what"], (r["said"] or ["-"])[0][:160]] for r in rows]),
     ]  # fmt: skip
+
+
+def _right(row: dict[str, Any]) -> str:
+    return "good" if row["cause"] == row["expected"] else "bad"
 
 
 def _counts(rows: list[dict[str, Any]]) -> list[list[Any]]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from harness.report import plots, quantization
+from harness.report import diagnosis, plots, quantization
 from harness.report.console import number
 from harness.snapshot.result import write_text
 
@@ -76,6 +76,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if sections:  # a picture of its own for a run's description in MLflow
         drawn = sections[0]["svg"].replace("currentColor", "#7a828c")
         write_text(path.parent / "divergence.svg", drawn)
+    sections += diagnosis.sections(result.get("diagnosis"))
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"]))
     sections += [

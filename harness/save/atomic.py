@@ -7,12 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import interrupt
-from harness.errors import InputProblem
+from harness.errors import InputProblem, printable
+from harness.save import contents, leftovers
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -41,28 +42,31 @@ class Growing:
 
 
 @contextmanager
-def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
+def directory(target: Path, sync: bool = True, overwrite: bool = False) -> Iterator[Growing]:
     """Yield a temporary directory (owner-only) that becomes `target` when the block ends well.
 
-    An existing snapshot at `target` is replaced in one atomic step; a crash leaves the old one or
-    the new one. What crashed writers left behind is removed. `finished` must be called for every
-    file. Raises InputProblem when the place cannot be written or holds something else.
+    overwrite: an existing snapshot at `target` is replaced in one atomic step; a crash leaves the
+    old one or the new one. What crashed writers left behind is removed. `finished` must be called
+    for every file. Raises InputProblem when the place cannot be written, holds a snapshot that is
+    not to be replaced, or anything else.
     """
     target = target.absolute()
-    temporary, lock = None, None
+    temporary, lock, note, published = None, None, ExitStack(), False
     pool = ThreadPoolExecutor(16, "fsync") if sync else None
     try:
-        _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         recover(target)
-        _remove_stale(target)
+        refuse(target, overwrite)
+        leftovers.remove(target.parent)
         with interrupt.held():
-            temporary, lock = _locked(target)
+            temporary, lock = locked(target)
+            note.enter_context(leftovers.noted(temporary))
         growing = Growing(temporary, pool)
         yield growing
         growing.settle()
         with interrupt.held():
-            _publish(temporary, target)
+            _publish(temporary, target, overwrite)
+            published = True
         if sync:
             _sync(target.parent)
     except OSError as problem:
@@ -75,16 +79,19 @@ def directory(target: Path, sync: bool = True) -> Iterator[Growing]:
         with interrupt.held():
             if pool:
                 pool.shutdown()
-            if temporary:
+            if temporary and published:
+                _discard(temporary, target)
+            elif temporary:
                 shutil.rmtree(temporary, ignore_errors=True)
+            note.close()
             if lock is not None:
                 os.close(lock)
 
 
-def check(target: Path) -> None:
+def check(target: Path, overwrite: bool = False) -> None:
     """Raise InputProblem, before any work, when `target` can never be written as a snapshot."""
     target = target.absolute()
-    _refuse_foreign(target)
+    refuse(target, overwrite)
     above = next((p for p in target.parents if os.path.lexists(p)), target)
     if not above.is_dir():
         raise InputProblem(f"{above} is not a directory, so {target} cannot be in it.")
@@ -100,7 +107,7 @@ def recover(target: Path) -> None:
             return
 
 
-def _locked(target: Path) -> tuple[Path, int]:
+def locked(target: Path) -> tuple[Path, int]:
     """A new temporary directory, locked for as long as this writer lives."""
     while True:
         path = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
@@ -115,41 +122,53 @@ def _locked(target: Path) -> tuple[Path, int]:
         os.close(lock)
 
 
-def _remove_stale(target: Path) -> None:
-    """Remove temporary directories of this target whose writer is gone: nobody holds their lock."""
-    for path in target.parent.glob(f".{_escaped(target.name[:200])}.*.tmp"):
-        try:
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except OSError:
-            pass  # a living writer's
-        finally:
-            os.close(lock)
-
-
-def _refuse_foreign(target: Path) -> None:
+def refuse(target: Path, overwrite: bool) -> None:
+    """Raise InputProblem for what is not to be replaced. Other people's files never are."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise InputProblem(f"{target} is not a directory; choose another out=DIR.")
-    if target.is_dir() and any(target.iterdir()) and not (target / "manifest.json").exists():
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    if not (target / "manifest.json").exists():
         raise InputProblem(
             f"{target} holds files that are not a snapshot, so it is left alone. "
             "Choose an empty or new out=DIR."
         )
+    if strangers := contents.foreign(target):
+        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+        raise InputProblem(
+            f"{target} holds {printable(strangers[0])}{more} beside its snapshot (or its manifest "
+            "cannot be read), so it is left alone. Move that away, or choose another out=DIR."
+        )
+    if not overwrite:
+        raise InputProblem(
+            f"{target} holds a snapshot already. Choose another out=DIR, or replace it with "
+            "overwrite=true."
+        )
 
 
-def _publish(temporary: Path, target: Path) -> None:
+def _discard(folder: Path, target: Path) -> None:
+    """Remove the snapshot that was replaced, now under a temporary name, if there was one. Had
+    somebody put a file into it at the last moment, it is kept beside."""
+    if folder.exists() and contents.foreign(folder):
+        folder.rename(target.with_name(f"{target.name}.replaced-{os.urandom(4).hex()}"))
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(temporary: Path, target: Path, overwrite: bool) -> None:
     while True:
-        if not target.exists():
+        if not target.exists() or not overwrite:
             try:
                 temporary.rename(target)
                 return
-            except OSError as problem:  # another writer was faster: exchange with what it wrote
+            except OSError as problem:  # another writer was faster
                 if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
+                if not overwrite:
+                    raise InputProblem(
+                        f"{target} was written by somebody else meanwhile, and is left as it is. "
+                        "Choose another out=DIR, or replace it with overwrite=true."
+                    ) from None
         libc = ctypes.CDLL(None, use_errno=True)
         exchange = getattr(libc, "renameat2", None)
         paths = [os.fsencode(temporary), os.fsencode(target)]
@@ -160,7 +179,7 @@ def _publish(temporary: Path, target: Path) -> None:
         aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old")
         target.rename(aside)
         temporary.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
+        _discard(aside, target)
         return
 
 

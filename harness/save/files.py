@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from blake3 import blake3
 
+from harness.save import cipher
 from harness.snapshot.digest import digest_stream
 
 _START_WRITING, _STRIDE = 2, 8 << 20
@@ -23,15 +24,17 @@ class Sink:
     """A new file, mode 0600. `write` digests what it is given; `write_raw` is for tensor bytes that
     the manifest digests one by one. `covered` counts the leading bytes that `digest` covers.
 
+    key: encrypts what reaches the disk, under `name` (sizes and digests are of the contents).
     Raises OSError when the disk is full, also later through `problem` (a library may swallow it).
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, key: Any = None, name: str = "", salt: bytes | None = None):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.path, self._handle = path, os.open(path, flags, 0o600)
-        self.nbytes = self.covered = self._started = 0
+        self.nbytes = self.covered = self._started = self._place = 0
         self.problem: OSError | None = None
         self._digest = blake3()
+        self._cipher = cipher.Writer(key, name, self._put, salt) if key else None
 
     def write(self, data: Any) -> int:
         """Append and digest."""
@@ -43,16 +46,24 @@ class Sink:
     def write_raw(self, data: Any) -> int:
         """Append bytes that tensor digests cover. The kernel is told to begin writing at once."""
         view = memoryview(data).cast("B")
+        if self._cipher:
+            self._cipher.feed(view)
+        else:
+            self._put(view)
+        self.nbytes += len(view)
+        return len(view)
+
+    def _put(self, data: Any) -> None:
+        view = memoryview(data)
         done = 0
         try:
             while done < len(view):
                 done += os.write(self._handle, view[done : done + _STRIDE])
-                self._begin_writing(self.nbytes + done)
+                self._begin_writing(self._place + done)
         except OSError as problem:
             self.problem = problem
             raise
-        self.nbytes += done
-        return done
+        self._place += done
 
     def flush(self) -> None:
         """Nothing is buffered here."""
@@ -64,7 +75,11 @@ class Sink:
         return self
 
     def __exit__(self, *problem: Any) -> None:
-        os.close(self._handle)
+        try:
+            if self._cipher and problem[0] is None:
+                self._cipher.end()
+        finally:
+            os.close(self._handle)
 
     def _begin_writing(self, end: int) -> None:
         if end - self._started >= _STRIDE:
@@ -108,23 +123,65 @@ class Source:
         return self.file.tell() >= self.nbytes
 
 
-@contextmanager
-def opened(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """Open the plain file `name` (`NAME` or `tokenizer/NAME`) below `folder` for reading.
+class Folder:
+    """A directory held open: whatever is renamed or exchanged meanwhile, all is read from this one.
 
-    Raises ValueError (a sentence) for a link, a hard link, a device, a pipe or a missing file.
+    stale: another directory that was read along with it has been replaced. Raises ValueError (a
+    sentence) when there is none.
     """
+
+    stale = False
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self.handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise ValueError("is missing") from None
+        except OSError as problem:
+            raise ValueError(f"cannot be opened: {problem.strerror}") from None
+
+    def replaced(self) -> bool:
+        """Whether the path leads to another directory by now (or to none), or it is `stale`."""
+        if self.stale:
+            return True
+        held = os.fstat(self.handle)
+        try:
+            there = self.path.stat()
+        except OSError:
+            return True
+        return (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino)
+
+    def close(self) -> None:
+        os.close(self.handle)
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        self.close()
+
+
+@contextmanager
+def opened(folder: "Folder | Path", name: str) -> Iterator[BinaryIO]:
+    """Open the plain file `name` (`NAME` or `tokenizer/NAME`) in `folder` for reading.
+
+    Raises ValueError (a sentence) for a link, a hard link, a folder, a device, a pipe or a missing
+    file.
+    """
+    if not isinstance(folder, Folder):
+        with Folder(folder) as held, opened(held, name) as file:
+            yield file
+        return
     handles: list[int] = []
     try:
         try:
-            base = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            handles.append(base)
             *above, last = name.split("/")
             for part in above:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                handles.append(os.open(part, flags, dir_fd=handles[-1]))
+                handles.append(os.open(part, flags, dir_fd=[folder.handle, *handles][-1]))
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            handle = os.open(last, flags, dir_fd=handles[-1])
+            handle = os.open(last, flags, dir_fd=[folder.handle, *handles][-1])
         except FileNotFoundError:
             raise ValueError("is missing") from None
         except OSError as problem:
@@ -134,12 +191,13 @@ def opened(folder: Path, name: str) -> Iterator[BinaryIO]:
                 if link
                 else f"cannot be opened: {problem.strerror}"
             ) from None
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise ValueError("is not a plain file")
-            if found.st_nlink != 1:
-                raise ValueError("is a hard link, which a snapshot never holds")
+        handles.append(handle)
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("is not a plain file")
+        if found.st_nlink != 1:
+            raise ValueError("is a hard link, which a snapshot never holds")
+        with os.fdopen(handles.pop(), "rb") as file:
             yield file
     finally:
         for handle in reversed(handles):
@@ -160,13 +218,21 @@ def check(file: BinaryIO, row: dict[str, Any]) -> None:
     file.seek(0)
 
 
-def listing(folder: Path) -> set[str]:
+def listing(folder: "Folder | Path") -> set[str]:
     """Every entry of a snapshot directory, as `NAME` or `tokenizer/NAME`; folders are not followed."""
+    if not isinstance(folder, Folder):
+        with Folder(folder) as held:
+            return listing(held)
     found = set()
-    with os.scandir(folder) as entries:
+    with os.scandir(folder.handle) as entries:
         for entry in entries:
             if entry.name == "tokenizer" and entry.is_dir(follow_symlinks=False):
-                found |= {f"tokenizer/{e.name}" for e in os.scandir(entry.path)}
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                inside = os.open(entry.name, flags, dir_fd=folder.handle)
+                try:
+                    found |= {f"tokenizer/{name}" for name in os.listdir(inside)}  # noqa: PTH208
+                finally:
+                    os.close(inside)
             else:
                 found.add(entry.name)
     return found

@@ -60,10 +60,26 @@ class Piece:
 
 def find(snapshot: str, folder: Path, hint: str | None = None) -> Path | None:
     """The snapshot with this id among the directories in `folder`; None when there is none."""
-    candidates = [folder / hint] if hint and schema.is_place(hint) else []
-    return next((p for p in candidates if _peek(p) == snapshot), None) or next(
-        (p for p in _siblings(folder) if _peek(p) == snapshot), None
-    )
+    return Siblings(folder).find(snapshot, hint)
+
+
+class Siblings:
+    """The snapshots in a folder by id; however often it is asked, it looks at each once."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._known: dict[str, Path] | None = None
+
+    def find(self, snapshot: str, hint: str | None = None) -> Path | None:
+        """The one with this id: where it was, else anywhere beside; None when there is none."""
+        if hint and schema.is_place(hint) and _peek(self.folder / hint) == snapshot:
+            return self.folder / hint
+        if self._known is None:
+            self._known = {}
+            for path in _siblings(self.folder):
+                if (claimed := _peek(path)) is not None:
+                    self._known.setdefault(claimed, path)
+        return self._known.get(snapshot)
 
 
 def dependents(target: Path) -> list[str]:
@@ -202,7 +218,7 @@ def _peek(folder: Path) -> str | None:
 
 def _manifest(folder: Path, limit: int = manifests.MAX_BYTES) -> bytes:
     """The first bytes of a directory's manifest; empty when it holds none."""
-    if folder.is_symlink():
+    if folder.is_symlink() or not folder.is_dir():
         return b""
     try:
         with files.opened(folder, manifests.NAME) as file:

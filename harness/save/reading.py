@@ -4,6 +4,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,51 +14,49 @@ from typing import Any
 import torch
 
 from harness import machine
-from harness.errors import InputProblem, SnapshotInvalid
-from harness.save import atomic, files, lineage
+from harness.errors import InputProblem, SnapshotInvalid, Untrusted
+from harness.save import cipher, contents, files, lineage
+from harness.save.access import Access
+from harness.save.envelope import own_manifest
+from harness.save.mapped import Mapped
 from harness.snapshot import manifest as manifests
 from harness.snapshot.codes import PARTS, Codes, coded_as
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
 
 
-def own_manifest(source: Path) -> dict[str, Any]:
-    """The manifest at `source`, parsed strictly but not yet validated.
-
-    Raises InputProblem when there is no snapshot, SnapshotInvalid when it is not sound JSON.
-    """
-    if not source.is_dir():
-        if not source.is_symlink():
-            atomic.recover(source)
-        if source.is_file():
-            raise InputProblem(f"snapshot={source} is a file. Give the directory that holds it.")
-        if not source.is_dir():
-            raise InputProblem(f"snapshot={source}: there is no such directory. Check the path.")
-    try:
-        with files.opened(source, manifests.NAME) as file:
-            return manifests.parse(file.read(manifests.MAX_BYTES + 1), str(source))
-    except ValueError as problem:
-        if str(problem) == "is missing":
-            raise InputProblem(
-                f"snapshot={source}: the directory holds no {manifests.NAME}, so it is no snapshot."
-            ) from None
-        raise SnapshotInvalid(str(source), [f"{manifests.NAME} {problem}"]) from None
-
-
 class Reading:
     """One pass over the files that `manifest` names. `faults` grows; nothing is raised.
 
     tensors: name -> tensor; tokenizer: name -> bytes. Use them only when `faults` is empty.
-    form: the format's module (None when only `missing` is asked).
+    form: the format's module (None when only `missing` is asked). Closes the folders of others
+    that it opened when it is left.
     """
 
-    def __init__(self, source: Path, manifest: dict[str, Any], form: Any):
-        self.source, self.manifest, self.form = source, manifest, form
+    def __init__(self, source: files.Folder, manifest: dict[str, Any], form: Any, access: Access):
+        self.source, self.manifest, self.form, self.access = source, manifest, form, access
         self.faults: list[str] = []
         self.tensors: dict[str, torch.Tensor] = {}
         self.tokenizer: dict[str, bytes] = {}
-        self._folders: dict[str, tuple[Path, str]] = {}  # file -> (folder, how to name the owner)
-        self._locate()
+        self.mapped_files: list[Mapped] = []
+        self._inherited = {f for row in manifest["lineage"] for f in row["files"]}
+        self._sizes = {r["file"]: r["nbytes"] for r in manifest["files"]}
+        self._sizes |= {f"tokenizer/{r['file']}": r["nbytes"] for r in manifest["tokenizer_files"]}
+        self._folders: dict[str, tuple[files.Folder, str]] = {}  # file -> (folder, owner's label)
+        self._others = ExitStack()
+        try:
+            self._locate()
+        except BaseException:
+            self._others.close()
+            raise
+
+    def __enter__(self) -> "Reading":
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        if any(folder.replaced() for folder, _ in self._folders.values()):
+            self.source.stale = True
+        self._others.close()
 
     def verified(self) -> "Reading":
         """Read and verify everything."""
@@ -96,55 +97,90 @@ class Reading:
 
     def _locate(self) -> None:
         """Where each inherited file lies. A snapshot that cannot be found or read is a fault."""
-        folder = self.source.absolute().parent
+        folder = self.source.path.absolute().parent
+        siblings = lineage.Siblings(folder)
         for row in self.manifest["lineage"]:
             label = f"inherited from snapshot {row['snapshot'][:16]} ({row['place']})"
-            owner = lineage.find(row["snapshot"], folder, row["place"])
+            place = siblings.find(row["snapshot"], row["place"])
+            owner = self._owner(place) if place else None
             if owner is None:
                 self.faults.append(
                     f"{', '.join(row['files'][:3])} is {label}, which is not in {folder} any more"
                 )
                 continue
-            if problem := _not_itself(owner, row["snapshot"]):
+            if problem := self._not_itself(owner, row):
                 self.faults.append(f"the snapshot {label} {problem}")
-            elif not _rows(self.manifest, row["files"]) <= _rows(own_manifest(owner), row["files"]):
-                self.faults.append(f"the snapshot {label} describes its files in another way")
             for file in row["files"]:
                 self._folders[file] = owner, f" ({label})"
 
+    def _owner(self, place: Path) -> files.Folder | None:
+        try:
+            return self._others.enter_context(files.Folder(place))
+        except ValueError:
+            return None
+
+    def _not_itself(self, owner: files.Folder, row: dict[str, Any]) -> str | None:
+        """What is wrong with the manifest of a snapshot that this one refers to. It need not be
+        signed: this one's own manifest covers every byte that is taken from it."""
+        try:
+            manifest = own_manifest(owner, replace(self.access, trusted=()))
+            if manifests.identity(manifest) != row["snapshot"]:
+                return "has an edited manifest"
+            if not _rows(self.manifest, row["files"]) <= _rows(manifest, row["files"]):
+                return "describes its files in another way"
+        except (SnapshotInvalid, InputProblem):
+            return "has a damaged manifest"
+        except Untrusted:
+            return "is encrypted with another key"
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return "has a damaged manifest"
+        return None
+
     def _strangers(self) -> None:
-        inherited = {f for row in self.manifest["lineage"] for f in row["files"]}
-        own = {r["file"] for r in self.manifest["files"]} | {manifests.NAME, "tokenizer"}
-        own |= {f"tokenizer/{r['file']}" for r in self.manifest["tokenizer_files"]}
-        for name in sorted(files.listing(self.source) - (own - inherited)):
+        own = (contents.names(self.manifest) | {"tokenizer"}) - self._inherited
+        for name in sorted(files.listing(self.source) - own):
             self.faults.append(f"{name} is not part of this snapshot")
 
     def _too_large(self) -> bool:
-        """Refuse to unpack what cannot fit: a manifest may declare anything."""
-        if self.form.MAPPED:
+        """Refuse to unpack what cannot fit: a manifest may declare anything. Counted is what will be
+        allocated: the tensors, and once more the largest of them, which is there packed and
+        unpacked."""
+        if self.form.MAPPED and not self._copied():
             return False
-        declared, there = (
-            sum(r["tensor_bytes"] for r in self.manifest["files"]),
-            machine.free_memory(),
-        )
-        if there is None or declared <= there:
+        sizes = [r["nbytes"] for r in self.manifest["tensors"]]
+        needed, there = sum(sizes) + max(sizes), machine.free_memory()
+        if there is None or needed <= there:
             return False
         self.faults.append(
-            f"it declares {declared / 2**30:.1f} GiB of tensors, {there / 2**30:.1f} GiB of memory "
-            "are free here"
+            f"it takes {needed / 2**30:.1f} GiB to unpack, {there / 2**30:.1f} GiB of memory are "
+            "free here"
         )
         return True
 
+    def _copied(self) -> bool:
+        """Whether a mapped format is read into memory all the same."""
+        return bool(self.access.decrypt and self.manifest.get("salt")) or not self.mapping
+
+    @cached_property
+    def mapping(self) -> bool:
+        """Whether files may be mapped: as the job says, else by where they lie."""
+        if self.access.map is not None:
+            return self.access.map
+        return machine.private(self.source.handle)
+
     def _open(self, name: str) -> "_Opened":
-        return _Opened(self, name, self._folders.get(name, (self.source, ""))[0])
+        folder = self._folders.get(name, (self.source, ""))[0]
+        key = self.access.decrypt if self.manifest.get("salt") else None
+        return _Opened(self, name, folder, key)
 
     def _fault(self, name: str, problem: object) -> None:
         self.faults.append(f"{name}{self._folders.get(name, (None, ''))[1]} {problem}")
 
     def _named(self, source: files.Source, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         wanted = {manifests.stored_name(r["name"]): r for r in rows}
+        copy = self.form.MAPPED and self.form.EXTENSION != "memory" and not self.mapping
         for stored, tensor in self.form.read(source, wanted):
-            yield wanted[stored]["name"], tensor
+            yield wanted[stored]["name"], tensor.clone() if copy else tensor
 
     def _payload(self, row: dict[str, Any], rows: list[dict[str, Any]], pool: Any) -> None:
         name, wanted = row["file"], {r["name"]: r for r in rows}
@@ -154,6 +190,9 @@ class Reading:
             if not self.form.MAPPED or row["covered"] < row["nbytes"]:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
             files.check(file, row)
+            if self.form.MAPPED and self.form.EXTENSION != "memory" and not self._copied():
+                folder = self._folders.get(name, (self.source, ""))[0]
+                self.mapped_files.append(Mapped.of(file, folder.path / name))
             source = files.Source(file, row["nbytes"], row["tensor_bytes"])
             jobs: list[tuple[str, Future[str | None]]] = []
             for tensor_name, tensor in self._named(source, rows):
@@ -180,32 +219,48 @@ class Reading:
 class _Opened:
     """A file of the snapshot; whatever is wrong with it becomes a fault of the reading."""
 
-    def __init__(self, reading: Reading, name: str, folder: Path):
-        self.reading, self.name = reading, name
+    def __init__(self, reading: Reading, name: str, folder: files.Folder, key: Any):
+        self.reading, self.name, self.key = reading, name, key
         self._file = files.opened(folder, name)
-        self._inside = False
+        self._inside, self._plain = False, ExitStack()
 
     def __enter__(self) -> Any:
-        if self.name in {f for r in self.reading.manifest["lineage"] for f in r["files"]} and (
-            self.name not in self.reading._folders
-        ):
+        if self.name in self.reading._inherited and self.name not in self.reading._folders:
             return None  # reported when it could not be located
         try:
             file = self._file.__enter__()
-        except ValueError as problem:
+        except (ValueError, OSError) as problem:
             self.reading._fault(self.name, problem)
             return None
         self._inside = True
-        return file
+        if self.key is None:
+            return file
+        try:
+            size = self.reading._sizes[self.name]
+            return self._plain.enter_context(cipher.opened(file, self.key, self.name, size))
+        except (ValueError, OSError, MemoryError) as problem:
+            self.reading._fault(self.name, _said(problem))
+            self._file.__exit__(None, None, None)
+            self._inside = False
+            return None
 
     def __exit__(self, kind: Any, problem: Any, trace: Any) -> bool:
+        self._plain.close()
         if self._inside:
             self._file.__exit__(None, None, None)
-        expected = ValueError | EOFError | OSError | MemoryError | RuntimeError
-        if isinstance(problem, expected):
-            self.reading._fault(self.name, problem)
+        if isinstance(problem, Exception):  # whatever a hostile file makes a library raise
+            self.reading._fault(self.name, _said(problem))
             return True
         return False
+
+
+def _said(problem: Exception) -> str:
+    """A sentence for what reading a file raised."""
+    if isinstance(problem, MemoryError):
+        return "cannot be unpacked: there is not enough memory"
+    if isinstance(problem, ValueError | EOFError | OSError | RuntimeError) and str(problem):
+        return str(problem)
+    return f"cannot be read: {type(problem).__name__} {str(problem)[:120]}".rstrip()
 
 
 def assemble(manifest: dict[str, Any], reading: Reading) -> State:
@@ -264,15 +319,6 @@ def _differs(tensor: torch.Tensor, row: dict[str, Any]) -> str | None:
     if digest_tensor(tensor, 1) != row["digest"]:
         return "does not match its digest"
     return None
-
-
-def _not_itself(owner: Path, snapshot: str) -> str | None:
-    """What is wrong with the manifest of a snapshot that others refer to."""
-    try:
-        manifest = own_manifest(owner)
-    except (SnapshotInvalid, InputProblem):
-        return "has a damaged manifest"
-    return None if manifests.identity(manifest) == snapshot else "has an edited manifest"
 
 
 def _rows(manifest: dict[str, Any], names: list[str]) -> set[tuple[Any, ...]]:

@@ -6,6 +6,8 @@ only held to the rules that pruning leaves in force.
 
 from typing import Any
 
+import torch
+
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import State
 
@@ -20,7 +22,31 @@ def buffer_document(token_ids: Any) -> dict[str, Any]:
 
 def faults(state: State) -> list[str]:
     """Every disagreement between two elements, as plain sentences; empty when they agree."""
-    return _format(state) + _mask(state) + _cursor(state) + _prompt(state)
+    return _positions(state) + _format(state) + _mask(state) + _cursor(state) + _prompt(state)
+
+
+def forms(state: State) -> list[str]:
+    """Tensors beside the layers that have another dtype or rank than their readers expect, and a
+    generator state that no generator takes."""
+    forms = {"token_ids": (2, "int64"), "attention_mask": (2, "int64"), "next_position": (1, "int64"),
+             "logits": (2, None), "rng": (1, "uint8")}  # fmt: skip
+    found = []
+    for name, (rank, dtype) in forms.items():
+        tensor = getattr(state, name)
+        held = str(tensor.dtype).removeprefix("torch.")
+        if tensor.ndim != rank or (dtype and held != dtype):
+            found.append(
+                f"{name} is {held} of rank {tensor.ndim}, not {dtype or 'float'} of {rank}"
+            )
+    return found or _generator(state.rng)
+
+
+def _generator(rng: torch.Tensor) -> list[str]:
+    try:
+        torch.Generator().set_state(rng.cpu())
+    except (RuntimeError, TypeError) as problem:
+        return [f"the generator state cannot be used: {str(problem).splitlines()[0][:120]}"]
+    return []
 
 
 def _format(state: State) -> list[str]:
@@ -88,4 +114,23 @@ def _prompt(state: State) -> list[str]:
         head = state.token_ids[:, : buffer["tokens"]].contiguous()
         if head.shape[1] != buffer["tokens"] or digest_tensor(head) != buffer["digest"]:
             found.append("the token buffer does not begin with the ids that were sent")
+    return found
+
+
+def _positions(state: State) -> list[str]:
+    """Positions strictly increase within each layer and stay below `next_position`."""
+    found = []
+    for layer in state.layers:
+        if not layer.segments:
+            continue
+        positions = layer.positions
+        if positions.shape[-1] > 1 and bool((positions.diff(dim=-1) <= 0).any()):
+            found.append(f"layer {layer.index}: positions are not strictly increasing")
+        newest = positions[..., -1].reshape(len(positions), -1) if positions.numel() else None
+        if newest is not None and bool((newest >= state.next_position[:, None]).any()):
+            found.append(f"layer {layer.index}: a position is not below next_position")
+        if layer.kept > layer.seen:
+            found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
+    if state.token_ids.shape != state.attention_mask.shape:
+        found.append("attention mask and token buffer have different shapes")
     return found

@@ -92,10 +92,12 @@ def build(
     tokenizer_files: list[dict[str, Any]],
     lineage: list[dict[str, Any]],
     payload_format: str,
+    salt: str | None = None,
 ) -> dict[str, Any]:
     """The manifest of `state` as a JSON-able dict, with its id. Does not mutate `state`.
 
-    tensors, files, lineage: see harness/save/FORMAT.md. The documents name the segments as stored.
+    tensors, files, lineage, salt: see harness/save/FORMAT.md. The documents name the segments as
+    stored.
     """
     body = {
         "format_version": version_of(state),
@@ -110,6 +112,8 @@ def build(
         "tensors": tensors,
         "documents": dict(state.documents),
     }
+    if salt is not None:
+        body["salt"] = salt
     return {**body, "id": identity(body)}
 
 

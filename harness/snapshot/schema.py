@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
-from harness.snapshot import codes, coherence
+from harness.snapshot import codes, coherence, documents
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
@@ -162,7 +162,10 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
         for key, kind in expected.items()
         if type(manifest.get(key)) is not kind
     ]
-    extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler"}
+    found += documents.frame(manifest)
+    if isinstance(manifest.get("documents"), dict):
+        found += documents.faults(manifest["documents"])
+    extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler", "salt"}
     return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
 
 
@@ -204,6 +207,8 @@ def _lineage_faults(manifest: dict[str, Any]) -> list[str]:
             case {"snapshot": str(owner), "place": str(place), "files": [*files]} if (
                 re.fullmatch(HEX, owner) and is_place(place) and len(row) == 3
             ):
+                if not files:
+                    found.append(f"lineage: nothing is taken from {place}")
                 wrong = [f for f in files if not isinstance(f, str) or f not in known or f in taken]
                 found += [f"lineage: {str(f)[:80]} is not a file of this snapshot" for f in wrong]
                 taken |= {f for f in files if isinstance(f, str)}
@@ -316,6 +321,8 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
 
 def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
     """Header fields that do not follow from the verified `state`, and faulty positions."""
+    if found := coherence.forms(state):
+        return found
     try:
         expected = manifests.header(state)
     except (KeyError, TypeError, AttributeError, StopIteration, RuntimeError) as problem:
@@ -331,18 +338,4 @@ def state_faults(state: State, manifest: dict[str, Any]) -> list[str]:
 def position_faults(state: State) -> list[str]:
     """Positions strictly increase within each layer and stay below `next_position`, and the
     elements agree with each other."""
-    found = []
-    for layer in state.layers:
-        if not layer.segments:
-            continue
-        positions = layer.positions
-        if positions.shape[-1] > 1 and bool((positions.diff(dim=-1) <= 0).any()):
-            found.append(f"layer {layer.index}: positions are not strictly increasing")
-        newest = positions[..., -1].reshape(len(positions), -1) if positions.numel() else None
-        if newest is not None and bool((newest >= state.next_position[:, None]).any()):
-            found.append(f"layer {layer.index}: a position is not below next_position")
-        if layer.kept > layer.seen:
-            found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
-    if state.token_ids.shape != state.attention_mask.shape:
-        found.append("attention mask and token buffer have different shapes")
-    return found + coherence.faults(state)
+    return coherence.faults(state)

@@ -12,6 +12,7 @@ from harness import extras, interrupt, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
+from harness.save.access import using
 
 
 def names() -> list[str]:
@@ -39,7 +40,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
         _log_to(folder)
-        return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
+        with using(cfg):
+            return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
     except HarnessError as problem:
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"

@@ -20,8 +20,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     from harness.report import console, html
     from harness.snapshot.result import write_json, write_text
 
+    if Path(snapshot_named(cfg)).is_file():
+        return _foreign(Path(snapshot_named(cfg)), folder, say)
     source = store.place(snapshot_named(cfg))
     say.stage(f"read {source}")
+    if (envelope := store.public(source)) and store.current().decrypt is None:
+        return _public(envelope, folder, say)
     state, manifest = store.load(source)
     say.done("every byte verified")
     said = text_of(state)
@@ -51,6 +55,65 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
 
 
+def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
+    """What another program saved, and which of the 13 elements are not in it."""
+    from harness.engine import saved
+    from harness.report import console, html
+    from harness.snapshot.elements import ELEMENTS
+    from harness.snapshot.result import write_json, write_text
+
+    say.stage(f"read {path}")
+    there = saved.read(path)
+    say.done(there.kind)
+    facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
+    elements = [[e.label, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
+    columns = ["#", "element", "in the file", "what it is"]
+    rows = [[*r.values()] for r in there.layers]
+    write_json(folder / "inspect.json", {"kind": there.kind, "facts": there.facts, "layers": there.layers,
+                                         "tokens": there.tokens, "lacks": there.lacks})  # fmt: skip
+    sections = [
+        html.section("What it is", columns=["what", "value"], rows=facts),
+        html.section("The 13 elements", columns=columns, rows=elements),
+        html.section("Layers", columns=["layer", "kind", "shape", "dtype"], rows=rows),
+    ]
+    write_text(folder / "report.html", html.page(path.name, sections))
+    say.out.print(console.table("What it is", ["what", "value"], facts))
+    say.line()
+    say.out.print(console.table("The 13 elements", columns, elements))
+    reason = f"{there.kind}: {len(there.lacks)} of 13 elements are not in it"
+    say.line(f"{reason}; its keys and values cannot be verified, it has no digests")
+    return Outcome(0, UNJUDGED, str(folder), reason)
+
+
+def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
+    """What an encrypted snapshot shows to somebody without the key."""
+    from harness.report import console, html
+    from harness.snapshot.result import write_json, write_text
+
+    say.done("encrypted: shown is what anybody can see")
+    frame = envelope["encryption"]
+    facts = [
+        ("id", envelope["id"]),
+        ("format version", envelope["format_version"]),
+        ("encrypted with", frame["cipher"]),
+        ("key", frame["key"]),
+        ("takes files from", ", ".join(str(r.get("place")) for r in envelope["lineage"]) or None),
+    ]
+    rows = [[row["file"], row["nbytes"]] for row in envelope["files"]]
+    write_json(folder / "inspect.json", {"public": dict(facts), "files": envelope["files"]})
+    sections = [html.section("What anybody can see", columns=["what", "value"], rows=[list(f) for f in facts]),
+                html.section("Files", columns=["file", "bytes, encrypted"], rows=rows)]  # fmt: skip
+    write_text(folder / "report.html", html.page(f"Snapshot {envelope['id'][:16]}", sections))
+    for title, columns, table in (
+        ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),
+        ("Files", ["file", "bytes, encrypted"], [[f, str(n)] for f, n in rows]),
+    ):
+        say.out.print(console.table(title, columns, table))
+        say.line()
+    say.line("The rest needs decrypt=KEYFILE. Nothing was verified.")
+    return Outcome(0, "unjudged", str(folder), "encrypted: nothing was verified")
+
+
 def text_of(state: State) -> str:
     """The text of row 0, decoded with the snapshot's own tokenizer files (no code is run)."""
     from tokenizers import Tokenizer
@@ -59,15 +122,18 @@ def text_of(state: State) -> str:
     rules = state.tokenizer_files.get("tokenizer.json")
     if rules is None:
         return f"(no tokenizer.json in the snapshot; the token ids are) {ids}"
-    return Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False)
+    try:
+        return Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False)
+    except Exception as problem:  # whatever rules made to harm make the library raise
+        return f"(its tokenizer.json cannot be read: {str(problem)[:200]}; the token ids are) {ids}"
 
 
 def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
     """What the snapshot is, and what it takes to continue it."""
     documents = manifest["documents"]
-    config = documents["model_config"]["config"]
+    config = documents.get("model_config", {}).get("config", {})
     sampler = documents["generation"].get("sampler") or {}
-    prefix = documents["prompt_meta"].get("prefix", "")
+    prefix = documents.get("prompt_meta", {}).get("prefix", "")
     sizes = {
         k: config[k] for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k in config
     }

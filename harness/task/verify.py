@@ -30,6 +30,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             else "every byte matches its digest",
             "time_s": {"verify": seconds},
             "faults": faults,
+            "signed_by": None if faults else store.signer(source),
         }
         try:
             manifest = store.read_manifest(source)
@@ -56,7 +57,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         hint = MISSING_PARENT if any("inherited" in f for f in faults) else ""
         say.line(f"Do not restore from it: take a backup, or save again. {hint}".rstrip())
     else:
-        say.line(f"sound: {record['snapshot']['id']}")
+        by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
+        say.line(f"sound: {record['snapshot']['id']}{by}")
     say.line(f"report: {shown(folder)}/report.html")
     return outcome
 

@@ -96,3 +96,53 @@ CASES = {
     "repetition_penalty_changed": "i",
     "top_k_changed": "i",
 }
+
+# what a diagnosis of the damage has to say
+CAUSES = {
+    "scale": """
+        scales_lost scales_shifted
+    """,
+    "block": """
+        aliased_cache block_overwritten blocks_foreign crop_zero other_session payload_truncated
+        restore_nothing ring_rotated stale_by_one stale_tail stale_values suffix_for_prefix
+        tail_only transfer_failed trimmed_by_constant zero_page
+    """,
+    "recurrent state": """
+        convolution_rolled recurrent_ahead recurrent_behind recurrent_foreign recurrent_ignored
+    """,
+    "rounding": """
+        dtype_round_trip
+    """,
+    "head": """
+        head_layout head_permutation transposed_layout
+    """,
+    "layer": """
+        key_value_exchanged layer_swap layers_shifted restore_race
+    """,
+    "identity": """
+        embedding_rescaled embedding_row_edited embedding_rows_shifted vocabulary_resized
+        rope_base_changed rope_scaling_changed window_ignored activation_changed
+        config_heads_changed config_softcap generation_flags mlp_tuned norm_epsilon_changed
+        norm_gain_rounded norm_gain_scaled adapter_active attention_scale_changed key_tuned
+        lora_merged output_tuned query_tuned same_shape_fine_tune value_tuned weights_replaced
+        merges_reordered special_rule_flipped template_edited tokenizer_other_revision
+        dtype_relabelled format_newer format_older layout_relabelled generator_bytes
+        generator_restarted repetition_penalty_changed temperature_changed top_k_changed
+    """,
+    "position": """
+        offset_is_rows position_off_by_one position_restarted position_slice_relative
+        position_wrong_after_pruning rope_factors_switched turn_count_as_position
+    """,
+    "token buffer": """
+        buffer_reordered buffer_token_doubled buffer_token_dropped doubled_bos prefix_doubled
+        prefix_lost prefix_reordered
+    """,
+    "mask": """
+        mask_hides_history mask_wrong_length padding_attended padding_unmasked
+    """,
+    "logits": """
+        logits_after_temperature logits_of_another_request logits_of_another_step logits_rounded
+    """,
+}
+CAUSE = {name: cause for cause, names in CAUSES.items() for name in names.split()}
+CAUSE |= {name: "block" for name in CASES if name.startswith("bit_flip")}

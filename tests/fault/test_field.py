@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from harness.capture import layers_of
 from harness.config import conf_dir
-from harness.errors import ConfigProblem, UnsupportedModel
+from harness.errors import ConfigProblem
 from harness.fault.field import CANNOT, KNOWN, coverage
 from harness.fault.registry import every
 from harness.model.loaded import Loaded
@@ -16,7 +15,7 @@ TRIED = {fault.field for fault in every().values()} - {""}
 def test_every_class_is_tried_or_cannot_happen_here():
     assert not TRIED - set(KNOWN)
     assert not TRIED & set(CANNOT)
-    assert set(KNOWN) - TRIED - set(CANNOT) <= {"scales"}
+    assert set(KNOWN) - TRIED - set(CANNOT) <= {"indexer"}
 
 
 def test_a_fault_of_the_field_cites_its_reports():
@@ -30,15 +29,6 @@ def test_the_line_counts_what_is_tried_and_says_what_is_not():
     assert f"{len(TRIED) - 1} of 24" in line
     assert "ring buffer out of order after a trim (not tried)" in line
     assert "a state holds one model" in line
-
-
-def test_a_layer_with_an_indexer_is_refused():
-    from transformers.cache_utils import DynamicCache, DynamicIndexedLayer
-
-    cache = DynamicCache()
-    cache.layers = [DynamicIndexedLayer()]
-    with pytest.raises(UnsupportedModel, match="DynamicIndexedLayer"):
-        layers_of(cache, torch.zeros(1, 1, dtype=torch.int64))
 
 
 def test_weights_written_in_place_change_the_identity_that_was_remembered(session):

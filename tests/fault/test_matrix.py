@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from table import CASES
+from table import CASES, CAUSE
 
 from harness.fault.base import Fault
 from harness.fault.registry import every
@@ -47,6 +47,26 @@ def test_the_fault_is_named_by(name, matrix):
     assert row["plain"] in (plain.ERROR, plain.WRONG, plain.DRIFT, plain.NOTHING)
 
 
+def test_the_table_says_the_cause_of_every_fault():
+    rows = [row for fault in every().values() for row in fault.rows() if row.name != "none"]
+    assert {row.name: row.expected for row in rows} == CAUSE
+
+
+def test_the_diagnosis_names_the_cause(matrix):
+    outcome, rows, _ = matrix
+    wrong = {name: rows[name]["cause"] for name in CAUSE if rows[name]["cause"] != CAUSE[name]}
+    assert len(wrong) <= 0.05 * len(CAUSE), wrong
+    assert all(rows[name]["evidence"] for name in CAUSE)
+    right = len(CAUSE) - len(wrong)
+    assert f"cause right in {right} of {len(CAUSE)}" in outcome.reason
+    assert "0 false alarms in 200 clean runs" in outcome.reason
+
+
+def test_coverage_and_seconds_are_said(matrix):
+    assert "known field bugs: 21 of 24" in matrix[0].reason
+    assert all(f"{check} " in matrix[0].reason.split("seconds: ")[1] for check in COLUMN.values())
+
+
 def test_the_control_is_clean_and_nothing_goes_undetected(matrix):
     outcome, rows, _ = matrix
     control = rows["none"]
@@ -78,6 +98,34 @@ def test_the_page_shows_every_fault_and_fetches_nothing(matrix):
     assert all(name in page for name in CASES)
     assert "http" not in page.replace("http://www.w3.org", "")
     assert not (matrix[2] / "scratch").exists()
+
+
+def test_a_diagnosis_that_guesses_is_counted_as_wrong():
+    """The twin: the same cause for every fault is right only where it is."""
+    from harness.task.faults import accuracy
+
+    rows = [
+        {"fault": name, "cause": "rounding", "expected": cause} for name, cause in CAUSE.items()
+    ]
+    right, wrong = accuracy.top1(rows)
+    assert right == list(CAUSE.values()).count("rounding")
+    assert len(wrong) == len(CAUSE) - right
+    assert "layer_swap (rounding for layer)" in accuracy.line(rows)
+
+
+def test_a_sick_run_among_the_clean_ones_raises_an_alarm(session, monkeypatch):
+    """The twin of no false alarm: one number too many, and the line says so."""
+    from harness.fault import edit
+    from harness.task.faults import accuracy
+
+    honest = accuracy.healthy
+    monkeypatch.setattr(
+        accuracy, "healthy",
+        lambda *given: edit.layers(honest(*given), lambda k: k + 0.1 * (k == k.max())),
+    )  # fmt: skip
+    said = accuracy.alarms(session(), 3)
+    assert len(said) >= 3
+    assert "false alarms in 3 clean runs" in accuracy.line([], 3, said)
 
 
 def test_a_fault_that_nobody_notices_fails_the_task(tmp_path, monkeypatch):

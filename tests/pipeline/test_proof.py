@@ -4,33 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from harness.config import CacheConfig
 from harness.fault import edit
 from harness.pipeline.restore import noise, one_step_back, proof
 
-CACHES = ("manual", "cloned", "dynamic")
 
-
-@pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
-def test_healthy_states_prove_themselves(captured, cache, dtype):
+def test_healthy_states_prove_themselves(captured, dtype):
     session, made = captured(f"dtype={dtype}", "prompt.batch=2", "text='let k be 5 . let m be 42 . what is k ?'")  # fmt: skip
-    assert proof(session.loaded, made.state, CacheConfig(cache)) == []
+    assert proof(session.loaded, made.state) == []
 
 
-@pytest.mark.parametrize("cache", CACHES)
-def test_a_damaged_value_or_logit_breaks_the_proof(captured, cache):
+def test_a_damaged_value_or_logit_breaks_the_proof(captured):
     session, made = captured("text='let k be 5 . what is k ?'")
     damaged = edit.layers(made.state, value=lambda v: v + 0.01 * v.std())
-    assert proof(session.loaded, damaged, CacheConfig(cache))
+    assert proof(session.loaded, damaged)
     other = replace(made.state, logits=made.state.logits + 100 * noise(session.loaded, made.state))
-    assert proof(session.loaded, other, CacheConfig(cache))
+    assert proof(session.loaded, other)
 
 
 def test_the_state_is_only_read(captured):
     session, made = captured("text='let k be 5 . what is k ?'")
     before = [(name, t.clone()) for name, t in made.state.tensors()]
-    proof(session.loaded, made.state, CacheConfig("manual"))
+    proof(session.loaded, made.state)
     assert all((t == old).all() for (_, old), (_, t) in zip(before, made.state.tensors()))
 
 
@@ -41,3 +36,37 @@ def test_where_the_past_is_not_whole_no_proof_is_asked_for(captured):
     assert one_step_back(edit.select(made.state, torch.arange(3, made.state.tokens))) is None
     _, slid = captured("model=tiny_gemma3", "cache=cloned", f"text='{'let k be 5 . ' * 12}'")
     assert one_step_back(slid.state) is None
+
+
+def test_the_floor_is_measured_at_the_capture_and_one_step_proves(captured, monkeypatch):
+    """No floor is measured again at the restore: the stored one is enough, and it is not generous."""
+    session, made = captured("text='let k be 5 . what is k ?'")
+    stored = made.state.documents["proof"]
+    assert 0 < stored["logits"] < 1e-3 and 0 < stored["kv"] < 1e-3
+    steps = []
+    real = session.loaded.once
+    monkeypatch.setattr(
+        session.loaded, "once", lambda ids, *a: steps.append(ids.shape) or real(ids, *a)
+    )
+    assert proof(session.loaded, made.state) == []
+    assert steps == [(1, 1)]
+    healthy = made.state.logits + 2 * stored["logits"]
+    assert proof(session.loaded, replace(made.state, logits=healthy)) == []
+    off = made.state.logits + 20 * stored["logits"]
+    assert proof(session.loaded, replace(made.state, logits=off))
+
+
+def test_an_old_snapshot_has_its_floor_measured(captured):
+    session, made = captured("text='let k be 5 . what is k ?'")
+    documents = {k: v for k, v in made.state.documents.items() if k != "proof"}
+    assert proof(session.loaded, replace(made.state, documents=documents)) == []
+    off = replace(made.state, documents=documents, logits=made.state.logits + 1)
+    assert proof(session.loaded, off)
+
+
+def test_a_state_that_was_edited_on_purpose_says_so(captured):
+    session, made = captured("text='let k be 5 . what is k ?'")
+    silent = edit.layers(made.state, value=lambda v: v + 0.01 * v.std())
+    assert proof(session.loaded, silent)
+    said = made.state.with_layers(silent.layers, edited="values moved by a hundredth")
+    assert proof(session.loaded, said) == []

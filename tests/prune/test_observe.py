@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.capture import new_cache, positions_of, prefill
-from harness.capture.observe import observe_again, observing, received
+from harness.capture.observe import EXPECTED, observe_again, observing, received
 from harness.errors import UnsupportedModel
 from harness.pipeline.prune import moves
 
@@ -114,3 +114,47 @@ def test_no_full_matrix_is_kept():
     finally:
         torch.Tensor.softmax = real
     assert 0 < largest <= 4 * 128 * 500
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "gpt2", "cohere"])
+def test_what_keys_can_expect_depends_on_no_chunk_and_no_padding(architecture):
+    """Sliding layers, two RoPE bases, interleaved and learned positions."""
+    extra = {"sliding_window": 12, "layers": 6} if architecture == "gemma3_text" else {}
+    loaded = build(architecture, **extra)
+    ids = ids_of(31, 4)
+    with observing(loaded, EXPECTED) as seen:
+        whole = received(take(loaded, [ids]).state, seen)
+    with observing(loaded, EXPECTED) as seen:
+        parts = received(take(loaded, [ids], chunk=7).state, seen)
+    again = observe_again(loaded, take(loaded, [ids]).state, EXPECTED)
+    for one, two, three in zip(whole.layers, parts.layers, again.layers, strict=True):
+        assert one.received.shape == (1, one.key.shape[1], 1, one.kept)
+        assert torch.allclose(one.received, two.received, rtol=1e-3, atol=1e-6) or one.window
+        assert torch.equal(one.received, three.received)
+        if not one.window:
+            assert torch.allclose(one.received.sum(-1), torch.ones(()), atol=1e-5)
+            assert not one.received[..., :4].any()  # the front is not rated
+    with observing(loaded, EXPECTED) as seen:
+        padded = received(take(loaded, [ids_of(40, 5), ids]).state, seen)
+    for one, two in zip(whole.layers, padded.layers, strict=True):
+        if not one.window:
+            assert torch.allclose(one.received[0], two.received[1, ..., 9:], rtol=2e-2, atol=1e-5)
+
+
+def test_what_is_expected_is_what_later_queries_give():
+    """Against the attention that many later queries of the same kind really gave: of two keys, the
+    one rated higher receives more, far oftener than not. The twin, keys in another order, does not."""
+    loaded = build(seed=2)
+    ids = ids_of(120, 6)
+    with observing(loaded, EXPECTED) as seen:
+        state = received(take(loaded, [ids[:60]]).state, seen)
+    with observing(loaded, 60) as later:
+        take(loaded, [ids])
+    agreed, twin = [], []
+    for layer in state.layers:
+        real = later.layers[layer.index].sum(2)[0, :, 4:60].double()
+        rated = layer.received[0, :, 0, 4:].double()
+        for rows, found in ((rated, agreed), (rated.flip(1), twin)):
+            a = (rows[..., None] > rows[:, None]) == (real[..., None] > real[:, None])
+            found.append(float(a.double().mean()))
+    assert min(agreed) > max(twin) and sum(agreed) > sum(twin) + 0.1, (agreed, twin)

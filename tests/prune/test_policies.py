@@ -47,6 +47,16 @@ CASES = [
     # one query votes, smoothed over three: 4/3 for tokens 0, 1 and 2; of equals the later stay
     ("snapkv", {"window": 1, "pool": 3, "tokens": 3}, ROWS, [1, 2, 7]),
     # first the 6 with least norm (1, 3, 5, 2, 0, 4), then one sink and the window of those
+    # the same sum, per query that could give it: 9/8, 4/7, 0, 6/5, 0, 0, 0, 1/1
+    ("heavy_hitter", {"recent": 0.0, "average": True, "tokens": 3}, TOTAL, [0, 3, 7]),
+    # the last of four queries looked at token 1 and at itself, which stays in any case
+    ("tova", {"tokens": 2}, ROWS, [1, 7]),
+    # all keys point the same way: equals, of which the later stay
+    ("keydiff", {}, None, [4, 5, 6, 7]),
+    # what is expected times the norm of the value, 9 5 and 6 2 and 4 1: the first token is a sink
+    ("expected_attention", {"tokens": 3, "sinks": 0}, TOTAL, [0, 3, 7]),
+    ("expected_attention", {"tokens": 2, "sinks": 1}, TOTAL, [0, 3]),
+    ("expected_attention", {"tokens": 2, "sinks": 2}, TOTAL, [0, 1]),
     ("chain", {"stages": [{"name": "knorm", "ratio": 0.75}, {"name": "sink_window", "sinks": 1}]}, None, [0, 3, 4, 5]),
     # a first stage that would leave 2 of 8 stops at the chain's own 4
     ("chain", {"stages": [{"name": "knorm", "ratio": 0.25}, {"name": "keep_last"}]}, None, [1, 2, 3, 5]),
@@ -66,6 +76,17 @@ def test_choice_by_hand(name, given, received, kept):
     assert small.documents["kv_format"]["pruned"][-1]["kept_tokens"] == len(kept)
     assert sum(small.documents["kv_format"]["layers"][0]["segments"]) == len(kept)
     assert state.layers[0].kept == 8  # the State given is only read
+
+
+def test_keydiff_keeps_what_points_elsewhere():
+    """By hand, each head for itself: three keys of a head point one way, one does not."""
+    one = torch.tensor([[1.0, 0], [1, 0.1], [0, 1], [1, -0.1]])
+    other = torch.tensor([[0.0, 5], [3, 0], [0.1, 5], [0, 5]])
+    state = by_hand(torch.stack([one, other])[None])
+    kept = policy(settings("keydiff", tokens=1)).prune(state).layers[0].positions
+    assert kept.tolist() == [[[2], [1]]]
+    whole = policy(settings("keydiff", tokens=2, per_head=False)).prune(state).layers[0].positions
+    assert whole.tolist() == [[1, 2]]
 
 
 def test_every_policy_has_a_case():

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from harness.attention.turns import turns
 from harness.cache.registry import decoder
 from harness.capture import keys_alone, positions_of
 from harness.capture.observe import observing, received
 from harness.config import CacheConfig
 from harness.errors import UnsupportedModel
 from harness.pipeline.prune import moves
-from harness.prune.positions import length_as_position, reindexed, turns
+from harness.prune.positions import length_as_position, reindexed
 from harness.prune.registry import names, policy
 
 from .conftest import build, ids_of, settings, take

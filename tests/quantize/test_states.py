@@ -89,7 +89,7 @@ def test_quantizing_changes_nothing_it_is_given_and_says_what_it_did(llama, name
     rows = errors(state, small)
     assert [(r["layer"], r["head"]) for r in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(0 < r["key_error"] < 0.8 and r["value_max_error"] > 0 for r in rows)
-    assert proof(llama, small, CacheConfig("manual")) == []
+    assert proof(llama, small) == []
 
 
 def test_an_undeclared_quantizing_is_incoherent(llama) -> None:

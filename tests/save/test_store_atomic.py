@@ -8,15 +8,16 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from store_states import FORMATS, assert_same, make_state, segment, settings
+from store_states import FORMATS, assert_same, make_state, saved, segment, settings
 
 from harness import machine
 from harness.config import SaveConfig
 from harness.errors import InputProblem
-from harness.save import atomic, room, store
+from harness.save import atomic, room, store, writer
 
 OLD = make_state(seed=1, tokens=300)
 NEW = make_state(seed=2, tokens=300)
@@ -35,9 +36,9 @@ def is_one_of_both(folder):
 def kills(folder, form, count, seed):
     """Kill a process that keeps saving over `folder`, `count` times at random moments."""
     rng = random.Random(seed)
-    store.save(OLD, folder, durable(form))
+    saved(OLD, folder, durable(form))
     start = time.perf_counter()
-    store.save(OLD, folder, durable(form))
+    saved(OLD, folder, durable(form))
     once = time.perf_counter() - start
     interrupted = 0
     for _ in range(count):
@@ -45,8 +46,8 @@ def kills(folder, form, count, seed):
         if child == 0:
             with contextlib.suppress(BaseException):
                 while True:
-                    store.save(NEW, folder, durable(form))
-                    store.save(OLD, folder, durable(form))
+                    saved(NEW, folder, durable(form))
+                    saved(OLD, folder, durable(form))
             os._exit(1)
         time.sleep(rng.uniform(0, 2.5 * once))
         os.kill(child, signal.SIGKILL)
@@ -55,7 +56,7 @@ def kills(folder, form, count, seed):
         interrupted += bool(list(folder.parent.glob(".*.tmp")))
         is_one_of_both(folder)
     assert interrupted, "no kill came in the middle of a save: this run proves nothing"
-    store.save(NEW, folder, durable(form))
+    saved(NEW, folder, durable(form))
     assert [p.name for p in folder.parent.iterdir()] == [folder.name], "stale temporaries stayed"
     assert_same(NEW, store.load(folder)[0])
 
@@ -73,11 +74,11 @@ def test_two_hundred_killed_saves(tmp_path, form):
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_save_that_fails_leaves_no_trace(tmp_path, form, monkeypatch):
     """The same promise without a kill: any error inside, and the old snapshot is untouched."""
-    store.save(OLD, tmp_path / "s", settings(form))
+    saved(OLD, tmp_path / "s", settings(form))
     before = {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()}
-    monkeypatch.setattr(store, "_write_tokenizer", lambda *a: 1 / 0)
+    monkeypatch.setattr(writer, "tokenizer", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        store.save(NEW, tmp_path / "s", settings(form))
+        saved(NEW, tmp_path / "s", settings(form))
     assert {p: p.read_bytes() for p in (tmp_path / "s").rglob("*") if p.is_file()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
@@ -85,12 +86,12 @@ def test_a_save_that_fails_leaves_no_trace(tmp_path, form, monkeypatch):
 @pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
 def test_a_file_that_cannot_grow(tmp_path, form):
     """A quota (EFBIG) in the middle of a payload file: a plain message, the old snapshot intact."""
-    store.save(OLD, tmp_path / "s", settings(form))
+    saved(OLD, tmp_path / "s", settings(form))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
     try:
         with pytest.raises(InputProblem, match="Nothing was changed there"):
-            store.save(NEW, tmp_path / "s", settings(form))
+            saved(NEW, tmp_path / "s", settings(form))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert_same(OLD, store.load(tmp_path / "s")[0])
@@ -113,14 +114,14 @@ def small_disk(tmp_path):
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
 def test_a_disk_without_room_is_not_begun_on(small_disk, form):
-    store.save(OLD, small_disk / "s", durable(form))
+    saved(OLD, small_disk / "s", durable(form))
     before = {p: p.stat().st_mtime_ns for p in small_disk.rglob("*")}
     needs = r"needs .* free there\. Nothing was written\. .*out=DIR.*prune.*save=blosc2"
     with pytest.raises(InputProblem, match=needs):
-        store.save(make_state(seed=3, tokens=3000), small_disk / "s", durable(form))
+        saved(make_state(seed=3, tokens=3000), small_disk / "s", durable(form))
     assert {p: p.stat().st_mtime_ns for p in small_disk.rglob("*")} == before
     assert_same(OLD, store.load(small_disk / "s")[0])
-    store.save(NEW, small_disk / "t", durable(form))  # what fits is written
+    saved(NEW, small_disk / "t", durable(form))  # what fits is written
 
 
 def test_what_only_fits_compressed_is_written_compressed(small_disk):
@@ -131,33 +132,33 @@ def test_what_only_fits_compressed_is_written_compressed(small_disk):
     state = state.with_layers((replace(layer, segments=(flat,)),))
     assert state.kv_bytes > machine.free_disk(small_disk)
     with pytest.raises(InputProblem, match="save=blosc2"):
-        store.save(state, small_disk / "s", durable("safetensors"))
-    store.save(state, small_disk / "s", durable("blosc2"))
+        saved(state, small_disk / "s", durable("safetensors"))
+    saved(state, small_disk / "s", durable("blosc2"))
     assert_same(state, store.load(small_disk / "s")[0])
 
 
 def test_a_disk_that_fills_while_it_is_written(small_disk):
     """The payload fits, its manifest does not: no estimate sees that, the atomic write does."""
-    store.save(OLD, small_disk / "s", durable())
+    saved(OLD, small_disk / "s", durable())
     payload = sum(p.stat().st_size for p in (small_disk / "s").glob("*.safetensors"))
     names = sum(len(data) for data in NEW.tokenizer_files.values())
     filler = machine.free_disk(small_disk) - payload - names - 4096
     (small_disk / "filler").write_bytes(bytes(filler // 4096 * 4096))
     with pytest.raises(InputProblem, match=r"No space left on device.*free some space"):
-        store.save(NEW, small_disk / "s", durable())
+        saved(NEW, small_disk / "s", durable())
     assert_same(OLD, store.load(small_disk / "s")[0])
     assert {p.name for p in small_disk.iterdir()} == {"s", "filler"}
 
 
 def test_a_long_save_says_what_it_takes(tmp_path):
     heard: list[str] = []
-    store.save(NEW, tmp_path / "short", durable(), heard.append)
+    saved(NEW, tmp_path / "short", durable(), heard.append)
     assert heard == []
     state = make_state(seed=5, tokens=4200, kinds=("full_attention",))
     wide = segment(5, 1, 0, 4200, "float32", heads=2, head_dim=4096)
     state = state.with_layers((replace(state.layers[0], segments=(wide,)),))
     assert state.kv_bytes > room.LONG
-    store.save(state, tmp_path / "long", settings(), heard.append)
+    saved(state, tmp_path / "long", settings(), heard.append)
     (said,) = heard
     amount, unit, rest = said.split(maxsplit=2)
     assert unit == "MiB,"
@@ -166,10 +167,10 @@ def test_a_long_save_says_what_it_takes(tmp_path):
 
 
 def test_a_read_only_place(small_disk):
-    store.save(OLD, small_disk / "s", durable())
+    saved(OLD, small_disk / "s", durable())
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(InputProblem, match="Read-only file system"):
-        store.save(NEW, small_disk / "s", durable())
+        saved(NEW, small_disk / "s", durable())
     assert_same(OLD, store.load(small_disk / "s")[0])
 
 
@@ -177,12 +178,12 @@ def test_what_is_no_snapshot_is_left_alone(tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputProblem, match="left alone"):
-        store.save(NEW, tmp_path / "s", settings())
+        saved(NEW, tmp_path / "s", settings())
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputProblem, match="not a directory"):
-        store.save(NEW, tmp_path / "file", settings())
+        saved(NEW, tmp_path / "file", settings())
     with pytest.raises(InputProblem, match="cannot write"):
-        store.save(NEW, tmp_path / "file" / "below", settings())
+        saved(NEW, tmp_path / "file" / "below", settings())
     assert (tmp_path / "s" / "thesis.tex").read_text() == "years of work"
 
 
@@ -194,7 +195,7 @@ def test_two_writers_do_not_disturb_each_other(tmp_path):
             code = 1
             with contextlib.suppress(BaseException):
                 for _ in range(8):
-                    store.save(state, tmp_path / "s", settings())
+                    saved(state, tmp_path / "s", settings())
                 code = 0
             os._exit(code)
         children.append(child)
@@ -205,16 +206,34 @@ def test_two_writers_do_not_disturb_each_other(tmp_path):
 
 
 def test_a_living_writers_temporary_is_left_to_it(tmp_path):
-    with atomic.directory(tmp_path / "s", sync=False) as growing:
+    with atomic.directory(tmp_path / "s", sync=False, overwrite=True) as growing:
         (growing.path / "half").touch()
-        store.save(NEW, tmp_path / "s", settings())
+        saved(NEW, tmp_path / "s", settings())
         assert (growing.path / "half").exists()
         (growing.path / "half").unlink()
-    store.save(OLD, tmp_path / "s", settings())
+    saved(OLD, tmp_path / "s", settings())
 
 
 def test_without_an_atomic_exchange_a_crash_is_recovered(tmp_path):
     """Systems without renameat2 set the old snapshot aside for a moment; it is found again."""
-    store.save(OLD, tmp_path / "s", settings())
+    saved(OLD, tmp_path / "s", settings())
     (tmp_path / "s").rename(tmp_path / ".s.12345678.old")
     assert_same(OLD, store.load(tmp_path / "s")[0])
+
+
+def test_the_parent_directory_is_synced_after_the_rename(tmp_path, monkeypatch):
+    """Else a power cut forgets the name, and with it the whole snapshot."""
+    events = []
+    honest = os.fsync
+
+    def noted(handle):
+        place = Path(f"/proc/self/fd/{handle}").readlink()
+        events.append((place, (tmp_path / "s" / "a").exists()))
+        honest(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with atomic.directory(tmp_path / "s", sync=True, overwrite=False) as growing:
+        (growing.path / "a").write_text("whole")
+        growing.finished(growing.path / "a")
+    assert (tmp_path, True) in events
+    assert any(place.name == "a" and not renamed for place, renamed in events)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from store_attacks import MARK, PAYLOADS, deep, forged, plugged, resign
-from store_states import make_state, settings
+from store_states import make_state, saved, settings
 
 from harness.errors import HarnessError, SnapshotInvalid
 from harness.save import store
@@ -92,14 +92,14 @@ MANIFESTS = [
 
 @pytest.mark.parametrize("what,data", MANIFESTS, ids=[w for w, _ in MANIFESTS])
 def test_a_hostile_manifest_is_refused(tmp_path, what, data):
-    store.save(make_state(), tmp_path / "s", settings())
+    saved(make_state(), tmp_path / "s", settings())
     (tmp_path / "s" / "manifest.json").write_bytes(data)
     with pytest.raises(SnapshotInvalid):
         store.load(tmp_path / "s")
 
 
 def test_a_manifest_without_end_is_not_read(tmp_path):
-    store.save(make_state(), tmp_path / "s", settings())
+    saved(make_state(), tmp_path / "s", settings())
     with (tmp_path / "s" / "manifest.json").open("wb") as file:
         file.truncate(1 << 40)  # sparse
     with pytest.raises(SnapshotInvalid, match="larger than"):
@@ -157,7 +157,7 @@ EDITS = [
 
 @pytest.mark.parametrize("what,edit", EDITS, ids=[w for w, _ in EDITS])
 def test_a_hostile_but_consistent_manifest_is_refused(tmp_path, nothing_happens, what, edit):
-    store.save(make_state(), tmp_path / "s", settings())
+    saved(make_state(), tmp_path / "s", settings())
     (tmp_path / "outside").write_text("secret")
     try:
         resign(tmp_path / "s", edit)
@@ -182,7 +182,7 @@ def test_links_are_not_followed(tmp_path):
         (lambda s: s / "manifest.json", "symlink_to"), (lambda s: s / "manifest.json", "hardlink_to"),
         (lambda s: s / "tokenizer" / "extra.txt", "symlink_to"),
     ]:  # fmt: skip
-        store.save(make_state(), tmp_path / "s", settings())
+        saved(make_state(), tmp_path / "s", settings())
         path = place(tmp_path / "s")
         (tmp_path / "outside").unlink(missing_ok=True)
         path.rename(tmp_path / "outside")
@@ -195,7 +195,7 @@ def test_links_are_not_followed(tmp_path):
 
 
 def test_a_linked_folder_is_not_followed(tmp_path):
-    store.save(make_state(), tmp_path / "s", settings())
+    saved(make_state(), tmp_path / "s", settings())
     (tmp_path / "s" / "tokenizer").rename(tmp_path / "outside")
     (tmp_path / "s" / "tokenizer").symlink_to(tmp_path / "outside")
     with pytest.raises(SnapshotInvalid, match="link"):
@@ -204,7 +204,7 @@ def test_a_linked_folder_is_not_followed(tmp_path):
 
 @pytest.mark.parametrize("name", ["manifest.json", "payload"])
 def test_a_pipe_does_not_hang(tmp_path, name):
-    store.save(make_state(), tmp_path / "s", settings())
+    saved(make_state(), tmp_path / "s", settings())
     path = payload(tmp_path / "s") if name == "payload" else tmp_path / "s" / name
     path.unlink()
     os.mkfifo(path)
@@ -215,7 +215,7 @@ def test_a_pipe_does_not_hang(tmp_path, name):
 def test_more_than_the_memory_is_not_unpacked(tmp_path, monkeypatch):
     from harness import machine
 
-    store.save(make_state(), tmp_path / "s", settings("blosc2"))
+    saved(make_state(), tmp_path / "s", settings("blosc2"))
     monkeypatch.setattr(machine, "free_memory", lambda: 100)
     with pytest.raises(SnapshotInvalid, match="GiB of memory are free"):
         store.load(tmp_path / "s")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from store_states import FORMATS, assert_same, grown, make_state, settings
+from store_states import FORMATS, assert_same, grown, make_state, saved, settings
 
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import lineage, store
@@ -18,10 +18,10 @@ def big(tokens=2048, **more):
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
 def test_a_commit_writes_only_the_new_tokens(tmp_path, form):
-    store.save(big(), tmp_path / "a", settings(form))
+    saved(big(), tmp_path / "a", settings(form))
     back, _ = store.load(tmp_path / "a")
     child = grown(back, 32, 9)
-    manifest = store.save(child, tmp_path / "b", settings(form))
+    manifest = saved(child, tmp_path / "b", settings(form))
     kv = sum(p.stat().st_size for p in (tmp_path / "b").glob("kv-*"))
     full = sum(p.stat().st_size for p in (tmp_path / "a").glob("kv-*"))
     assert kv < 0.2 * full  # the window's layers are rewritten in part
@@ -33,7 +33,7 @@ def test_a_commit_writes_only_the_new_tokens(tmp_path, form):
 def chat(folder, turns, reload, form="safetensors"):
     """Bytes of each turn's snapshot; `reload`: continue from disk or from memory."""
     state = big(64)
-    manifest = store.save(state, folder / "0", settings(form))
+    manifest = saved(state, folder / "0", settings(form))
     sizes = []
     for turn in range(1, turns + 1):
         if reload:
@@ -41,7 +41,7 @@ def chat(folder, turns, reload, form="safetensors"):
         else:
             state = replace(state, parent=manifest["id"])
         state = grown(state, 32, turn)
-        manifest = store.save(state, folder / str(turn), settings(form))
+        manifest = saved(state, folder / str(turn), settings(form))
         sizes.append(store.stored_bytes(folder / str(turn)))
     assert_same(state, store.load(folder / str(turns))[0])
     return sizes
@@ -52,7 +52,7 @@ def test_a_chat_grows_with_its_new_tokens(tmp_path, reload):
     sizes = chat(tmp_path, 48, reload)
     first, second = sum(sizes[:24]), sum(sizes[24:])
     assert second < 1.5 * first  # every turn anew would make it 3 times as much
-    whole = store.save(store.load(tmp_path / "48")[0], tmp_path / "whole", settings(compact=True))
+    whole = saved(store.load(tmp_path / "48")[0], tmp_path / "whole", settings(compact=True))
     assert not whole["lineage"]
     segments = [len(la["segments"]) for la in whole["documents"]["kv_format"]["layers"]]
     assert max(segments) <= lineage.LIMIT
@@ -61,38 +61,38 @@ def test_a_chat_grows_with_its_new_tokens(tmp_path, reload):
 def test_without_a_parent_everything_is_written(tmp_path):
     """The twin of the growth test: without lineage each turn costs as much as the whole chat."""
     state = big(1024)
-    one = store.save(state, tmp_path / "a", settings())
-    store.save(replace(grown(state, 32, 1), parent=None), tmp_path / "b", settings())
+    one = saved(state, tmp_path / "a", settings())
+    saved(replace(grown(state, 32, 1), parent=None), tmp_path / "b", settings())
     assert store.stored_bytes(tmp_path / "b") > store.stored_bytes(tmp_path / "a")
-    store.save(replace(grown(state, 32, 1), parent=one["id"]), tmp_path / "c", settings())
+    saved(replace(grown(state, 32, 1), parent=one["id"]), tmp_path / "c", settings())
     assert store.stored_bytes(tmp_path / "c") < 0.5 * store.stored_bytes(tmp_path / "a")
 
 
 def test_changed_bytes_are_written_again_whatever_the_origin_says(tmp_path):
-    store.save(big(256), tmp_path / "a", settings())
+    saved(big(256), tmp_path / "a", settings())
     back, _ = store.load(tmp_path / "a")
     layer = back.layers[0]
     key = layer.segments[0].key.clone()
     key.view(torch.int16)[0, 0, 7, 0] ^= 1
     layers = (replace(layer, segments=(replace(layer.segments[0], key=key),)), *back.layers[1:])
     changed = grown(replace(back, layers=layers), 4, 5)
-    store.save(changed, tmp_path / "b", settings())
+    saved(changed, tmp_path / "b", settings())
     assert_same(changed, store.load(tmp_path / "b")[0])
 
 
 def test_branches_share_their_parent(tmp_path):
-    store.save(big(512), tmp_path / "a", settings())
+    saved(big(512), tmp_path / "a", settings())
     back, _ = store.load(tmp_path / "a")
     for name, seed in (("b", 1), ("c", 2)):
-        store.save(grown(back, 16, seed), tmp_path / name, settings())
+        saved(grown(back, 16, seed), tmp_path / name, settings())
         assert_same(grown(back, 16, seed), store.load(tmp_path / name)[0])
 
 
 def test_a_grandchild_refers_to_the_owner_not_to_the_chain(tmp_path):
-    store.save(big(512), tmp_path / "a", settings())
+    saved(big(512), tmp_path / "a", settings())
     for old, new in (("a", "b"), ("b", "c")):
         back, _ = store.load(tmp_path / old)
-        store.save(grown(back, 16, ord(new)), tmp_path / new, settings())
+        saved(grown(back, 16, ord(new)), tmp_path / new, settings())
     owners = {row["place"] for row in store.read_manifest(tmp_path / "c")["lineage"]}
     assert owners == {"a", "b"}
     shutil.rmtree(tmp_path / "b")
@@ -102,11 +102,11 @@ def test_a_grandchild_refers_to_the_owner_not_to_the_chain(tmp_path):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_compact_needs_nobody(tmp_path, form):
-    store.save(big(256), tmp_path / "a", settings(form))
+    saved(big(256), tmp_path / "a", settings(form))
     back, _ = store.load(tmp_path / "a")
-    store.save(grown(back, 16, 3), tmp_path / "b", settings(form))
+    saved(grown(back, 16, 3), tmp_path / "b", settings(form))
     child, _ = store.load(tmp_path / "b")
-    store.save(child, tmp_path / "alone", settings(form, compact=True))
+    saved(child, tmp_path / "alone", settings(form, compact=True))
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(SnapshotInvalid):
         store.load(tmp_path / "b")
@@ -115,37 +115,37 @@ def test_compact_needs_nobody(tmp_path, form):
 
 def test_replacing_the_parent_in_place_keeps_everything(tmp_path):
     """A chat that saves every turn to one directory: nothing may refer to what is being replaced."""
-    store.save(big(256), tmp_path / "s", settings())
+    saved(big(256), tmp_path / "s", settings())
     for turn in range(3):
         state, _ = store.load(tmp_path / "s")
         state = grown(state, 16, turn)
-        assert not store.save(state, tmp_path / "s", settings())["lineage"]
+        assert not saved(state, tmp_path / "s", settings())["lineage"]
         assert_same(state, store.load(tmp_path / "s")[0])
 
 
 def test_what_others_are_built_on_is_not_replaced(tmp_path):
     first, child = tmp_path / "a", tmp_path / "b"
-    store.save(big(64), first, settings())
+    saved(big(64), first, settings())
     grew = grown(store.load(first)[0], 16, 3)
-    store.save(grew, child, settings())
+    saved(grew, child, settings())
     with pytest.raises(InputProblem, match="what b is built on"):
-        store.save(big(96), first, settings())
+        saved(big(96), first, settings())
     assert_same(grew, store.load(child)[0])
-    store.save(big(64), first, settings())  # the very same snapshot again
+    saved(big(64), first, settings())  # the very same snapshot again
     shutil.copytree(first, tmp_path / "copy")
-    store.save(big(96), first, settings())  # b finds what it needs in the copy
+    saved(big(96), first, settings())  # b finds what it needs in the copy
     assert_same(grew, store.load(child)[0])
-    store.save(store.load(child)[0], child, settings(compact=True))
-    store.save(big(96), tmp_path / "copy", settings())
+    saved(store.load(child)[0], child, settings(compact=True))
+    saved(big(96), tmp_path / "copy", settings())
     assert_same(grew, store.load(child)[0])
 
 
 def test_a_damaged_or_foreign_parent_is_not_built_upon(tmp_path):
-    store.save(big(256), tmp_path / "a", settings())
+    saved(big(256), tmp_path / "a", settings())
     back, _ = store.load(tmp_path / "a")
     state = grown(back, 16, 3)
-    assert not store.save(state, tmp_path / "t", settings("torch"))["lineage"]
-    assert not store.save(state, tmp_path / "else" / "where", settings())["lineage"]
+    assert not saved(state, tmp_path / "t", settings("torch"))["lineage"]
+    assert not saved(state, tmp_path / "else" / "where", settings())["lineage"]
     next((tmp_path / "a").glob("kv-*")).unlink()
-    assert not store.save(state, tmp_path / "b", settings())["lineage"]
+    assert not saved(state, tmp_path / "b", settings())["lineage"]
     assert_same(state, store.load(tmp_path / "b")[0])

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from store_states import assert_same, grown, make_state, settings
+from store_states import assert_same, grown, make_state, saved, settings
 
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import remote, store
@@ -48,7 +48,7 @@ def files(url):
 @pytest.mark.parametrize("form", ["safetensors", "blosc2"])
 def test_there_and_back(url, form):
     state = make_state("bfloat16")
-    manifest = store.save(state, url, settings(form))
+    manifest = saved(state, url, settings(form))
     back, read = store.load(url)
     assert_same(state, back)
     assert read == manifest == store.read_manifest(url)
@@ -56,9 +56,9 @@ def test_there_and_back(url, form):
 
 
 def test_replacing_leaves_only_the_new_one(url):
-    store.save(make_state(), url, settings())
+    saved(make_state(), url, settings())
     new = make_state(seed=4)
-    store.save(new, url, settings("pickle"))
+    saved(new, url, settings("pickle"))
     assert_same(new, store.load(url)[0])
     assert not [n for n in files(url)[1] if n.endswith(".safetensors")]
 
@@ -68,18 +68,18 @@ def test_replacing_leaves_only_the_new_one(url):
 def test_an_interrupted_upload_leaves_what_was_there(url, fails_at, existing, monkeypatch):
     """The connection breaks at each of the five uploads in turn; the manifest goes last."""
     if existing:
-        store.save(make_state(), url, settings())
-    sent, real = [], remote._send
+        saved(make_state(), url, settings())
+    sent, real = [], remote._write
 
-    def breaking(system, source, target):
+    def breaking(send, system, url, source, target):
         if len(sent) == fails_at:
             raise OSError("connection reset by peer")
         sent.append(target)
-        real(system, source, target)
+        real(send, system, url, source, target)
 
-    monkeypatch.setattr(remote, "_send", breaking)
+    monkeypatch.setattr(remote, "_write", breaking)
     with pytest.raises(InputProblem, match="connection reset"):
-        store.save(make_state(seed=4), url, settings())
+        saved(make_state(seed=4), url, settings())
     monkeypatch.undo()
     assert len(sent) == fails_at
     if existing:
@@ -87,13 +87,13 @@ def test_an_interrupted_upload_leaves_what_was_there(url, fails_at, existing, mo
     else:
         with pytest.raises(InputProblem, match="no snapshot"):
             store.load(url)
-    store.save(make_state(seed=4), url, settings())  # what is left over is no obstacle
+    saved(make_state(seed=4), url, settings())  # what is left over is no obstacle
     assert_same(make_state(seed=4), store.load(url)[0])
 
 
 @pytest.mark.parametrize("kind", ["flip", "truncate", "delete"])
 def test_remote_damage_is_found(url, kind):
-    store.save(make_state(), url, settings())
+    saved(make_state(), url, settings())
     system, found = files(url)
     for path in [p for n, p in found.items() if not n.startswith("manifest")]:
         whole = system.cat_file(path)
@@ -110,10 +110,10 @@ def test_remote_damage_is_found(url, kind):
 
 
 def test_a_remote_snapshot_is_self_contained(url, tmp_path):
-    store.save(make_state(), tmp_path / "a", settings())
+    saved(make_state(), tmp_path / "a", settings())
     back, _ = store.load(tmp_path / "a")
     child = grown(back, 3, 9)
-    assert not store.save(child, url, settings())["lineage"]
+    assert not saved(child, url, settings())["lineage"]
     assert_same(child, store.load(url)[0])
 
 
@@ -121,12 +121,12 @@ def test_foreign_files_are_left_alone(url):
     system, root = fsspec.url_to_fs(url)
     system.pipe_file(f"{root}/thesis.tex", b"years of work")
     with pytest.raises(InputProblem, match="left alone"):
-        store.save(make_state(), url, settings())
+        saved(make_state(), url, settings())
     assert system.cat_file(f"{root}/thesis.tex") == b"years of work"
 
 
 def test_a_huge_remote_manifest_is_not_fetched(url):
-    store.save(make_state(), url, settings())
+    saved(make_state(), url, settings())
     system, found = files(url)
     manifest = json.loads(system.cat_file(found["manifest.json"]))
     manifest["documents"]["filler"] = "x" * (65 << 20)
@@ -137,14 +137,14 @@ def test_a_huge_remote_manifest_is_not_fetched(url):
 
 def test_file_urls_are_local_places(tmp_path):
     state = make_state()
-    store.save(state, f"file://{tmp_path}/s", settings())
+    saved(state, f"file://{tmp_path}/s", settings())
     assert_same(state, store.load(tmp_path / "s")[0])
     assert_same(state, store.load(f"file://{tmp_path}/s")[0])
 
 
 @pytest.mark.parametrize("given", ["s3://no-such-bucket-here/x", "nonsense://x/y"])
 def test_a_place_that_cannot_be_reached_is_one_plain_message(server, given):
-    for work in (lambda: store.load(given), lambda: store.save(make_state(), given, settings())):
+    for work in (lambda: store.load(given), lambda: saved(make_state(), given, settings())):
         with pytest.raises(InputProblem, match=r"no snapshot|cannot be reached"):
             work()
 

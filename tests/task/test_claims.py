@@ -24,6 +24,7 @@ EXPECTED = {
     "cursor": "holds",
     "prune_quality": "holds",
     "prefix_fault": "holds",
+    "recurrent_chunk": "refuted",
 }
 
 
@@ -79,6 +80,24 @@ def test_a_wrong_position_is_what_the_verdict_hangs_on(bench, monkeypatch):
     monkeypatch.setattr(Bench, "step", ignores_position)
     assert claim_named("cursor").settle(bench).verdict == "refuted"
     assert claim_named("position_reset").settle(bench).verdict == "holds"
+
+
+def test_the_recurrent_claim_flips_where_the_library_goes_on(bench, monkeypatch):
+    """The twin: a release that goes on from the stored state (here: fed one by one inside)."""
+    from harness.task.claims import recurrent_chunk
+
+    honest = recurrent_chunk.error
+    monkeypatch.setattr(recurrent_chunk, "error", lambda b, f, v, step: honest(b, f, v, 1))
+    assert recurrent_chunk.settle(bench).verdict == "holds"
+
+
+def test_the_reproduction_for_upstream_runs_as_it_stands(capsys):
+    from harness.task.claims import recurrent_chunk
+
+    code = recurrent_chunk.__doc__.partition(":\n\n")[2]
+    exec("if True:\n" + code, {})
+    one, four = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
+    assert one < 1e-6 < 1e-3 < four
 
 
 @pytest.mark.slow

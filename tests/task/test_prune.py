@@ -5,12 +5,14 @@ import json
 import pytest
 
 TEXT = "text=let k be 5 . the bird sang . the old man walked to the river . what is k ?"
-POLICIES = "keep_last,sink_window,knorm,heavy_hitter,snapkv,random,chain"
+POLICIES = (
+    "keep_last,sink_window,knorm,heavy_hitter,snapkv,tova,keydiff,expected_attention,random,chain"
+)
 
 
 def test_a_sweep_over_policies_keeps_half(harness):
     done = harness("-m", f"prune={POLICIES}", "prune.ratio=0.5", "steps=4", "prompt=text", TEXT)
-    assert done.code == 0 and len(done.results) == 7
+    assert done.code == 0 and len(done.results) == 10
     for result in done.results:
         assert abs(result["size"]["kept_tokens"] / result["size"]["tokens"] - 0.5) < 0.02
         assert result["verdict"] in ("drifted", "diverged") and result["time_s"]["prune"] > 0

@@ -180,7 +180,9 @@ def test_the_old_snapshot_is_replaced_and_foreign_files_are_left_alone(
     harness, snapshot, place
 ) -> None:
     old = json.loads((snapshot / "manifest.json").read_text())["id"]
-    assert harness("task=save", "text=another text", "out=snap").code == 0
+    done = harness("task=save", "text=another text", "out=snap")
+    assert done.code == 2 and "overwrite=true" in done.out
+    assert harness("task=save", "text=another text", "out=snap", "overwrite=true").code == 0
     assert json.loads((snapshot / "manifest.json").read_text())["id"] != old
     (place / "mine").mkdir()
     (place / "mine/notes.txt").write_text("keep")

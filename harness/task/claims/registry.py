@@ -12,7 +12,7 @@ ORDER = (
     "isolation", "clone_cost", "manual_forward", "special_tokens", "position_fault",
     "position_reset", "priming", "template_drift", "aliasing", "rebind", "precision",
     "batch_masking", "sliding_window", "cursor", "save_formats", "prune_quality", "turn_latency",
-    "prefix_fault",
+    "prefix_fault", "recurrent_chunk",
 )  # fmt: skip
 
 

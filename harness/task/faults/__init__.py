@@ -10,7 +10,7 @@ from harness.pipeline import bed as beds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
 from harness.report.console import Say
-from harness.task.faults import plain
+from harness.task.faults import accuracy, plain
 from harness.task.faults.columns import measure
 
 COLUMNS = ("validation", "digest", "identity", "logits")
@@ -33,11 +33,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     missed = [row["fault"] for row in rest if not caught(row)]
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
-    reason = "; ".join([summary(rest, missed, clean), coverage(tried), seconds(rows)])
+    told = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
+    reason = "; ".join([summary(rest, missed, clean), coverage(tried), told, seconds(rows)])
     return finish_table(
         session, "faults", rows, heatmap.sections(rows), verdict, reason,
         children=[_child(row) for row in rows],
-        columns=["fault", "element", *COLUMNS, "plain", "shift"],
+        columns=["fault", "element", *COLUMNS, "plain", "cause", "shift"],
     )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def summary(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
 
 def seconds(rows: list[dict[str, Any]]) -> str:
     """One line: what each check took over all rows."""
-    names = (*COLUMNS, "plain")
+    names = (*COLUMNS, "plain", "diagnosis")
     return "seconds: " + ", ".join(f"{n} {sum(r[f'{n}_s'] for r in rows):.1f}" for n in names)
 
 
@@ -91,6 +92,14 @@ def _chosen(settings: Any) -> list[Any]:
     if settings.name != "none":
         return [control, fault_named(settings)]
     return [control, *(row for fault in faults for row in fault.rows())]
+
+
+def _clean_runs(session: Session) -> tuple[int, list[str]]:
+    """How many healthy states were diagnosed, and what was said of those that were not left alone."""
+    session.say.stage(f"diagnosis of {accuracy.CLEAN} clean runs")
+    said = accuracy.alarms(session, accuracy.CLEAN)
+    session.say.done(f"{len(said)} false alarms")
+    return accuracy.CLEAN, said
 
 
 def _beds(chosen: dict[str, Any]) -> list[str]:

@@ -15,6 +15,8 @@ import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of, prefill
+from harness.compare import diagnosis as compare
+from harness.compare.diagnosis import Diagnosis
 from harness.config import SaveConfig
 from harness.errors import HarnessError, SnapshotInvalid, UnsupportedModel
 from harness.fault.base import Fault
@@ -22,6 +24,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bed import Bed, Run, question, shown
 from harness.pipeline.damage import aid_for, damaged
+from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.restore import identity, proof
 from harness.save import store
 from harness.save.reading import segment_read
@@ -50,7 +53,10 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
     }
     said = [*invalid, *changed]
     if material is None:
+        with watch("diagnosis"):
+            told = compare.refusal((), said)
         known = {"identity": False, "logits": True, "proof": False, "verdict": "unreadable"}
+        known |= causes(told, fault)
         return row | known | watch.seconds | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
     session, sampler = damaged(bed.session, fault, material.rng)
     with watch("identity"):
@@ -61,27 +67,44 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
         unproven = _unproven(session, material)
     with watch("plain"):
         ran = plain_column(bed, session, given, sampler, healthy)
+    with watch("diagnosis"):
+        told = diagnosed(bed, session.loaded, given, differ, said)
     said += [str(d) for d in differ + unproven]
-    return (
-        row
-        | watch.seconds
-        | {
-            "identity": bool(differ),
-            "logits": verdict in ("drifted", "diverged", "error") or bool(unproven),
-            "plain": ran,
-            "shift": shift,
-            "proof": bool(unproven),
-            "verdict": verdict,
-            "strict": "refused" if said else verdict,
-            "said": said[:3],
-        }
-    )
+    outcome = {
+        "identity": bool(differ),
+        "logits": verdict in ("drifted", "diverged", "error") or bool(unproven),
+        "plain": ran,
+        "shift": shift,
+        "proof": bool(unproven),
+        "verdict": verdict,
+        "strict": "refused" if said else verdict,
+        "said": said[:3],
+    }
+    return row | watch.seconds | causes(told, fault) | outcome
+
+
+def diagnosed(bed: Bed, loaded: Any, state: State, differ: list[Any], said: list[str]) -> Diagnosis:
+    """What the diagnosis of `state` says; a buffer that was computed anew once is not again."""
+    mask = state.attention_mask
+    key = (id(loaded), state.token_ids.numpy().tobytes(), mask.numpy().tobytes())
+    if loaded is bed.session.loaded and mask.shape == state.token_ids.shape and key not in bed.recomputed:  # fmt: skip
+        bed.recomputed[key] = recompute(loaded, state.token_ids, mask)
+    return diagnose(loaded, state, differ, said, right=bed.recomputed.get(key))
+
+
+def causes(told: Diagnosis | None, fault: Fault) -> dict[str, Any]:
+    """The cause that was named and the one that should be, with the evidence."""
+    return {
+        "cause": told.cause if told else "",
+        "expected": fault.expected,
+        "evidence": told.evidence if told else "",
+    }
 
 
 def _unproven(session: Any, state: State) -> list[Any]:
     """What the replay proof says; a model the state cannot even be handed to proves nothing."""
     try:
-        return list(proof(session.loaded, state, session.cfg.cache))
+        return list(proof(session.loaded, state))
     except UnsupportedModel as refusal:
         return [refusal]
 
@@ -134,7 +157,7 @@ class Watch:
     """Seconds that each check takes: `with watch("identity"): ...` adds to `identity_s`."""
 
     def __init__(self) -> None:
-        checks = ("validation", "digest", "identity", "logits", "plain")
+        checks = ("validation", "digest", "identity", "logits", "plain", "diagnosis")
         self.seconds = dict.fromkeys([f"{check}_s" for check in checks], 0.0)
 
     @contextmanager
@@ -150,7 +173,12 @@ def _stored(
     """`(material, invalid, changed)`: what a reader without any check gets (None: nothing), what
     validation says once every digest has been made to fit, what the digests say."""
     try:
-        store.save(state, folder, SaveConfig("safetensors", sync=False))
+        store.save(
+            state,
+            folder,
+            SaveConfig("safetensors", sync=False),
+            access=store.current(overwrite=True),
+        )
     except SnapshotInvalid as refused:
         return state, refused.faults, []
     fault.disk(folder)

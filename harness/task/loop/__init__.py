@@ -36,6 +36,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     loop = Loop(line.session, state)
     check_positions(line.session, loop.state, cfg.steps)
     target, start = destination(cfg, folder), loop.state.tokens
+    stored: Stored | None = None
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
     with closing(Trace(folder / "trace.json")) as trace:
         for step in range(done + 1, done + cfg.steps + 1):
@@ -43,7 +44,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             if (step - done) % cfg.task.every == 0 or step == done + cfg.steps:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
-                stored = Stored(target, store.save(loop.state, target, cfg.save, say.note))
+                access = store.current(overwrite=cfg.overwrite or stored is not None)
+                manifest = store.save(loop.state, target, cfg.save, say.note, access)
+                stored = Stored(target, manifest)
+    assert stored is not None
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}")
     line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
     line.record |= stored.record(loop.state, loop.state)

@@ -10,19 +10,20 @@ from typing import Any, BinaryIO
 
 import torch
 
-from harness.capture.observe import observe_again
+from harness.attention.turns import Turn
 from harness.model.sampler import Sampler
-from harness.pipeline.prune import moves, observed, policy_of, without_scores
+from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.step import feed, joined
 from harness.prune.base import Policy, gathered
-from harness.prune.positions import Turn, reindexed
+from harness.prune.positions import reindexed
 from harness.snapshot.state import State
 
 
 class Loop:
     """The loop between two steps. `state` is replaced at every step and never written to.
 
-    budget: tokens each layer holds at most after a step, None without pruning. A ratio is of what
+    budget: tokens each layer holds at most after a step (with `prune.at=N` up to N - 1 more), None
+    without pruning. A ratio is of what
     the loop started with. mutated: steps in which the past was written to. seconds: per step.
     """
 
@@ -31,6 +32,7 @@ class Loop:
         self.seconds: list[float] = []
         self.mutated, self.copied = 0, 0.0
         self._memory = [_resident()]
+        self._every = 1 if settings.at == "prefill" else int(settings.at)
         self.budget = _budget(settings, state)
         self.policy: Policy | None = policy_of(replace(settings, tokens=self.budget, ratio=None))
         self.turns: list[Turn | None] | None = None
@@ -41,8 +43,8 @@ class Loop:
             self.turns = moves(self.loaded, state)
         if self.policy.observes is None:
             state = without_scores(state)
-        elif not observed(state):
-            state = observe_again(self.loaded, state, self.policy.observes)
+        else:
+            state = scored(self.loaded, self.policy, state)
         self.state, _ = self._patch(_declared(state, settings, self.budget))
 
     def step(self, sampler: Sampler) -> dict[str, Any]:
@@ -91,8 +93,9 @@ class Loop:
 
         Also returns, per layer, the positions that were culled.
         """
-        if self.policy is None or state.kept_tokens <= (self.budget or 0):
+        if self.policy is None or state.kept_tokens < (self.budget or 0) + self._every:
             return state.with_layers(tuple(map(joined, state.layers))), [[] for _ in state.layers]
+        state = scored(self.loaded, self.policy, state)
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
             kept = layer if index is None else joined(gathered(layer, index))

@@ -1,0 +1,323 @@
+"""Numerics or a dirty cache? What is wrong with a restored state, where it begins, and why we say so.
+
+A state is laid beside what its own token buffer gives when it is computed anew on the model of now.
+Documents are asked first (identity, buffer, mask, cursor), then numbers: the first layer and token
+that leave the noise, and which single kind of damage explains them. Nothing is mutated.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from harness.compare import likeness
+from harness.compare.likeness import Pair
+from harness.snapshot import coherence
+from harness.snapshot.codes import Codes
+from harness.snapshot.state import State
+
+CAUSES = (
+    "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
+    "scale", "logits", "identity", "library", "routing",
+)  # fmt: skip
+MARGIN = 8.0  # how often the noise, the largest of a few draws, may be exceeded; the proof's own
+NOTHING = "nothing leaves the noise"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """cause: one of CAUSES. element: name of the element. layer, head, token: the first that leave
+    the noise, where there is one (`rounding` without a layer: nothing leaves it). picture: error of
+    K/V in noise floors, one list per layer, one number per kept token (recurrent layers: one)."""
+
+    cause: str
+    element: str
+    evidence: str
+    layer: int | None = None
+    head: int | None = None
+    token: int | None = None
+    picture: list[list[float]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """JSON-able, as in `result.json`."""
+        names = ("cause", "element", "layer", "head", "token", "evidence", "picture")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What a token buffer gives: per layer the K/V at every position and the recurrent tensors.
+
+    kv: `(key, value)` of `[batch, kv_heads, tokens, head_dim]` or None. floors: what other ways of
+    computing the same numbers change, per layer by part (`key`, `value`, recurrent names).
+    logits: `[batch, vocab]` of the last token; logits_floor. ties: `(layer, token)` where a router's
+    choice lies within its noise.
+    """
+
+    kv: list[Pair | None]
+    recurrent: list[Mapping[str, torch.Tensor]]
+    floors: list[dict[str, float]]
+    logits: torch.Tensor
+    logits_floor: float
+    ties: Sequence[tuple[int, int]] = ()
+
+
+def refusal(differences: Sequence[Any], faults: Sequence[str] = ()) -> Diagnosis | None:
+    """What identity (a list of Difference) and a reader's `faults` say by themselves, if anything."""
+    if differences:
+        first = differences[0]
+        element = first.element.split(" ", 1)[-1]
+        if element == "logits":  # the proof: says that something is wrong, not what
+            return None
+        return Diagnosis("identity", element, str(first))
+    for fault in faults:
+        if "layer." in fault or "truncated" in fault or ".safetensors" in fault:
+            return Diagnosis("block", "kv_cache", fault)
+        if "rng" in fault:
+            return Diagnosis("identity", "generation", fault)
+        if "format_version" in fault or "kv_format" in fault:
+            return Diagnosis("identity", "kv_format", fault)
+    return None
+
+
+def documented(state: State) -> Diagnosis | None:
+    """What the elements of `state` say against each other, without a number recomputed."""
+    said = coherence.faults(state)
+    for fault in said:
+        if fault.startswith("K/V "):
+            return Diagnosis("identity", "kv_format", fault)
+    return _padding(state) or _buffer(said) or _mask(state, said) or _rows(state, said)
+
+
+def explain(state: State, right: Recomputed) -> Diagnosis:
+    """The cause that explains how `state` differs from `right`, by numbers alone. Where K/V are
+    kept as codes, one step of the codes is no difference."""
+    coded = any(s.coded for layer in state.layers for s in layer.segments)
+    right = replace(right, floors=[_stepped(state, right, i) for i in range(len(right.floors))])
+    picture, first = _picture(state, right)
+    if first is None:
+        worn = _worn(state, right)
+        gap = float((state.logits.double() - right.logits.double()).abs().max())
+        allowed = MARGIN * right.logits_floor
+        if worn:
+            layer, name, off = worn
+            said = f"{name} of layer {layer} is {off:.3g} noise floors off, and all K/V is in the noise"
+            return Diagnosis("recurrent state", "kv_cache", said, layer, picture=picture)
+        if not gap <= allowed:
+            said = f"K/V is in the noise, the stored logits are off by {gap:.3g} (noise {right.logits_floor:.3g})"  # fmt: skip
+            return Diagnosis("logits", "logits", said, picture=picture)
+        said = "no K/V leave one step of the codes they are kept as" if coded else NOTHING
+        return Diagnosis("rounding", "kv_cache", said, picture=picture)
+    layer, head, token = first
+    cause, element, said = _numbers(state, right, layer, picture)
+    off = picture[layer][token]
+    where = f"first at layer {layer}, head {head}, token {token}: {off:.3g} noise floors"
+    return Diagnosis(cause, element, f"{said}; {where}", layer, head, token, picture)
+
+
+def _stepped(state: State, right: Recomputed, layer: int) -> dict[str, float]:
+    """The floors of one layer, widened where it keeps codes: MARGIN floors are one step of these."""
+    floors, pair = dict(right.floors[layer]), right.kv[layer]
+    held = state.layers[layer].segments
+    codes = [c for s in held for c in (s.key, s.value) if isinstance(c, Codes)]
+    if codes and pair is not None:
+        steps = min(_steps(c) for c in codes)
+        for part, tensor in zip(("key", "value"), pair, strict=True):
+            floors[part] = max(floors[part], float(tensor.abs().max()) / steps / MARGIN)
+    return floors
+
+
+def _steps(codes: Codes) -> float:
+    """Into how many steps the largest number of a span is divided."""
+    if codes.codes.dtype.is_floating_point:
+        return 1 / torch.finfo(codes.codes.dtype).eps
+    return 2 ** (codes.bits - 1) - 1
+
+
+def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> tuple[str, str, str]:  # fmt: skip
+    """`(cause, element, evidence)` of K/V that leave the noise, `layer` being the first that does."""
+    pairs = {la.index: (la.key, la.value) for la in state.layers if la.segments}
+    wanted = {la.index: aligned(right.kv[la.index], la) for la in state.layers if la.segments}
+    allowed = {i: tuple(MARGIN * right.floors[i][p] for p in ("key", "value")) for i in pairs}
+    stored, expected, limit = pairs[layer], wanted[layer], allowed[layer]
+    off = {i for i in pairs if max(picture[i], default=0.0) > MARGIN}
+    rows = [t for t, error in enumerate(picture[layer]) if not error <= MARGIN]
+    if narrow := likeness.narrow(list(pairs.values())):
+        return "rounding", "kv_cache", f"every number is one of {narrow}"
+    if all(not t[:, :, row].any() for t in stored[1:] for row in rows):
+        return "block", "kv_cache", f"{_span(rows)} hold zeros"
+    order = list(pairs)
+    place = likeness.other_layer(stored, [wanted[i] for i in order], [allowed[i] for i in order])
+    if place is not None:
+        return "layer", "kv_cache", f"layer {layer} holds the K/V of layer {order[place]}"
+    if likeness.near(stored[0], expected[1], limit[1]):
+        return "layer", "kv_cache", "the keys are the values of this layer"
+    if heads := likeness.head_order(stored, expected, limit):
+        return "head", "kv_cache", f"the heads of layer {layer} stand in the order {heads}"
+    for said, read in likeness.layouts():
+        if likeness.near(stored[1], read(expected[1]), limit[1]):
+            return "head", "kv_cache", said
+    times = likeness.factor(stored[1], expected[1], limit[1])
+    if times is not None and abs(times - 1) > 1e-3:
+        return "scale", "kv_cache", f"the values are {times:.4g} times what they should be"
+    first = min(pairs)
+    if layer == first and first == 0 and likeness.near(stored[1], expected[1], limit[1]):
+        turned = likeness.turned(stored[0], expected[0], limit[0])
+        if turned and len(rows) > 1:
+            return (
+                "position",
+                "positions",
+                "values are right and keys are turned: other positions or factors",
+            )
+    by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
+    clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
+    if any(clean) and len(rows) >= len(picture[layer]) - 1:
+        part = "values" if clean[0] else "keys"
+        return "identity", "attention_weights", f"only the {part} are off, all of them: the model computes them otherwise"  # fmt: skip
+    if moved := likeness.other_rows(stored, expected, rows, limit, by):
+        row, source = next(iter(moved.items()))
+        return (
+            "block",
+            "kv_cache",
+            f"{len(moved)} of {_span(rows)} hold other rows ({row} holds {source})",
+        )
+    padded = (state.attention_mask == 0).any(1)
+    if layer > min(pairs) and bool(padded.any()):
+        alone = [likeness.near(stored[p][~padded], expected[p][~padded], limit[p]) for p in (0, 1)]
+        if bool(padded.all()) or all(alone):
+            return "mask", "attention_mask", f"tokens and positions are right, what padded rows attended to before layer {layer} is not"  # fmt: skip
+    if tie := [(at, token) for at, token in right.ties if at < layer and token <= rows[0]]:
+        return (
+            "routing",
+            "model_config",
+            f"the router of layer {tie[0][0]} ties at token {tie[0][1]}",
+        )
+    return _spread(layer, off, set(pairs), rows, len(picture[layer]))
+
+
+def _spread(layer: int, off: set[int], every: set[int], rows: list[int], kept: int) -> tuple[str, str, str]:  # fmt: skip
+    """What is left to tell by where the error lies: single layers, single rows, or all from here on."""
+    rest = f"{len(off)} of {len(every)} layers are off"
+    if len(rows) < kept - 1:
+        return "block", "kv_cache", f"{_span(rows)} belong to none of the tokens in the buffer"
+    if layer == min(every):
+        return "block", "kv_cache", f"no row is one of a token in the buffer; {rest}"
+    return "layer", "kv_cache", f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"  # fmt: skip
+
+
+def _padding(state: State) -> Diagnosis | None:
+    """Whether mask and positions disagree about which rows are padding."""
+    mask = state.attention_mask
+    for layer in state.layers:
+        if not layer.segments or layer.kept != mask.shape[1] or layer.positions.dim() != 2:
+            continue
+        padding = layer.positions < 0
+        doubled = (layer.positions[:, 1:] == 0) & (layer.positions[:, :-1] == 0)
+        if bool((padding != (mask == 0)).any()):
+            said = "the mask and the positions disagree about which rows are padding"
+            return Diagnosis("mask", "attention_mask", said, layer.index)
+        if bool(doubled.any()):
+            said = "several rows stand at position 0: padding that was given a place"
+            return Diagnosis("mask", "attention_mask", said, layer.index)
+    return None
+
+
+def _buffer(said: list[str]) -> Diagnosis | None:
+    prefix = [f for f in said if "recorded prefix" in f]
+    for fault in prefix or [f for f in said if "ids that were sent" in f]:
+        element = "prompt_meta" if prefix else "token_buffer"
+        return Diagnosis("token buffer", element, fault)
+    return None
+
+
+def _mask(state: State, said: list[str]) -> Diagnosis | None:
+    if state.attention_mask.shape != state.token_ids.shape:
+        shapes = f"{list(state.attention_mask.shape)} and {list(state.token_ids.shape)}"
+        return Diagnosis("mask", "attention_mask", f"mask and token buffer are {shapes}")
+    hidden = [f for f in said if "attention mask hides" in f]
+    return Diagnosis("mask", "attention_mask", hidden[0]) if hidden else None
+
+
+def _rows(state: State, said: list[str]) -> Diagnosis | None:
+    """Whether cursor and rows fit the buffer."""
+    tokens = state.attention_mask.sum(dim=1)
+    if not state.documents["kv_format"].get("pruned") and bool(
+        (state.next_position != tokens).any()
+    ):
+        text = f"the next position is {state.next_position.tolist()} after {tokens.tolist()} tokens"
+        return Diagnosis("position", "positions", text)
+    for layer in state.layers:
+        ends = layer.positions.amax(-1).flatten() if layer.kept else torch.zeros(0)
+        if layer.seen <= state.tokens and bool((ends >= state.next_position.max()).any()):
+            text = f"layer {layer.index} holds a row at or beyond the next position"
+            return Diagnosis("position", "positions", text, layer.index)
+        if layer.segments and (not layer.kept or layer.seen != state.tokens):
+            text = f"layer {layer.index} holds {layer.kept} rows of {layer.seen}, the buffer {state.tokens} tokens"  # fmt: skip
+            return Diagnosis("block", "kv_cache", text, layer.index)
+    lost = [f for f in said if "no pruning is recorded" in f]
+    return Diagnosis("block", "kv_cache", lost[0]) if lost else None
+
+
+def aligned(pair: Pair, layer: Any) -> Pair:
+    """The rows of `pair` `[batch, kv_heads, tokens, head_dim]` at the positions that `layer` kept,
+    zeros for padding."""
+    at = layer.positions
+    at = (at if at.dim() == 3 else at[:, None].expand(-1, pair[0].shape[1], -1)).to(pair[0].device)
+    index = at.clamp(0, pair[0].shape[2] - 1)[..., None]
+    key, value = (
+        t.gather(2, index.expand(*index.shape[:3], t.shape[3])) * (at >= 0)[..., None] for t in pair
+    )
+    return key, value
+
+
+def _picture(
+    state: State, right: Recomputed
+) -> tuple[list[list[float]], tuple[int, int, int] | None]:
+    """Error in noise floors by layer and row, and the first `(layer, head, row)` beyond MARGIN."""
+    picture: list[list[float]] = []
+    first = None
+    for layer in state.layers:
+        floors = right.floors[layer.index]
+        if not layer.segments:
+            worst = [_off(layer.recurrent[n], right.recurrent[layer.index].get(n), floors[n]) for n in layer.recurrent]  # fmt: skip
+            picture.append([max(worst)] if worst else [])
+            continue
+        expected = aligned(right.kv[layer.index], layer)
+        real = (layer.positions >= 0).to(expected[0].device)
+        real = real if real.dim() == 3 else real[:, None]
+        error = torch.stack([
+            (a.double() - b.double()).abs().nan_to_num(nan=torch.inf).amax(-1) * real / floors[part]
+            for part, a, b in zip(("key", "value"), (layer.key, layer.value), expected, strict=True)
+        ]).amax((0, 1)).nan_to_num(nan=0.0, posinf=1e300)  # [heads, rows]  # fmt: skip
+        rows = error.amax(0).tolist()
+        picture.append(rows)
+        if first is None and max(rows) > MARGIN:
+            row = next(i for i, off in enumerate(rows) if off > MARGIN)
+            first = (layer.index, int(error[:, row].argmax()), row)
+    return picture, first
+
+
+def _off(stored: torch.Tensor, expected: torch.Tensor | None, floor: float) -> float:
+    """How many noise floors apart."""
+    if expected is None or stored.shape != expected.shape:
+        return 1e300
+    gap = float((stored.double() - expected.double()).abs().max())
+    return gap / floor if gap == gap else 1e300
+
+
+def _worn(state: State, right: Recomputed) -> tuple[int, str, float] | None:
+    """`(layer, name, noise floors)` of the first recurrent tensor that leaves the noise."""
+    for layer in state.layers:
+        for name, tensor in sorted(layer.recurrent.items()):
+            off = _off(
+                tensor, right.recurrent[layer.index].get(name), right.floors[layer.index][name]
+            )
+            if not off <= MARGIN:
+                return layer.index, name, off
+    return None
+
+
+def _span(rows: list[int]) -> str:
+    """`row 3` or `rows 3 to 9`."""
+    return f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"

@@ -1,0 +1,190 @@
+"""Diagnose a restored state: recompute what its token buffer gives, and let `compare` explain."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from harness.capture import layers_of, new_cache, positions_of, prefill
+from harness.compare import diagnosis
+from harness.compare.diagnosis import MARGIN, Diagnosis, Recomputed
+from harness.compare.likeness import Pair
+from harness.snapshot.state import State
+
+CHUNK = 7  # small enough that a short buffer has several
+
+
+def diagnose(
+    loaded: Any,
+    state: State,
+    differences: Sequence[Any] = (),
+    faults: Sequence[str] = (),
+    unsound: str = "",
+    fed: torch.Tensor | None = None,
+    right: Recomputed | None = None,
+) -> Diagnosis:
+    """What is wrong with `state`, which was restored on `loaded`: its cause, where, and the evidence.
+
+    differences: of identity, found or waived. faults: what a reader of the snapshot said. unsound:
+    the plain path that left its bound, if one did. fed: `[batch, n]` ids fed afterwards, among which
+    a router may have met a tie. right: what `recompute` gave, to be paid once. Mutates nothing.
+    """
+    if unsound:
+        return Diagnosis("library", "kv_cache", unsound)
+    said = (
+        diagnosis.refusal(differences)
+        or diagnosis.documented(state)
+        or diagnosis.refusal((), faults)
+    )
+    if said:
+        return said
+    history = state.documents["kv_format"].get("pruned") or []
+    dropped = f"pruned on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
+    if any(stage.get("positions") == "reindexed" for stage in history):
+        return Diagnosis("block", "kv_cache", dropped)
+    state = state.to(loaded.device)
+    right = right or recompute(loaded, state.token_ids, state.attention_mask)
+    told = diagnosis.explain(state, right)
+    if told.layer is not None or told.cause != "rounding":
+        return told
+    if history:
+        return Diagnosis("block", "kv_cache", dropped, picture=told.picture)
+    if fed is not None and (tie := _tie_after(loaded, state, fed)):
+        said = f"the router of layer {tie[0]} ties at token {tie[1]}; {told.evidence} of the state"
+        return Diagnosis("routing", "model_config", said, picture=told.picture)
+    return told
+
+
+def why(
+    judgement: Any, loaded: Any, state: State, waived: Sequence[Any], fed: torch.Tensor
+) -> Diagnosis:
+    """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was."""
+    unsound = judgement.reason if judgement.verdict == "unsound" else ""
+    return diagnose(
+        loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
+    )
+
+
+def recompute(loaded: Any, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
+    """What `ids` `[batch, tokens]` give, each row alone and unpadded (mask 0 is left padding), with
+    the noise that other splits of the same prefill make of it."""
+    rows = [_row(loaded, ids[i : i + 1, mask[i] != 0]) for i in range(len(ids))]
+    return rows[0] if len(rows) == 1 else _joined(rows)
+
+
+def _row(loaded: Any, ids: torch.Tensor) -> Recomputed:
+    count = ids.shape[1]
+    splits = (None, max(count // 4, 1), max(count - 1, 1), min(CHUNK, count))
+    with routed(loaded) as choices:
+        runs = [_run(loaded, ids, split) for split in dict.fromkeys(splits)]
+    (first, logits), others = runs[0], runs[1:]
+    eps = torch.finfo(loaded.dtype).eps
+    floors = []
+    for index, layer in enumerate(first):
+        named = _tensors(layer)
+        floor = {n: float(t.double().abs().max()) * eps for n, t in named.items()}
+        for run, _ in others:
+            for name, tensor in _tensors(run[index]).items():
+                width = tensor.shape[2] if name in ("key", "value") else None
+                mine = named[name] if width is None else named[name][:, :, -width:]
+                floor[name] = max(floor[name], float((tensor.double() - mine.double()).abs().max()))
+        floors.append({n: max(f, 1e-300) for n, f in floor.items()})
+    gaps = [float((other.double() - logits.double()).abs().max()) for _, other in others]
+    kv = [_whole(la, count) if la.segments else None for la in first]
+    return Recomputed(
+        kv, [la.recurrent for la in first], floors, logits,
+        max(*gaps, float(logits.double().abs().max()) * eps), tuple(_ties(loaded, choices, count)),
+    )  # fmt: skip
+
+
+def _run(loaded: Any, ids: torch.Tensor, split: int | None) -> tuple[Any, torch.Tensor]:
+    """`(layers, logits [1, vocab])` of one prefill, every row kept where one pass makes it whole."""
+    mask, cache = torch.ones_like(ids), new_cache(loaded)
+    positions = positions_of(mask)
+    logits = prefill(loaded, ids, mask, positions, cache, split)
+    return layers_of(cache, positions), logits[:, -1]
+
+
+def _whole(layer: Any, count: int) -> Pair:
+    """Key and value with a row for every position; zeros where a sliding layer let go of it."""
+    front = (0, 0, count - layer.kept, 0)
+    return torch.nn.functional.pad(layer.key, front), torch.nn.functional.pad(layer.value, front)
+
+
+def _tensors(layer: Any) -> dict[str, torch.Tensor]:
+    held = {"key": layer.key, "value": layer.value} if layer.segments else {}
+    return held | dict(layer.recurrent)
+
+
+def _joined(rows: list[Recomputed]) -> Recomputed:
+    """Rows of several lengths side by side, short ones filled up behind their last position."""
+
+    def stacked(tensors: list[torch.Tensor]) -> torch.Tensor:
+        longest = max(t.shape[2] for t in tensors)
+        return torch.cat(
+            [torch.nn.functional.pad(t, (0, 0, 0, longest - t.shape[2])) for t in tensors]
+        )
+
+    layers = range(len(rows[0].kv))
+    return Recomputed(
+        [None if rows[0].kv[i] is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1)) for i in layers],
+        [{n: torch.cat([r.recurrent[i][n] for r in rows]) for n in rows[0].recurrent[i]} for i in layers],
+        [{n: max(r.floors[i][n] for r in rows) for n in rows[0].floors[i]} for i in layers],
+        torch.cat([r.logits for r in rows]),
+        max(r.logits_floor for r in rows),
+        [tie for r in rows for tie in r.ties],
+    )  # fmt: skip
+
+
+@contextmanager
+def routed(loaded: Any) -> Iterator[dict[int, list[torch.Tensor]]]:
+    """Scores `[tokens, experts]` that every router gives while this lasts, by layer; none where the
+    model has no routers. Hooks are removed again."""
+    config = loaded.text_config
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    experts = next((n for name in names if (n := getattr(config, name, None))), None)
+    heard: dict[int, list[torch.Tensor]] = {}
+    hooks = []
+    for path, module in loaded.model.named_modules() if experts else ():
+        if path.rpartition(".")[2] not in ("gate", "router"):
+            continue
+        layer = next((int(part) for part in path.split(".") if part.isdigit()), 0)
+
+        def hear(_: Any, __: Any, out: Any, layer: int = layer) -> None:
+            outs = out if isinstance(out, tuple) else (out,)
+            scores = [t for t in outs if torch.is_tensor(t) and t.shape[-1:] == (experts,)]
+            if scores and scores[0].is_floating_point():
+                heard.setdefault(layer, []).append(scores[0].reshape(-1, experts))
+
+        hooks.append(module.register_forward_hook(hear))
+    try:
+        yield heard
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _ties(loaded: Any, choices: dict[int, list[torch.Tensor]], count: int) -> Iterator[tuple[int, int]]:  # fmt: skip
+    """`(layer, token)` where the last expert chosen leads the next one by no more than the noise."""
+    k = getattr(loaded.text_config, "num_experts_per_tok", None) or 1
+    for layer, parts in sorted(choices.items()):
+        every = torch.cat(parts)
+        if len(every) % count or len(every) == count or k >= every.shape[-1]:
+            continue
+        runs = every.view(-1, count, every.shape[-1]).double()
+        noise = MARGIN * float((runs - runs[:1]).abs().max())
+        ranked = runs[0].sort(-1, descending=True).values
+        close = ranked[:, k - 1] - ranked[:, k] <= noise
+        yield from ((layer, int(token)) for token in close.nonzero().flatten())
+
+
+def _tie_after(loaded: Any, state: State, fed: torch.Tensor) -> tuple[int, int] | None:
+    """The first tie that a router meets among `fed`, row by row."""
+    for row in range(len(fed)):
+        past = state.token_ids[row : row + 1, state.attention_mask[row] != 0]
+        ids = torch.cat([past, fed[row : row + 1].to(past)], dim=1)
+        for tie in recompute(loaded, ids, torch.ones_like(ids)).ties:
+            if tie[1] >= past.shape[1]:
+                return tie
+    return None

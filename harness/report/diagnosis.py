@@ -1,0 +1,57 @@
+"""The diagnosis on the page: the cause, the evidence, and the error of K/V by layer and token."""
+
+from html import escape
+from math import ceil, log10
+from typing import Any
+
+WIDE, CELL, LEFT = 900, 16, 60
+COLUMNS = 180  # more tokens than that share a column, which shows the largest error among them
+DECADES = 6  # noise floors of a million are as dark as it gets
+
+
+def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """One block, with a picture where K/V could be computed anew; nothing where nothing is wrong."""
+    if not told:
+        return []
+    where = ("element", "layer", "head", "token")
+    rows = [[name, told[name]] for name in ("cause", *where) if told.get(name) is not None]
+    picture = told.get("picture")
+    said = f"{told['evidence']}."
+    if not picture:
+        return [{"title": "Diagnosis", "text": said, "columns": ["what", "value"], "rows": rows}]
+    said += (
+        " Each cell: how far a kept token's K/V are from what the token buffer gives on this model, "
+        "in noise floors of the layer; pale is noise. A recurrent layer has one cell."
+    )
+    columns = ["what", "value"]
+    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "svg": drawn(picture)}]  # fmt: skip
+
+
+def drawn(picture: list[list[float]]) -> str:
+    """An `<svg>` of layers (down) by kept tokens (across), darker where further from the noise."""
+    tokens = max((len(row) for row in picture), default=0) or 1
+    span = ceil(tokens / COLUMNS)
+    width = (WIDE - LEFT) / ceil(tokens / span)
+    parts = []
+    for layer, row in enumerate(picture):
+        y = layer * CELL
+        parts.append(f'<text x="0" y="{y + 12}">layer {layer}</text>')
+        for start in range(0, len(row), span):
+            worst = max(row[start : start + span])
+            said = f"layer {layer}, token {start}: {worst:.3g} noise floors"
+            x, shade = LEFT + start // span * width, strength(worst)
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{CELL - 1}" '
+                f'fill="var(--bad)" fill-opacity="{shade:.2f}"><title>{escape(said)}</title></rect>'
+            )
+    high = len(picture) * CELL
+    parts.append(f'<text x="{LEFT}" y="{high + 12}">token 0 to {tokens - 1}</text>')
+    return (
+        f'<svg viewBox="0 0 {WIDE} {high + 18}" font-size="11" fill="currentColor">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def strength(floors: float) -> float:
+    """0.05 for one noise floor and less, 1 for a million and more."""
+    return min(max(log10(max(floors, 1.0)) / DECADES, 0.05), 1.0)

@@ -1,0 +1,41 @@
+"""Which entries of a directory are a snapshot's, and which are somebody else's, so never deleted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.save import files
+from harness.snapshot import manifest as manifests
+
+SIGNATURE = "manifest.json.sig"
+
+
+def names(manifest: Any) -> set[str]:
+    """The files that a manifest (plain or encrypted, not yet validated) names, itself included."""
+    found = {manifests.NAME, SIGNATURE}
+    if not isinstance(manifest, dict):
+        return found
+    for table, stem in (("files", ""), ("tokenizer_files", "tokenizer/")):
+        rows = manifest.get(table)
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, dict) and isinstance(row.get("file"), str):
+                found.add(stem + row["file"])
+    return found
+
+
+def foreign(folder: Path) -> list[str]:
+    """Entries of the snapshot directory `folder` that its manifest does not name, sorted. Where the
+    manifest cannot be read, that is everything else."""
+    while True:
+        with files.Folder(folder) as opened:
+            found = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
+            if not found or not opened.replaced():  # else another writer was at it
+                return sorted(found)
+
+
+def _manifest(folder: files.Folder) -> Any:
+    try:
+        with files.opened(folder, manifests.NAME) as file:
+            return json.loads(file.read(manifests.MAX_BYTES))
+    except (ValueError, RecursionError):
+        return None

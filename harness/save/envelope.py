@@ -1,0 +1,154 @@
+"""The manifest of a snapshot as it lies there: plain, or in an envelope that hides all but its frame.
+
+The envelope of an encrypted snapshot is JSON too. In clear stand the format version, the id (a digest
+over a random salt too, so that nothing can be guessed from it), the cipher, the key's hint, the names
+and sizes of the files and the ids of snapshots it takes files from. All that is authenticated data of
+the encrypted manifest.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputProblem, SnapshotInvalid, Untrusted
+from harness.save import atomic, cipher, contents, files
+from harness.save.access import Access
+from harness.snapshot import manifest as manifests
+from harness.snapshot import signature
+from harness.snapshot.digest import canonical
+
+FIELDS = {"format_version", "id", "encryption", "lineage", "files", "sealed"}
+
+
+def sealed(manifest: dict[str, Any], key: cipher.Key, folder: Path) -> dict[str, Any]:
+    """The envelope of `manifest`, whose files lie encrypted in `folder`."""
+    rows = sorted(files.listing(folder) - {manifests.NAME})
+    frame = {
+        "format_version": manifest["format_version"],
+        "id": manifest["id"],
+        "encryption": {"cipher": cipher.NAME, "key": key.hint},
+        "lineage": manifest["lineage"],
+        "files": [{"file": name, "nbytes": (folder / name).stat().st_size} for name in rows],
+    }
+    data = key.sealed(manifests.dump(manifest), canonical(frame))
+    return {**frame, "sealed": base64.b64encode(data).decode()}
+
+
+def is_envelope(document: dict[str, Any]) -> bool:
+    return "encryption" in document
+
+
+def unsealed(document: dict[str, Any], key: cipher.Key | None, where: str) -> dict[str, Any]:
+    """The manifest in `document`: itself, where it is no envelope.
+
+    Raises Untrusted without the right key, SnapshotInvalid for an envelope that is not sound.
+    """
+    if not is_envelope(document):
+        return document
+    if found := faults(document):
+        raise SnapshotInvalid(where, found)
+    hint = document["encryption"]["key"]
+    if key is None:
+        raise Untrusted(f"the snapshot at {where} is encrypted: give decrypt=KEYFILE (key {hint}).")
+    frame = {k: v for k, v in document.items() if k != "sealed"}
+    try:
+        data = key.unsealed(base64.b64decode(document["sealed"], validate=True), canonical(frame))
+    except cipher.WrongKey:
+        if key.hint != hint:
+            raise Untrusted(
+                f"the snapshot at {where} is encrypted with another key ({hint}) than the one given "
+                f"({key.hint})."
+            ) from None
+        raise SnapshotInvalid(where, [f"{manifests.NAME} was changed after it was encrypted"]) from None  # fmt: skip
+    except (ValueError, binascii.Error):
+        raise SnapshotInvalid(where, [f"{manifests.NAME} holds no sealed manifest"]) from None
+    manifest = manifests.parse(data, where)
+    if manifest.get("id") != document["id"] or manifest.get("lineage") != document["lineage"]:
+        raise SnapshotInvalid(where, ["the envelope is not that of the manifest in it"])
+    return manifest
+
+
+def faults(document: dict[str, Any]) -> list[str]:
+    """What is wrong with the frame of an envelope; its contents are not looked at."""
+    version = document.get("format_version")
+    if type(version) is not int or not 1 <= version <= manifests.FORMAT_VERSION:
+        return [f"format_version is {str(version)[:40]!r}, expected {manifests.FORMAT_VERSION}"]
+    match document:
+        case {
+            "id": str(), "encryption": {"cipher": cipher.NAME, "key": str()}, "lineage": list(),
+            "files": [*rows], "sealed": str(),
+        } if set(document) == FIELDS:  # fmt: skip
+            plain = all(
+                isinstance(r, dict) and set(r) == {"file", "nbytes"} and type(r["nbytes"]) is int
+                and isinstance(r["file"], str) and 0 <= r["nbytes"] < 1 << 50 for r in rows
+            )  # fmt: skip
+            return [] if plain else ["a row of the envelope's files is not (file, nbytes)"]
+    return ["the envelope of an encrypted snapshot has other fields than it should"]
+
+
+@contextmanager
+def folder(source: Path) -> Iterator[files.Folder]:
+    """The snapshot directory at `source`, held open. Raises InputProblem when there is none."""
+    if not source.is_dir():
+        if not source.is_symlink():
+            atomic.recover(source)
+        if source.is_file():
+            raise InputProblem(f"snapshot={source} is a file. Give the directory that holds it.")
+        if not source.is_dir():
+            raise InputProblem(f"snapshot={source}: there is no such directory. Check the path.")
+    try:
+        opened = files.Folder(source)
+    except ValueError as problem:
+        raise InputProblem(f"snapshot={source} {problem}.") from None
+    with opened:
+        yield opened
+
+
+def raw_manifest(source: files.Folder) -> bytes:
+    """The manifest's bytes. Raises InputProblem when there is no snapshot, SnapshotInvalid when it
+    is no plain file."""
+    try:
+        with files.opened(source, manifests.NAME) as file:
+            return file.read(manifests.MAX_BYTES + 1)
+    except ValueError as problem:
+        if str(problem) == "is missing":
+            raise InputProblem(
+                f"snapshot={source.path}: the directory holds no {manifests.NAME}, so it is no "
+                "snapshot."
+            ) from None
+        raise SnapshotInvalid(str(source.path), [f"{manifests.NAME} {problem}"]) from None
+
+
+def own_manifest(source: files.Folder, access: Access) -> dict[str, Any]:
+    """The manifest of a snapshot, parsed strictly but not yet validated; decrypted where it is
+    encrypted, its signature checked where keys are trusted.
+
+    Raises InputProblem when there is no snapshot, SnapshotInvalid when it is not sound JSON,
+    Untrusted without the signature or the key.
+    """
+    data = raw_manifest(source)
+    if access.trusted:
+        signature.check(data, _signature(source), access.trusted, _named(source))
+    return unsealed(manifests.parse(data, str(source.path)), access.decrypt, str(source.path))
+
+
+def signer(source: files.Folder, trusted: tuple[str, ...]) -> str | None:
+    """Which of the key files in `trusted` signed the snapshot; None when none is given."""
+    if not trusted:
+        return None
+    return signature.check(raw_manifest(source), _signature(source), trusted, _named(source))
+
+
+def _named(source: files.Folder) -> str:
+    return f"the snapshot at {source.path}"
+
+
+def _signature(source: files.Folder) -> bytes | None:
+    try:
+        with files.opened(source, contents.SIGNATURE) as file:
+            return file.read(signature.MAX_BYTES + 1)
+    except ValueError:
+        return None

@@ -1,0 +1,68 @@
+"""Temporary directories whose writer was killed: found again wherever they lie, and removed.
+
+A writer locks its directory for as long as it lives and notes it in the user's state folder. Every
+later save removes those beside its own target, and those noted, that nobody holds a lock on.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_NAME = re.compile(r"\..{1,200}\.[0-9a-f]{12}\.tmp")
+_NOTED = 4096  # notes looked at
+
+
+@contextmanager
+def noted(path: Path) -> Iterator[None]:
+    """While `path` is written, a note says where it is."""
+    note = None
+    with suppress(OSError, RuntimeError):
+        folder = _notes()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        note = folder / path.name.rpartition(".tmp")[0].rpartition(".")[2]
+        note.write_text(str(path.absolute()), "utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        if note and not os.path.lexists(path):
+            note.unlink(missing_ok=True)
+
+
+def remove(folder: Path) -> None:
+    """Remove what dead writers left in `folder`, and wherever a note says."""
+    with suppress(OSError):
+        for path in folder.glob(".*.tmp"):
+            discard(path)
+    with suppress(OSError, RuntimeError, UnicodeDecodeError):
+        for _, note in zip(range(_NOTED), _notes().iterdir(), strict=False):
+            path = Path(note.read_text("utf-8", "surrogateescape"))
+            discard(path)
+            if not os.path.lexists(path):
+                note.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Remove `path` if it is a temporary directory of a dead writer; nothing else is touched."""
+    if not _NAME.fullmatch(path.name):
+        return
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if os.fstat(lock).st_uid == os.getuid():
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        pass  # a living writer's
+    finally:
+        os.close(lock)
+
+
+def _notes() -> Path:
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "harness" / "writing"

@@ -1,0 +1,94 @@
+"""What the documents of a snapshot must look like before anything reads them.
+
+A key may be missing and others may be there; what is there has the type that its readers expect.
+"""
+
+import re
+from typing import Any
+
+REQUIRED = ("kv_format", "generation")
+WHOLE, TEXT, FLAG, OBJECT = "a whole number", "text", "true or false", "an object"
+NUMBER = "a number"
+_TYPES = {
+    WHOLE: lambda v: type(v) is int and 0 <= v < 1 << 40,
+    NUMBER: lambda v: type(v) in (int, float),
+    TEXT: lambda v: isinstance(v, str),
+    FLAG: lambda v: isinstance(v, bool),
+    OBJECT: lambda v: isinstance(v, dict),
+}
+# a dict: keys and their rules; a list: its items' rule; (rule,): or null
+_LAYER = {
+    "index": WHOLE, "kind": TEXT, "window": (WHOLE,), "seen": WHOLE, "segments": [WHOLE],
+    "recurrent": [TEXT], "received": FLAG,
+}  # fmt: skip
+RULES: dict[str, Any] = {
+    "kv_format": {
+        "version": WHOLE, "dtype": TEXT, "layout": TEXT, "attention_implementation": TEXT,
+        "libraries": OBJECT, "layers": [_LAYER],
+    },
+    "generation": {"sampler": (OBJECT,), "steps": WHOLE},
+    "prompt_meta": {
+        "policy": TEXT, "prefix_ids": [WHOLE], "prefix": TEXT, "special_tokens": [OBJECT],
+        "turns": [OBJECT], "text_digest": TEXT, "buffer": ({"tokens": WHOLE, "digest": TEXT},),
+    },
+    "model_config": {"config": OBJECT, "generation": (OBJECT,)},
+    "tokenizer": {"size": (WHOLE,), "special_tokens": (OBJECT,)},
+}  # fmt: skip
+_NEEDED = {"kv_format": ("layers", "libraries", "attention_implementation")}
+_SHOWN = 20
+
+
+def faults(documents: dict[str, Any]) -> list[str]:
+    """Every value that is not what it should be, as plain sentences."""
+    found = [f"document '{name}' is missing" for name in REQUIRED if name not in documents]
+    for name, document in documents.items():
+        if not isinstance(document, dict):
+            found.append(f"document '{name[:40]}' is not {OBJECT}")
+            continue
+        missing = [k for k in _NEEDED.get(name, ()) if k not in document]
+        found += [f"document '{name}' lacks '{key}'" for key in missing]
+        found += _wrong(document, RULES.get(name, {}), name)
+    return found[:_SHOWN]
+
+
+def _wrong(value: Any, rule: Any, where: str) -> list[str]:
+    if isinstance(rule, tuple):
+        return [] if value is None else _wrong(value, rule[0], where)
+    if isinstance(rule, str):
+        return [] if _TYPES[rule](value) else [f"{where} is not {rule}"]
+    if isinstance(rule, list):
+        if not isinstance(value, list):
+            return [f"{where} is not a list"]
+        found: list[str] = []
+        for number, item in enumerate(value):
+            found += _wrong(item, rule[0], f"{where}[{number}]")
+            if len(found) > _SHOWN:
+                break
+        return found
+    if not isinstance(value, dict):
+        return [f"{where} is not {OBJECT}"]
+    return [
+        fault
+        for key, inner in rule.items()
+        if key in value
+        for fault in _wrong(value[key], inner, f"{where}.{key}")
+    ]
+
+
+def frame(manifest: dict[str, Any]) -> list[str]:
+    """Header fields of a manifest that are of the right type and still not what they should be."""
+    found = []
+    for key in ("id", "parent", "salt"):
+        value = manifest.get(key)
+        if not (value is None and key != "id") and not _is_hex(value):
+            found.append(f"header field '{key}' is not 64 hex digits")
+    if not isinstance(manifest.get("sampler"), dict | None):
+        found.append("header field 'sampler' is not an object")
+    positions = manifest.get("next_positions")
+    if isinstance(positions, list) and not all(type(p) is int for p in positions):
+        found.append("header field 'next_positions' holds something that is no number")
+    return found
+
+
+def _is_hex(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

@@ -1,0 +1,67 @@
+"""How often the diagnosis is right: the cause it names for every fault, and clean runs left alone."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from harness.capture import capture, pad_left
+from harness.compare.diagnosis import Diagnosis
+from harness.pipeline import bed as beds
+from harness.pipeline.diagnosis import diagnose
+from harness.pipeline.session import Session
+
+CLEAN = 200  # healthy runs that must be called healthy
+SHARES = ((170, lambda session: session), (24, beds.windowed), (6, beds.hybrid))
+
+
+def top1(rows: list[dict[str, Any]]) -> tuple[int, list[str]]:
+    """How many of the faults in `rows` were given their own cause, and what was said of the others."""
+    wrong = [
+        f"{r['fault']} ({r['cause'] or 'nothing'} for {r['expected']})"
+        for r in rows
+        if r["cause"] != r["expected"]
+    ]
+    return len(rows) - len(wrong), wrong
+
+
+def alarms(session: Session, runs: int = CLEAN) -> list[str]:
+    """What is said of `runs` healthy states that is not "nothing leaves the noise".
+
+    Random ids, lengths, batches with left padding and splits of the prefill, on the session's model
+    and on the beds with sliding and with recurrent layers.
+    """
+    said, draw = [], random.Random(session.cfg.seed)
+    for share, bed in SHARES:
+        own = bed(session)
+        for _ in range(max(share * runs // CLEAN, 1)):
+            told = diagnose(own.loaded, healthy(own, draw))
+            if not sound(told):
+                said.append(f"{told.cause}: {told.evidence}")
+    return said
+
+
+def sound(told: Diagnosis) -> bool:
+    """Whether nothing was found wrong."""
+    return told.cause == "rounding" and told.layer is None
+
+
+def healthy(session: Session, draw: random.Random) -> Any:
+    """The State after random ids, prefilled in random chunks; half of the batches are padded."""
+    vocabulary = min(session.loaded.text_config.vocab_size, len(session.loaded.tokenizer))
+    longest = draw.randint(8, 40)
+    lengths = [longest, draw.randint(4, longest)][: draw.randint(1, 2)]
+    if "linear_attention" in (getattr(session.loaded.text_config, "layer_types", None) or ()):
+        lengths = lengths[:1]  # the library runs its recurrence over padding as well
+    ids, mask = pad_left([draw.choices(range(vocabulary), k=n) for n in lengths], 0)
+    documents = {**session.documents, "prompt_meta": {}, "generation": {}}
+    chunk = draw.choice((None, 1, 3, 8, 16))
+    return capture(session.loaded, ids, mask, documents, chunk=chunk).state
+
+
+def line(rows: list[dict[str, Any]], runs: int = 0, said: Sequence[str] = ()) -> str:
+    """One line for the summary. said: the false alarms of `runs` clean runs."""
+    right, wrong = top1(rows)
+    text = f"diagnosis: cause right in {right} of {len(rows)} ({right / max(len(rows), 1):.1%})"
+    text += f", not {', '.join(wrong)}" if wrong else ""
+    text += f"; {len(said)} false alarms in {runs} clean runs" if runs else ""
+    return text + (f" ({said[0]})" if said else "")

@@ -1,0 +1,188 @@
+"""The diagnosis: where it begins, what it is called, and a picture of it; and nothing where all is well."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.compare import diagnosis as documents
+from harness.compare.diagnosis import MARGIN
+from harness.fault import edit
+from harness.model.loaded import Loaded
+from harness.pipeline.diagnosis import diagnose, recompute
+from harness.snapshot.state import State
+
+
+@pytest.fixture
+def healthy(captured) -> tuple:
+    session, made = captured("steps=4")
+    return session.loaded, made.state
+
+
+def one(state: State, layer: int, head: int, row: int, add: float) -> State:
+    """The state with `add` on one number of one key."""
+
+    def change(key):
+        key = key.clone()
+        key[0, head, row, 3] += add
+        return key
+
+    return edit.layers(state, change, only=layer)
+
+
+def test_a_healthy_state_is_left_alone(healthy):
+    told = diagnose(*healthy)
+    assert (told.cause, told.layer, told.token) == ("rounding", None, None)
+    assert len(told.picture) == len(healthy[1].layers)
+    assert max(max(rows) for rows in told.picture) <= MARGIN
+
+
+@pytest.mark.parametrize(("layer", "head", "row"), [(0, 0, 0), (1, 1, 7)])
+def test_it_says_where_the_error_begins_and_draws_it(healthy, layer, head, row):
+    loaded, state = healthy
+    heads = state.layers[0].key.shape[1]
+    told = diagnose(loaded, one(state, layer, head % heads, row, 0.5))
+    assert (told.cause, told.layer, told.head, told.token) == ("block", layer, head % heads, row)
+    beyond = [
+        (i, t) for i, rows in enumerate(told.picture) for t, e in enumerate(rows) if e > MARGIN
+    ]
+    assert beyond == [(layer, row)]
+
+
+def test_an_error_within_the_noise_is_not_seen_and_one_above_it_is(healthy):
+    loaded, state = healthy
+    floor = recompute(loaded, state.token_ids, state.attention_mask).floors[1]["key"]
+    assert diagnose(loaded, one(state, 1, 0, 5, floor)).layer is None
+    assert diagnose(loaded, one(state, 1, 0, 5, 20 * floor)).layer == 1
+
+
+def test_a_wrong_scale_says_by_how_much(healthy):
+    loaded, state = healthy
+    told = diagnose(loaded, edit.layers(state, lambda k: k * 2, lambda v: v * 2, only=1))
+    assert told.cause == "scale"
+    assert "2 times" in told.evidence
+    heads = torch.ones(state.layers[0].key.shape[1], 1, 1)
+    heads[-1] = 0.25
+    told = diagnose(loaded, edit.layers(state, lambda k: k, lambda v: v * heads))
+    assert told.cause == "scale"
+    assert "0.25 times" in told.evidence
+
+
+@pytest.mark.parametrize("option", ["int8", "int4", "fp8_e4m3", "fp8_e5m2", "kivi"])
+def test_codes_may_be_a_step_away_and_no_more(captured, option):
+    from harness.quantize.registry import quantizer
+
+    session, made = captured(f"quantize={option}", "quantize.recent=0")
+    small = quantizer(session.cfg.quantize).quantize(made.state)
+    told = diagnose(session.loaded, small)
+    assert (told.cause, told.layer) == ("rounding", None), told.evidence
+    told = diagnose(session.loaded, edit.scales(small, lambda s: s * 1.7))
+    assert told.cause == "scale"
+
+
+def test_an_unsound_library_is_the_cause_whatever_the_state_says(healthy):
+    loaded, state = healthy
+    told = diagnose(loaded, one(state, 0, 0, 0, 1.0), unsound="prefill in chunks leaves its bound")
+    assert (told.cause, told.evidence) == ("library", "prefill in chunks leaves its bound")
+
+
+def test_rows_of_a_padded_batch_are_laid_beside_runs_of_their_own(captured):
+    session, made = captured("steps=4", "prompt.batch=3")
+    told = diagnose(session.loaded, made.state)
+    assert (told.cause, told.layer) == ("rounding", None)
+
+
+def test_a_mask_that_was_never_sent_is_called_one(captured, monkeypatch):
+    """A twin: the batch was captured by a forward that drops the mask; documents know nothing of it."""
+    from harness.model.sampler import Sampler
+
+    session, _ = captured("steps=4", "prompt.batch=3")
+    honest = type(session.loaded).once
+    monkeypatch.setattr(
+        type(session.loaded), "once",
+        lambda self, ids, positions, mask=None, cache=None, keep=0: honest(self, ids, positions, None, cache, keep),
+    )  # fmt: skip
+    blind = session.capture(session.encoded(), Sampler(session.cfg.sampling)).state
+    monkeypatch.undo()
+    told = diagnose(session.loaded, blind)
+    assert told.cause == "mask"
+    assert told.layer >= 1
+
+
+def test_a_pruned_state_is_said_to_be_pruned(captured):
+    from harness.prune.registry import policy
+
+    session, made = captured("prune=keep_last", "prune.tokens=8")
+    told = diagnose(session.loaded, policy(session.cfg.prune).prune(made.state))
+    assert (told.cause, told.layer) == ("block", None)
+    assert "pruned on purpose: 8 of" in told.evidence
+
+
+def test_a_router_that_meets_a_tie_is_named():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=2, head_dim=16,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
+        experts_implementation="eager",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    loaded = Loaded(MixtralForCausalLM(config).eval(), None, {}, 0.0)
+    ids = torch.arange(5, 25)[None]
+    mask = torch.ones_like(ids)
+    assert recompute(loaded, ids, mask).ties == ()
+    for module in loaded.model.modules():
+        if type(module).__name__.endswith("Router"):
+            with torch.no_grad():
+                module.weight[1:] = module.weight[:1]  # experts that score alike
+    assert recompute(loaded, ids, mask).ties[0] == (0, 0)
+
+
+def test_what_a_refusal_says_is_a_diagnosis():
+    said = documents.refusal((), ["layer.2.segment.0.key: does not match its digest"])
+    assert (said.cause, said.element) == ("block", "kv_cache")
+    assert documents.refusal((), ["something else"]) is None
+
+
+def test_numbers_that_are_not_finite_are_seen(healthy):
+    loaded, state = healthy
+    told = diagnose(loaded, one(state, 1, 0, 4, float("nan")))
+    assert (told.cause, told.layer, told.token) == ("block", 1, 4)
+
+
+def test_the_state_is_only_read(healthy):
+    loaded, state = healthy
+    before = [t.clone() for _, t in state.tensors()]
+    diagnose(loaded, replace(state))
+    assert all(torch.equal(a, t) for a, (_, t) in zip(before, state.tensors(), strict=True))
+
+
+def test_the_main_line_says_why_and_draws_it(harness):
+    done = harness("fault=block_overwritten", "restore.strict=false", "steps=4")
+    assert done.code == 1, done.out
+    said = done.result["diagnosis"]
+    assert (said["cause"], said["layer"]) == ("block", 0)
+    assert "hold other rows" in said["evidence"]
+    assert f"diagnosis:    BLOCK: {said['evidence']}" in done.out
+    page = (done.folders[0] / "report.html").read_text()
+    assert "Diagnosis" in page
+    assert page.count("noise floors</title>") == sum(map(len, said["picture"]))
+
+
+def test_a_run_that_is_well_has_no_diagnosis(harness):
+    done = harness("steps=4")
+    assert done.result["diagnosis"] is None
+    assert "diagnosis" not in done.out
+
+
+def test_a_refusal_says_why(harness):
+    done = harness("fault=block_overwritten", "steps=4")
+    assert done.code == 3
+    assert done.result["diagnosis"]["cause"] == "block"
+    done = harness("fault=query_tuned", "steps=4")
+    assert done.code == 3
+    assert done.result["diagnosis"]["cause"] == "identity"
+    assert done.result["diagnosis"]["element"] == "attention_weights"
+    done = harness("fault=zero_page", "steps=4")
+    assert done.code == 3
+    assert done.result["diagnosis"]["cause"] == "block"

@@ -1,0 +1,80 @@
+"""A model, a cache and `generate` of the user's own: the same tokens as never interrupted."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+import harness
+from harness.errors import InputProblem, RestoreRefused, UnsupportedModel
+from harness.fault import edit
+from harness.model.loaded import SHIPPED
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def mine():
+    model = AutoModelForCausalLM.from_pretrained(SHIPPED["tiny"]).eval()
+    return model, AutoTokenizer.from_pretrained(SHIPPED["tiny"])
+
+
+def filled(model, ids: torch.Tensor) -> DynamicCache:
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+    return cache
+
+
+def test_a_cache_goes_out_and_in_and_generates_the_same(mine, tmp_path) -> None:
+    model, tokenizer = mine
+    ids = torch.randint(3, 1100, (1, 40), generator=torch.Generator().manual_seed(1))
+    whole = model.generate(ids, max_new_tokens=STEPS, do_sample=False)[0, 40:].tolist()
+    cache = filled(model, ids[:, :39])
+    before = [(la.keys.clone(), la.keys.data_ptr()) for la in cache.layers]
+    wrapped = harness.wrap(model, tokenizer)
+    harness.save_state(harness.from_cache(wrapped, cache, ids[:, :39]), tmp_path / "mine")
+    assert all(
+        torch.equal(la.keys, keys) and la.keys.data_ptr() == place
+        for la, (keys, place) in zip(cache.layers, before, strict=True)
+    )
+    back = harness.to_cache(harness.load_state(tmp_path / "mine", wrapped), model)
+    again = model.generate(ids, past_key_values=back, max_new_tokens=STEPS, do_sample=False)
+    assert again[0, 40:].tolist() == whole
+
+
+def test_the_logits_are_those_of_the_last_token(mine) -> None:
+    model, tokenizer = mine
+    ids = torch.randint(3, 1100, (2, 12), generator=torch.Generator().manual_seed(2))
+    wrapped = harness.wrap(model, tokenizer)
+    state = harness.from_cache(wrapped, filled(model, ids), ids)
+    with torch.no_grad():
+        expected = model(ids).logits[:, -1]
+    assert (state.logits - expected).abs().max() < 1e-4
+    assert harness.judge(wrapped, state, steps=4).verdict in ("exact", "equivalent")
+
+
+def test_ids_that_did_not_fill_the_cache_are_refused(mine) -> None:
+    model, tokenizer = mine
+    ids = torch.randint(3, 1100, (1, 12), generator=torch.Generator().manual_seed(3))
+    wrapped = harness.wrap(model, tokenizer)
+    cache = filled(model, ids)
+    with pytest.raises(InputProblem, match="holds 12 tokens, input_ids 11"):
+        harness.from_cache(wrapped, cache, ids[:, :11])
+    state = harness.from_cache(wrapped, cache, ids)
+    with pytest.raises(UnsupportedModel, match="pruned"):
+        harness.to_cache(edit.select(state, torch.arange(3, 12)), model)
+
+
+def test_another_model_object_is_refused_and_training_mode_is_told(mine, tmp_path) -> None:
+    model, tokenizer = mine
+    ids = torch.randint(3, 1100, (1, 12), generator=torch.Generator().manual_seed(3))
+    state = harness.from_cache(harness.wrap(model, tokenizer), filled(model, ids), ids)
+    harness.save_state(state, tmp_path / "mine")
+    other = AutoModelForCausalLM.from_pretrained(SHIPPED["tiny"]).eval()
+    harness.load_state(tmp_path / "mine", harness.wrap(other, tokenizer))
+    with torch.no_grad():
+        other.model.layers[0].self_attn.q_proj.weight[0, 0] += 1
+    with pytest.raises(RestoreRefused, match="attention_weights"):
+        harness.load_state(tmp_path / "mine", harness.wrap(other, tokenizer))
+    with pytest.raises(InputProblem, match=r"model\.eval"):
+        harness.wrap(other.train(), tokenizer)
