@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.config import PromptConfig
 from harness.errors import InputProblem
-from harness.pipeline.questions import Question
+from harness.pipeline.questions.question import Question
 
 NEEDED, ALLOWED = ("context", "question", "expected"), ("regex",)
 

@@ -5,8 +5,8 @@ import random
 from typing import Any
 
 from harness.config import PromptConfig
-from harness.pipeline.questions import Question
 from harness.pipeline.questions.haystack import hidden
+from harness.pipeline.questions.question import Question
 
 
 def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:

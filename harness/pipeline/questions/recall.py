@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.config import PromptConfig
 from harness.errors import InputProblem
-from harness.pipeline.questions import Question
+from harness.pipeline.questions.question import Question
 
 
 def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:

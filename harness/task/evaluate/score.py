@@ -2,7 +2,7 @@
 
 import re
 
-from harness.pipeline.questions import Question
+from harness.pipeline.questions.question import Question
 
 END = re.compile(r"\s*(?:[.!?](?=\s|$)|\n)")
 

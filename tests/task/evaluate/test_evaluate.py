@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.pipeline.questions import Question
+from harness.pipeline.questions.question import Question
 from harness.report.evaluate import pareto
 from harness.task.evaluate.progress import Progress
 from harness.task.evaluate.score import scores
