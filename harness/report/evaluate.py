@@ -144,7 +144,8 @@ def _differences(rows: list[Row]) -> list[list[Any]]:
 
 def _said(answered: dict[str, list[Row]]) -> list[list[str]]:
     """A few answers of each cell that differ from the full cache's."""
-    made, count = [], {}
+    made: list[list[str]] = []
+    count: dict[str, int] = {}
     for answers in answered.values():
         full: dict[str, str] = {}
         for answer in answers:

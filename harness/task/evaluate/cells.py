@@ -163,5 +163,5 @@ def stacked(states: list[State]) -> State:
         for first in states[0].layers
     )
     names = ("token_ids", "attention_mask", "next_position", "logits")
-    rows = {name: torch.cat([getattr(s, name) for s in states]) for name in names}
+    rows: dict[str, Any] = {name: torch.cat([getattr(s, name) for s in states]) for name in names}
     return replace(states[0], layers=layers, **rows)
