@@ -172,11 +172,13 @@ class CompareConfig:
     oracle: bool = True
     noise_chunk: int = 16
     limit: int = 8192  # resume recomputes the uninterrupted run up to this many tokens
+    budget_s: float = 20  # resume: and where judging is reckoned to take no longer
 
     def __post_init__(self) -> None:
         one_of("compare.require", self.require, VERDICTS)
         one_of("compare.require_pruned", self.require_pruned, VERDICTS)
         at_least("compare.noise_chunk", self.noise_chunk, 1)
+        at_least("compare.budget_s", self.budget_s, 0)
 
 
 @dataclass
