@@ -3,7 +3,7 @@
 import os
 import sys
 
-from harness import interrupt
+from harness import interrupt, process
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -25,20 +25,23 @@ def main() -> int:
 
 def command() -> None:
     """The installed command: `main`, then the end of the process, which nothing disturbs any more."""
+    process.begin()
     code = main()
     interrupt.deaf()
-    sys.exit(code)
+    process.leave(code)
 
 
 def _run(given: list[str]) -> int:
     from harness import config, extras
-    from harness.cli import arguments, help, resume, sweep
+    from harness.cli import help
     from harness.errors import HarnessError
 
-    sweep.Watch.forget()
     if {"-h", "--help"} & set(given):
         print(help.show(config.conf_dir(), given), flush=True)
         return 0
+    from harness.cli import arguments, resume, sweep
+
+    sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
     try:
         import hydra

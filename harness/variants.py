@@ -179,6 +179,8 @@ def lazily(**places: str) -> Callable[[str], Any]:
 @cache
 def entry_points() -> dict[tuple[str, str], str]:
     """`(group, option) -> module:Class` of every installed package that offers one."""
+    if not any(_offers(Path(place)) for place in sys.path):
+        return {}  # as nearly always, and without the import of the reader
     from importlib.metadata import entry_points as installed
 
     every = installed()
@@ -187,6 +189,14 @@ def entry_points() -> dict[tuple[str, str], str]:
         for group in OPEN
         for point in every.select(group=f"harness.{group}")
     }
+
+
+def _offers(place: Path) -> bool:
+    """Whether a package installed in `place` may have entry points for us."""
+    if place.is_file():
+        return True  # an archive: the reader looks inside
+    lists = (f for kind in ("dist", "egg") for f in place.glob(f"*.{kind}-info/entry_points.txt"))
+    return any(b"[harness." in f.read_bytes() for f in lists)
 
 
 @cache

@@ -25,6 +25,7 @@ LEVEL = {
     "errors": 0,
     "interrupt": 0,
     "machine": 0,
+    "process": 0,
 }
 ROOM = 4
 LOOKUP = ("variants.py", "prune/registry.py")  # import, within a room, what that room asks for

@@ -1,0 +1,65 @@
+"""A command's process: nothing imported that it does not use, and an end that loses nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+END = """
+import atexit, sys, threading
+from harness import process
+process.begin()
+atexit.register(lambda: sys.stdout.write("registered\\n"))
+class Late:
+    def __del__(self): print("taken apart")
+late = Late()
+{}
+print("written", end=" ")
+process.leave(7)
+"""
+
+
+def ended(extra: str = "", **how: object) -> subprocess.CompletedProcess[str]:
+    asked = {"capture_output": True, "text": True, "cwd": ROOT, "env": {**os.environ, "PYTHONUNBUFFERED": ""}, **how}
+    return subprocess.run([sys.executable, "-c", END.format(extra)], **asked)  # type: ignore[call-overload]
+
+
+def test_the_end_flushes_runs_what_is_registered_and_takes_nothing_apart() -> None:
+    done = ended()
+    assert done.returncode == 7
+    assert done.stdout.split() == ["written", "registered"]
+
+
+def test_with_another_thread_it_ends_as_python_does() -> None:
+    """The twin: here the modules are taken apart, after the thread's work is done."""
+    wait = "threading.Timer(0.2, lambda: print('thread')).start()"
+    done = ended(wait)
+    assert done.returncode == 7
+    assert done.stdout.split() == ["written", "thread", "registered", "taken", "apart"]
+
+
+def test_a_reader_that_has_gone_is_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = ended(capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert done.returncode in (7, 120)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("package", ["hypothesis", "mlflow", "matplotlib"])
+def test_help_imports_nothing_that_it_does_not_use(package: str) -> None:
+    code = (
+        "import sys; from harness import __main__ as m; sys.argv[1:] = ['--help'];"
+        f"m.main(); sys.exit(any(k.partition('.')[0] in ('{package}', 'importlib_metadata') "
+        "or k in ('importlib.metadata', 'email', 'tempfile', 'torch') "
+        "for k in sys.modules))"
+    )
+    asked = [sys.executable, "-S", "-c", code]
+    places = os.pathsep.join(p for p in [str(ROOT), *sys.path] if p)
+    env = {**os.environ, "PYTHONPATH": places}
+    assert subprocess.run(asked, capture_output=True, env=env).returncode == 0
