@@ -84,3 +84,21 @@ def test_hub_models_pin_the_founding_revisions() -> None:
             yaml.safe_load(Path(CONF / "model" / f"{name}.yaml").read_text())["revision"]
             == revision
         )
+
+
+@pytest.mark.parametrize(
+    "task, given",
+    [
+        ("verify", "sign=KEY.pem"),
+        ("inspect", "encrypt=KEY"),
+        ("audit", "overwrite=true"),
+        ("bench", "decrypt=KEY"),
+        ("claims", "encrypt=KEY"),
+        ("diff", "overwrite=true"),
+    ],
+)
+def test_a_key_for_snapshots_is_refused_by_tasks_that_do_not_read_it(compose, task, given):
+    with pytest.raises(ConfigProblem, match=f"{given.split('=')[0]}=.* is not read by task={task}"):
+        compose(f"task={task}", given)
+    for reader in ("task=save", "task=resume", "task=prune", "task=chat", "task=loop"):
+        compose(reader, given)

@@ -230,6 +230,10 @@ class Config:
         "b",
         "compact",
         "trusted",
+        "overwrite",
+        "sign",
+        "encrypt",
+        "decrypt",
     )
 
     name: str = MISSING
