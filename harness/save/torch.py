@@ -12,37 +12,44 @@ from typing import Any
 
 import torch
 
+from harness.save.base import Format
 from harness.save.files import Sink, Source
 from harness.save.streaming import Stream, joined
 
-EXTENSION = "pt"
-MAPPED = True
 
+class Torch(Format):
+    extension = "pt"
+    mapped = True
 
-def write(sink: Sink, stream: Stream, settings: Any) -> None:
-    """A dict of tensors, digested in the background while the library writes them one by one."""
-    with ThreadPoolExecutor(1, "digest") as background:
-        digested = background.submit(lambda: deque(stream, maxlen=0))
-        torch.save({e.name: _alone(joined(e)) for e in stream.entries}, sink)
-        digested.result()
+    def write(self, sink: Sink, stream: Stream) -> None:
+        """A dict of tensors, digested in the background while the library writes them one by one."""
+        with ThreadPoolExecutor(1, "digest") as background:
+            digested = background.submit(lambda: deque(stream, maxlen=0))
+            torch.save({e.name: _alone(joined(e)) for e in stream.entries}, sink)
+            digested.result()
 
-
-def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """`(name, tensor)` for every name in `wanted`. Raises ValueError for anything but plain tensors."""
-    _check_archive(source)
-    try:
-        held = torch.load(source.path, weights_only=True, mmap=True, map_location="cpu")
-    except (RuntimeError, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(str(problem).splitlines()[0][:200]) from None
-    if not isinstance(held, dict):
-        raise ValueError("it holds no dict of tensors")
-    for name in wanted:
-        tensor = held.get(name)
-        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
-            raise ValueError(f"it does not hold {name} as a plain tensor")
-        if not tensor.is_contiguous() or tensor.untyped_storage().nbytes() < tensor.nbytes:
-            raise ValueError(f"{name} is not laid out plainly")
-        yield name, tensor
+    def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """As of every format. Raises ValueError for anything but plain tensors."""
+        _check_archive(source)
+        try:
+            held = torch.load(source.path, weights_only=True, mmap=True, map_location="cpu")
+        except (
+            RuntimeError,
+            pickle.UnpicklingError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ) as problem:
+            raise ValueError(str(problem).splitlines()[0][:200]) from None
+        if not isinstance(held, dict):
+            raise ValueError("it holds no dict of tensors")
+        for name in wanted:
+            tensor = held.get(name)
+            if type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
+                raise ValueError(f"it does not hold {name} as a plain tensor")
+            if not tensor.is_contiguous() or tensor.untyped_storage().nbytes() < tensor.nbytes:
+                raise ValueError(f"{name} is not laid out plainly")
+            yield name, tensor
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

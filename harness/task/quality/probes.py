@@ -90,7 +90,7 @@ def recall_probes(session: Any) -> Iterator[Probe]:
     from harness.model.assets import corpus
 
     task, tokenizer = session.cfg.task, session.loaded.tokenizer
-    policy = session.cfg.tokenizer.name
+    policy = session.cfg.tokenizer
     for distance in task.distances:
         for seed in range(task.samples):
             rng = random.Random(f"recall/{distance}/{seed}")
@@ -165,5 +165,5 @@ def share(hits: Sequence[bool]) -> dict[str, Any]:
 
 def _ids(session: Any, text: str) -> tuple[int, ...]:
     cfg = session.cfg.tokenizer
-    name = "explicit" if cfg.name == "chat" else cfg.name
-    return encode(name, session.loaded.tokenizer, text, (), cfg.bos).ids
+    policy = "explicit" if cfg.name == "chat" else cfg
+    return encode(policy, session.loaded.tokenizer, text).ids
