@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, variants
+from harness.errors import ConfigProblem
 
 
 def main(jobs: Path) -> int:
@@ -37,6 +38,12 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.out = cfg.run = None
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
+    cfg.sign = cfg.encrypt = cfg.decrypt = None  # nor is the auditor's key used for it
+    cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
+    from harness.task.audit import TASKS
+
+    if cfg.task.name not in TASKS:
+        raise ConfigProblem(f"task={cfg.task.name} is no task that an audit runs again.")
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]

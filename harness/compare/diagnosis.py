@@ -143,7 +143,8 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     stored, expected, limit = pairs[layer], wanted[layer], allowed[layer]
     off = {i for i in pairs if max(picture[i], default=0.0) > MARGIN}
     rows = [t for t, error in enumerate(picture[layer]) if not error <= MARGIN]
-    if narrow := likeness.narrow(list(pairs.values())):
+    coded = any(s.coded for la in state.layers for s in la.segments)  # codes are few numbers anyway
+    if not coded and (narrow := likeness.narrow(list(pairs.values()))):
         return "rounding", "kv_cache", f"every number is one of {narrow}"
     if all(not t[:, :, row].any() for t in stored[1:] for row in rows):
         return "block", "kv_cache", f"{_span(rows)} hold zeros"

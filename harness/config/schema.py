@@ -78,6 +78,7 @@ class PruneConfig(Open):
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
     budget: str = "uniform"  # over layers and heads: uniform, pyramid or adaptive
+    at: int | str = "prefill"  # when: once, or N: every N tokens that are decoded, too
 
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
@@ -89,6 +90,10 @@ class PruneConfig(Open):
         else:
             at_least("prune.protect", self.protect, 0)
         one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        if isinstance(self.at, str):
+            one_of("prune.at", self.at, ("prefill",))
+        else:
+            at_least("prune.at", self.at, 1)
         if self.budget == "adaptive" and self.per_head is False:
             raise ConfigProblem(
                 "prune.budget=adaptive shares among heads: drop prune.per_head=false."
@@ -97,18 +102,9 @@ class PruneConfig(Open):
 
 @dataclass
 class QuantizeConfig(Open):
-    name: str = MISSING
-    bits: int = only(4)
-    axis: str = only("token")  # what shares a scale
-    group: int = only(64)  # numbers (per token) or tokens (per channel) that share a scale
-    recent: int = only(0)  # most recent tokens kept in full precision
-    backend: str = only("quanto")
+    """What keys and values are kept as."""
 
-    def __post_init__(self) -> None:
-        one_of("quantize.axis", self.axis, ("token", "channel"))
-        at_least("quantize.group", self.group, 1)
-        at_least("quantize.recent", self.recent, 0)
-        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
+    name: str = MISSING
 
 
 @dataclass
@@ -127,6 +123,8 @@ class PromptConfig:
     ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = only(4)
     distance: int = only(128)  # words between the definition and the question
+    length: int = only(256)  # tokens of a generated context
+    samples: int = only(24)  # task=evaluate: how many are generated
     seed: int = only(0)
     batch: int = 1
     chunk: int | None = None  # prefill in chunks of so many tokens
@@ -135,6 +133,9 @@ class PromptConfig:
         at_least("prompt.batch", self.batch, 1)
         at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
+        at_least("prompt.samples", self.samples, 1)
+        at_least("prompt.length", self.length, 16)
+        at_least("prompt.definitions", self.definitions, 1)
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
                 raise ConfigProblem(
@@ -171,11 +172,13 @@ class CompareConfig:
     oracle: bool = True
     noise_chunk: int = 16
     limit: int = 8192  # resume recomputes the uninterrupted run up to this many tokens
+    budget_s: float = 20  # resume: and where judging is reckoned to take no longer
 
     def __post_init__(self) -> None:
         one_of("compare.require", self.require, VERDICTS)
         one_of("compare.require_pruned", self.require_pruned, VERDICTS)
         at_least("compare.noise_chunk", self.noise_chunk, 1)
+        at_least("compare.budget_s", self.budget_s, 0)
 
 
 @dataclass

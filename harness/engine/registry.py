@@ -1,16 +1,22 @@
 """Build the engine that an `engine` option names."""
 
+from collections.abc import Callable
 from typing import Any
 
 from harness import config, variants
 from harness.engine.base import Engine
 
+OURS = "transformers"  # runs the model that the job declares
+
 
 def names() -> tuple[str, ...]:
-    """Every engine that can be chosen, from inside and outside, but our own."""
-    return tuple(name for name in variants.options("engine") if name != "transformers")
+    """Every engine that can be chosen, from inside and outside."""
+    return tuple(variants.options("engine"))
 
 
-def engine(settings: Any) -> Engine:
-    """The engine for an option of `engine`, not yet opened. Raises ConfigProblem."""
-    return variants.variant("engine", settings, Engine)(config.completed("engine", settings))
+def engine(settings: Any, ours: Callable[[], Any]) -> Engine:
+    """The engine for an option of `engine`, not yet opened. ours: loads our own model, for the engine
+    that runs it. Raises ConfigProblem."""
+    made = variants.variant("engine", settings, Engine)
+    complete = config.completed("engine", settings)
+    return made(complete, ours()) if settings.name == OURS else made(complete)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from harness.cache.registry import decoder as build_decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.compare.identity import Difference
@@ -21,6 +20,7 @@ from harness.errors import InputProblem, RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
+from harness.pipeline.bounded import Bounded, continuation
 from harness.pipeline.damage import aid_for, comparable, damaged
 from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
@@ -148,7 +148,7 @@ class Line:
             small = reindexed(small, how)
         session.times["prune"] = time.perf_counter() - start
         session.say.done(f"{small.kept_tokens} of {state.kept_tokens} tokens kept")
-        return without_scores(small)
+        return small if settings.at != "prefill" else without_scores(small)
 
     def quantize(self, state: State) -> State:
         """The State that the quantizer leaves: the same object under `quantize=none`. What that did
@@ -232,13 +232,15 @@ class Line:
         """
         cfg, times = self.session.cfg, self.session.times
         start = time.perf_counter()
-        decoder = build_decoder(restored.session.loaded, restored.state, cfg.cache)
+        decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start
         before = decoder.fingerprint(cfg.cache.audit == "digest")
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
-        self.record["cache"] = served(decoder)
+        if isinstance(decoder, Bounded):
+            self.record["bound"] = decoder.account()
+        self.record["cache"] = served(decoder.first if isinstance(decoder, Bounded) else decoder)
         return decoder, path
 
     def uninterrupted(

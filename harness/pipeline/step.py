@@ -15,9 +15,10 @@ from harness.snapshot.state import LayerState, Segment, State
 
 @dataclass(frozen=True)
 class Fed:
-    """state: the new State. mutated: whether the past was written to. bytes_copied: by the cache."""
+    """state: the new State. logits: `[1, new, vocab]`. mutated: whether the past was written to. bytes_copied: by the cache."""
 
     state: State
+    logits: torch.Tensor
     mutated: bool
     bytes_copied: float
 
@@ -25,13 +26,12 @@ class Fed:
 def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
     """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
     record, see `Policy.observes`; None records nothing, and EXPECTED is not added up but estimated
-    anew when it is needed. Raises InputProblem beyond the model's
-    positions."""
+    anew when it is needed. Raises InputProblem beyond the model's positions."""
     queries = None if queries == EXPECTED else queries
     decoder = build_decoder(loaded, state, cache)
     before = decoder.fingerprint()
     with observing(loaded, queries) as seen:
-        decoder.step(ids)
+        logits = decoder.step(ids)
     grown, mutated = decoder.commit(), decoder.fingerprint() != before
     if queries is not None:
         if not _complete(state, seen, ids.shape[1]):  # an attention of its own: ask the model's
@@ -42,7 +42,7 @@ def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int 
             for old, new in zip(state.layers, grown.layers, strict=True)
         ]
         grown = grown.with_layers(tuple(layers))
-    return Fed(grown, mutated, decoder.bytes_copied)
+    return Fed(grown, logits, mutated, decoder.bytes_copied)
 
 
 def joined(layer: LayerState) -> LayerState:

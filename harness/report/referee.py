@@ -10,6 +10,7 @@ from harness.snapshot.result import write_text
 
 COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
            "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
+CONSOLE = ["case", "verdict", "reused_tokens", "max_abs_diff", "noise_floor", "bad", "repeats"]
 GOOD = ("exact", "equivalent")
 BLIND = (
     "Seen are the most probable tokens of each step only; `seen` is the smallest share of the "
@@ -31,6 +32,13 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
         section("What was judged", columns=["what", "value"], rows=[list(f) for f in facts]),
         section("To see it again", pre=command(where)),
     ]  # fmt: skip
+
+
+def scan_sections(rows: list[dict], conclusion: str) -> list[dict]:
+    """Where a hit goes wrong, over reused lengths; nothing where nothing was scanned."""
+    if not rows:
+        return []
+    return [section("Where it goes wrong", text=conclusion, columns=list(rows[0]), rows=[list(r.values()) for r in rows])]  # fmt: skip
 
 
 def floor_rows(floors: dict[str, dict]) -> list[dict[str, Any]]:

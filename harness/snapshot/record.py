@@ -1,7 +1,8 @@
 """`record.json`: what a run claims, sealed, so that a later edit of any file shows.
 
 The seal is no signature: who rewrites a record *and* its seal consistently is caught by the
-tracking server, which holds the seal's id too, and by running it again.
+tracking server, which holds the seal's id too, by running it again, and, where the run was signed
+(`sign=KEY.pem`), by the signature beside it, which only the key's owner can make.
 """
 
 import json
@@ -10,12 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from harness import interrupt
+from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes, digest_document
 from harness.snapshot.result import SCHEMA, write_json
 
 NAME = "record.json"
+SIGNATURE = "record.json.sig"
 PENDING = "pending.json"  # not yet with the tracking server
-_LIVING = {NAME, PENDING, "result.json", "harness.log", "hydra.yaml"}  # may change after the seal
+_LIVING = {
+    NAME,
+    SIGNATURE,
+    PENDING,
+    "result.json",
+    "harness.log",
+    "hydra.yaml",
+}  # may change after the seal
 LARGE = 256 << 20  # bytes; larger payload files are covered by their tensors' digests
 
 
@@ -36,10 +46,16 @@ def claims(result: Mapping[str, Any]) -> dict[str, str]:
 def seal(folder: Path, result: Mapping[str, Any], config: Mapping[str, Any], packages: Mapping[str, str]) -> str:  # fmt: skip
     """Write `result.json` and the record of everything in `folder`; return the record's id.
 
-    config: the resolved configuration as plain values. packages: installed versions.
+    config: the resolved configuration as plain values; with its `sign` the record is signed.
+    packages: installed versions.
     """
     with interrupt.held():
-        return _sealed(folder, result, config, packages)
+        made = _sealed(folder, result, config, packages)
+        (folder / SIGNATURE).unlink(missing_ok=True)
+        if key := config.get("sign"):
+            bundle = signature.sign((folder / NAME).read_bytes(), str(key))
+            (folder / SIGNATURE).write_bytes(bundle)
+        return made
 
 
 def _sealed(folder: Path, result: Any, config: Any, packages: Any) -> str:

@@ -21,7 +21,7 @@ COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Deviation:
     """One differing field or tensor. where: path or index of the first difference; bits: number of
     the lowest differing bit there; amount: elements that differ and the largest difference."""
 
@@ -69,7 +69,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     return outcome
 
 
-def differences(one: State, two: State) -> Iterator[Difference]:
+def differences(one: State, two: State) -> Iterator[Deviation]:
     """Documents first, then tensors in stored order. How segments are cut is no difference."""
     for name in sorted({*one.documents, *two.documents}):
         a, b = (_uncut(name, s.documents.get(name)) for s in (one, two))
@@ -78,22 +78,22 @@ def differences(one: State, two: State) -> Iterator[Difference]:
         a, b = one.tokenizer_files.get(name), two.tokenizer_files.get(name)
         if a != b:
             place = next(i for i, (x, y) in enumerate(zip_longest(a or b"", b or b"")) if x != y)
-            yield Difference(f"tokenizer/{name}", f"byte {place}", _size(a), _size(b))
+            yield Deviation(f"tokenizer/{name}", f"byte {place}", _size(a), _size(b))
     pairs = zip_longest(_tensors(one), _tensors(two))
     for a, b in pairs:
         if a is None or b is None or a[0] != b[0]:
             names = [x[0] if x else "-" for x in (a, b)]
-            yield Difference("tensor", "order", *names)
+            yield Deviation("tensor", "order", *names)
             return
         if found := tensor_difference(a[0], a[1], b[1]):
             yield found
 
 
-def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Difference | None:
+def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation | None:
     """The first differing element of two tensors, bit by bit; None when they are bit-equal."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         what = [f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (a, b)]
-        return Difference(name, "form", *what)
+        return Deviation(name, "form", *what)
     raw = [t.contiguous().reshape(-1).view(torch.uint8).view(-1, t.element_size()) for t in (a, b)]
     changed = raw[0] ^ raw[1]
     rows = changed.any(dim=1).nonzero()
@@ -107,7 +107,7 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Difference
     gap = (a.double() - b.double()).abs()
     largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
     amount = f"{len(rows)} of {a.numel()} elements, at most {number(largest)}"
-    return Difference(name, str(index), f"{x:.9g}", f"{y:.9g}", f"bit {lowest}, {bits.bit_count()} in all", amount)  # fmt: skip
+    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", f"bit {lowest}, {bits.bit_count()} in all", amount)  # fmt: skip
 
 
 def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any
     return results[0], results[1]
 
 
-def _reason(found: list[Difference]) -> str:
+def _reason(found: list[Deviation]) -> str:
     if not found:
         return "the same state, bit for bit"
     first = found[0]
@@ -147,7 +147,7 @@ def _reason(found: list[Difference]) -> str:
     return f"{len(found)} differences; the first in {first.what} at {first.where}{bits}"
 
 
-def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Difference]:
+def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}):
             yield from _documents(what, f"{path}.{key}".strip("."), a.get(key), b.get(key))
@@ -155,7 +155,7 @@ def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Difference]:
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _documents(what, f"{path}[{i}]", x, y)
     elif a != b or type(a) is not type(b):
-        yield Difference(what, path or "all", _short(a), _short(b))
+        yield Deviation(what, path or "all", _short(a), _short(b))
 
 
 def _short(value: Any) -> str:

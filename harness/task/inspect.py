@@ -20,6 +20,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     from harness.report import console, html
     from harness.snapshot.result import write_json, write_text
 
+    if Path(snapshot_named(cfg)).is_file():
+        return _foreign(Path(snapshot_named(cfg)), folder, say)
     source = store.place(snapshot_named(cfg))
     say.stage(f"read {source}")
     if (envelope := store.public(source)) and store.current().decrypt is None:
@@ -51,6 +53,36 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line()
     say.out.print(console.table("Layers", columns, [list(r.values()) for r in layers]))
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
+
+
+def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
+    """What another program saved, and which of the 13 elements are not in it."""
+    from harness.engine import saved
+    from harness.report import console, html
+    from harness.snapshot.elements import ELEMENTS
+    from harness.snapshot.result import write_json, write_text
+
+    say.stage(f"read {path}")
+    there = saved.read(path)
+    say.done(there.kind)
+    facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
+    elements = [[e.label, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
+    columns = ["#", "element", "in the file", "what it is"]
+    rows = [[*r.values()] for r in there.layers]
+    write_json(folder / "inspect.json", {"kind": there.kind, "facts": there.facts, "layers": there.layers,
+                                         "tokens": there.tokens, "lacks": there.lacks})  # fmt: skip
+    sections = [
+        html.section("What it is", columns=["what", "value"], rows=facts),
+        html.section("The 13 elements", columns=columns, rows=elements),
+        html.section("Layers", columns=["layer", "kind", "shape", "dtype"], rows=rows),
+    ]
+    write_text(folder / "report.html", html.page(path.name, sections))
+    say.out.print(console.table("What it is", ["what", "value"], facts))
+    say.line()
+    say.out.print(console.table("The 13 elements", columns, elements))
+    reason = f"{there.kind}: {len(there.lacks)} of 13 elements are not in it"
+    say.line(f"{reason}; its keys and values cannot be verified, it has no digests")
+    return Outcome(0, UNJUDGED, str(folder), reason)
 
 
 def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:

@@ -126,6 +126,30 @@ class Mlflow:
                     return {}
                 raise
 
+    def run(self, run_id: str) -> dict[str, Any] | None:
+        """`tags` and `metrics` of a run, None when there is none. Raises Unreachable."""
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        with self._reachable():
+            try:
+                return _held(MlflowClient(tracking_uri=self.uri).get_run(run_id))
+            except MlflowException as problem:
+                if problem.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return None
+                raise
+
+    def search(self, tag: str, value: str) -> list[dict[str, Any]]:
+        """`tags` and `metrics` of the runs whose tag has this value, in any experiment. Raises
+        Unreachable."""
+        from mlflow.tracking import MlflowClient
+
+        with self._reachable():
+            client = MlflowClient(tracking_uri=self.uri)
+            places = [e.experiment_id for e in client.search_experiments()]
+            found = client.search_runs(places, f"tags.`{tag}` = '{value}'", max_results=20)
+            return [_held(run) for run in found]
+
     def opened(self, kind: str) -> str:
         """The experiment's id, created if need be; `kind` chooses the page it opens with."""
         with self._reachable():
@@ -260,3 +284,7 @@ def _lock(runs_dir: Path, local: bool) -> Iterator[None]:
     with (runs_dir / ".mlflow.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def _held(run: Any) -> dict[str, Any]:
+    return {"tags": dict(run.data.tags), "metrics": dict(run.data.metrics)}

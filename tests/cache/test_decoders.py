@@ -194,3 +194,29 @@ def test_two_threads_may_view_one_model_at_once(llama):
         for _ in range(5):
             for found, expected in zip(pool.map(run, states * 2), alone * 2, strict=True):
                 assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_capture_counts_the_real_tokens_and_the_next_one_goes_right_behind(llama, batch):
+    state = captured(llama, batch=batch).state
+    assert torch.equal(state.next_position, state.attention_mask.sum(1))
+    fed = torch.tensor([[7]]).repeat(batch, 1)
+    after = decoder(llama, state, settings("cloned")).step(fed)[:, -1]
+    for row in range(batch):
+        ids = state.token_ids[row : row + 1, state.attention_mask[row] != 0]
+        whole = llama.uncached(torch.cat([ids, fed[:1]], 1), 1)[:, -1]
+        assert near(after[row : row + 1], whole)
+
+
+@pytest.mark.parametrize("name", ["cloned", "manual", "view", "static"])
+def test_a_commit_keeps_the_logits_of_the_last_token_fed(llama, name):
+    state = captured(llama).state
+    fed = torch.tensor([[7, 8, 9]])
+    made = decoder(llama, state, settings(name))
+    rows = made.step(fed)
+    assert not near(rows[:, 0], rows[:, -1])
+    kept = made.commit()
+    assert torch.equal(kept.logits, rows[:, -1])
+    whole = llama.uncached(torch.cat([state.token_ids, fed], 1), 1)[:, -1]
+    assert near(kept.logits, whole)
+    assert torch.equal(kept.next_position, state.next_position + 3)

@@ -134,7 +134,7 @@ def damaged(fault: str, past: Past, reused: int, restored: bool) -> Past:
         return Past(keys, values, reused + 1)
     if fault == "stale_tail":
         keys[:, -4:], values[:, -4:] = keys[:, :4], values[:, :4]
-    if fault == "dropped_block":
+    if fault == "dropped_block" and reused >= 2 * BLOCK:
         keep = np.r_[0:BLOCK, 2 * BLOCK : reused]
         return Past(keys[:, keep], values[:, keep], reused)
     if fault == "empty_restore" and restored:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -218,3 +219,21 @@ def test_without_an_atomic_exchange_a_crash_is_recovered(tmp_path):
     saved(OLD, tmp_path / "s", settings())
     (tmp_path / "s").rename(tmp_path / ".s.12345678.old")
     assert_same(OLD, store.load(tmp_path / "s")[0])
+
+
+def test_the_parent_directory_is_synced_after_the_rename(tmp_path, monkeypatch):
+    """Else a power cut forgets the name, and with it the whole snapshot."""
+    events = []
+    honest = os.fsync
+
+    def noted(handle):
+        place = Path(f"/proc/self/fd/{handle}").readlink()
+        events.append((place, (tmp_path / "s" / "a").exists()))
+        honest(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with atomic.directory(tmp_path / "s", sync=True, overwrite=False) as growing:
+        (growing.path / "a").write_text("whole")
+        growing.finished(growing.path / "a")
+    assert (tmp_path, True) in events
+    assert any(place.name == "a" and not renamed for place, renamed in events)

@@ -25,7 +25,7 @@ def chat(harness):
 def test_every_turn_can_be_resumed_token_for_token(chat):
     done, rows = chat()
     assert done.code == 0, done.out
-    assert done.result["verdict"] == "exact"
+    assert done.result["verdict"] in ("exact", "equivalent") and done.result["soundness"]["sound"]
     assert [r["restored_equal"] for r in rows] == [True] * (len(rows) - 1) + [None]
     assert all(r["naive_equal"] for r in rows)
     asked = [r["recalled"] for r in rows if r["expect"]]

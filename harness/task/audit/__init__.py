@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
-from harness.errors import InputProblem
+from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.finish import Outcome, finish, options, shown
 from harness.snapshot import record as records
+from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
 from harness.task.audit.difference import Difference, changes, compare, turns
 from harness.task.audit.evidence import read, summary, tags, verified
 
+LIMIT = 3600  # seconds that a recorded run may take again
 TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
 
 
@@ -32,6 +34,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
     auditable(points)
+    for point in points if cfg.trusted else []:
+        signed(point, cfg.trusted)
     say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
     found: list[Difference] = []
     for point in points:
@@ -39,6 +43,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if sweep:
         found += summary(target, points)
     say.done(f"{len(found)} differences")
+    if found:  # a record that was edited is not executed
+        return _conclude(cfg, folder, say, target, points, found, None)
 
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
@@ -76,14 +82,29 @@ def located(cfg: Any) -> tuple[Path, str | None]:
 
 
 def auditable(points: list[Path]) -> None:
-    """Raise InputProblem when a point's task writes tables of measurements, not one thought."""
+    """Raise InputProblem when a point's task writes tables of measurements, not one thought. What
+    counts is the configuration, since that is what would be run."""
     for point in points:
-        task = read(point / "result.json").get("task") or "experiment"
+        try:
+            task = configs.recorded(point / ".hydra" / "config.yaml").task.name
+        except (HarnessError, OSError, ValueError):
+            continue  # named by `verified`, and never run
         if task not in TASKS:
             raise InputProblem(
                 f"{shown(point)} records task={task}, whose figures are measured anew each time; "
                 f"an audit takes a run of {', '.join(TASKS)}."
             )
+
+
+def signed(point: Path, trusted: list[str]) -> str:
+    """The key among `trusted` that signed the record in `point`. Raises Untrusted when none did."""
+    try:
+        data = (point / records.NAME).read_bytes()
+    except OSError:
+        raise Untrusted(f"{shown(point)} holds no sealed record, so nothing is signed.") from None
+    place = point / records.SIGNATURE
+    bundle = place.read_bytes() if place.is_file() and not place.is_symlink() else None
+    return signature.check(data, bundle, trusted, f"the record in {shown(point)}")
 
 
 def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
@@ -104,10 +125,14 @@ def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
             }
         )
     write_json(folder / "again.json", jobs)
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.replay", str(folder / "again.json")],
-        env={**os.environ, "PYTHONPATH": _path()}, capture_output=True, text=True,
-    )  # fmt: skip
+    limit = LIMIT * len(points)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.cli.replay", str(folder / "again.json")],
+            env={**os.environ, "PYTHONPATH": _path()}, capture_output=True, text=True, timeout=limit,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
     if done.returncode:
         raise InputProblem(f"the fresh process failed: {done.stderr.strip().splitlines()[-1:]}")
     return targets
@@ -126,16 +151,20 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[st
 
 
 def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],
-              found: list[Difference], environments: dict[str, Any]) -> Outcome:  # fmt: skip
+              found: list[Difference], again: dict[str, Any] | None) -> Outcome:  # fmt: skip
     from harness.report import audit as page
 
-    rows = [d.row() for d in found]
+    rows, environments = [d.row() for d in found], again or {}
     rounded = any(c["decisive"] for changed in environments.values() for c in changed)
     document = {
         "verdict": "differs" if rows else "same",
         "run": shown(target),
         "points": len(points),
-        "compared": "within the noise floors of both" if rounded else "bitwise",
+        "compared": "not run again: the record itself does not hold"
+        if again is None
+        else "within the noise floors of the second run"
+        if rounded
+        else "bitwise",
         "differences": rows,
         "environment": environments,
     }

@@ -1,5 +1,5 @@
 """Does a second run say what the record says? Bitwise where the environment is the same, otherwise
-within the noise floors that both runs measured."""
+within the noise floor that the audit measures."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +20,7 @@ BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None} 
 MEASURED = ("_s", "_s_per_token", "stored_bytes")
 ROUNDED = ("kv_cache", "positions", "logits")
 FACTOR = 2.0
+OWN = {"exit_code", "mlflow"}  # what a record may say of itself
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def compare(
             "run", "completed", found.get("reason"), "it cannot be run again as recorded"
         )
         return
+    for key in recorded.keys() - found.keys() - OWN:
+        yield Difference(key, "a block", None, "a run of this configuration writes no such block")
     yield from _blocks(recorded, found, same, why)
     yield from _metrics(recorded, found, same, why)
     yield from _elements(recorded, found, changed, same, why)
@@ -106,7 +109,9 @@ def _blocks(recorded: Any, found: Any, same: bool, why: str) -> Iterator[Differe
 
 def _metrics(recorded: Any, found: Any, same: bool, why: str) -> Iterator[Difference]:
     was, now = recorded.get("metrics") or {}, found.get("metrics") or {}
-    floors = [r.get("noise_floor") or {} for r in (recorded, found)]
+    floors = [
+        found.get("noise_floor") or {}
+    ]  # measured by the audit; a record's own could be made up
     for key in dict.fromkeys([*was, *now]):
         a, b = was.get(key), now.get(key)
         if a == b or (not same and explained(key, a, b, floors)):
@@ -128,7 +133,7 @@ def turns(recorded: list[Any], found: list[Any]) -> Iterator[Difference]:
 
 
 def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
-    """Whether the noise floors of both runs allow metric `key` to be `a` here and `b` there.
+    """Whether the noise floors measured in the audit allow metric `key` to be `a` here and `b` there.
 
     A logit error of e moves a KL divergence by at most e * |p - q| <= e * sqrt(2 KL) (Pinsker), on
     top of the noise's own KL.

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.task.audit.difference import Difference, changes, flat
-from harness.track import tracker
+from harness.track import contents, tracker
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
@@ -113,10 +114,31 @@ def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: A
     if run_id and held.get("run_id") != run_id:
         yield Difference("mlflow.run_id", run_id, held.get("run_id"),
                          "a swapped run: this directory holds another run's record")  # fmt: skip
-    known = tags(cfg, str(held.get("run_id"))) if held.get("run_id") else {}
-    if known and known.get("record") != record.get("id"):
-        yield Difference("record.json: id", known.get("record"), record.get("id"),
-                         "the tracking store holds another seal for this run")  # fmt: skip
+    yield from _tracked(point, result, record, cfg, held.get("run_id"))
+
+
+def _tracked(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, claimed: Any) -> Iterator[Difference]:  # fmt: skip
+    """What the tracking store holds of this run. It is found by the record's own digest; where there
+    is none, by the run that the record claims and by the folder, which honest runs of it had."""
+    runs = search(cfg, "record", record.get("id"))
+    if not runs:
+        beside = [r for r in [lookup(cfg, claimed)] if r]
+        for folder in {shown(point), str(record.get("folder"))}:
+            beside += search(cfg, "folder", folder)
+        for run in beside[:1]:
+            yield Difference("record.json: id", run["tags"].get("record"), record.get("id"),
+                             "the tracking store holds another seal for this run")  # fmt: skip
+        return
+    told = {key: value for key, value, _ in contents.metrics(result) if "/step_" not in key}
+    for run in runs:
+        if run["tags"].get("verdict") != str(result.get("verdict")):
+            yield Difference("mlflow: verdict", result.get("verdict"), run["tags"].get("verdict"),
+                             "the tracking store holds another verdict for this record")  # fmt: skip
+        for key, value in told.items():
+            there = run["metrics"].get(key)
+            if there is not None and isfinite(value) and there != value:
+                yield Difference(f"mlflow: {key}", value, there,
+                                 "the tracking store holds another value for this record")  # fmt: skip
 
 
 def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
@@ -142,16 +164,34 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
 
 
 def tags(cfg: Any, run_id: str) -> dict[str, str]:
-    """What the audit's own tracking store says about a run; a record's URI is never contacted."""
-    local = cfg.track.name == "mlflow" and cfg.track.uri is None
-    if local and not (Path(cfg.runs_dir) / "mlflow.db").is_file():
-        return {}
+    """The tags of a run in the audit's own tracking store; a record's URI is never contacted."""
+    return (lookup(cfg, run_id) or {}).get("tags", {})
+
+
+def lookup(cfg: Any, run_id: Any) -> dict[str, Any] | None:
+    """`tags` and `metrics` of the run with this id; None where there is none."""
+    return _asked(cfg, lambda store: store.run(str(run_id))) if run_id else None
+
+
+def search(cfg: Any, tag: str, value: Any) -> list[dict[str, Any]]:
+    """The same of every run that bears this tag."""
+    if not isinstance(value, str) or not value or set(value) & set("'\\"):
+        return []
+    return _asked(cfg, lambda store: store.search(tag, value)) or []
+
+
+def _asked(cfg: Any, ask: Any) -> Any:
+    track = getattr(cfg, "track", None)
+    if track is None or track.name == "none":
+        return None
+    if track.name == "mlflow" and track.uri is None and not (Path(cfg.runs_dir) / "mlflow.db").is_file():  # fmt: skip
+        return None
     try:
-        return tracker(cfg.track, cfg.runs_dir).find(run_id)
+        return ask(tracker(track, cfg.runs_dir))
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
             raise
-        return {}
+        return None
 
 
 def read(path: Path, kind: type = dict) -> Any:

@@ -10,19 +10,21 @@ from harness.config import Config, one_of
 from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew, end_tokens
 from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.judge import Judgement
 from harness.pipeline.line import Line, Stored
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """The turns of `task.turns`; with `snapshot=DIR` (the pause after a turn) those that are left.
 
     Leaves one snapshot per turn under `snapshot/`, each referring to what the one before it holds,
-    and `chat.json`. The verdict: `exact` when the chat restored after each turn answers the next
-    one with the same tokens, `diverged` otherwise.
+    and `chat.json`. The verdict: `diverged` when the chat restored after some turn answers the next
+    one with other tokens, else that of the last pause, whose logits are judged.
     """
     turns = checked(cfg.task.turns)
     one_of("task.on_mismatch", cfg.task.on_mismatch, ("repair", "refuse"))
@@ -44,11 +46,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.line(f"model: {row['answer']}   ({seconds})")
     if manifest is None:
         raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the {len(turns)} turns.")
+    judgement = None
     if cfg.task.verify:
         say.stage("restored chat, at every turn")
         verify(session, rows, folder)
         say.done(f"{sum(r['restored_equal'] is not False for r in rows)} of {len(rows)} equal")
-    return _conclude(session, dialogue, rows, manifest, folder)
+        judgement = judged(line, rows, dialogue.buffer, folder)
+    return _conclude(session, dialogue, rows, manifest, folder, judgement)
 
 
 def checked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -93,6 +97,24 @@ def verify(session: Session, rows: list[dict[str, Any]], folder: Path) -> None:
         row["restored_equal"] = list(answer.ids) == following["ids"]
 
 
+def judged(
+    line: Line, rows: list[dict[str, Any]], ids: list[int], folder: Path
+) -> Judgement | None:
+    """The judgement on the chat restored at its last pause but one, which is then told what was said
+    next: logits beside an uninterrupted run over the same `ids`, the whole chat. None for one turn."""
+    if len(rows) < 2:
+        return None
+    pause, last = rows[-2:]
+    place = folder / pause["snapshot"]
+    again = Line(line.session)
+    restored = again.restore(Stored(place, store.read_manifest(place)))
+    begin = pause["total_tokens"]
+    given = torch.tensor([ids[begin : begin + last["sent_tokens"]]])
+    reference = again.uninterrupted(restored.state, given)
+    _, path = again.go_on(restored, given, follow=reference.fed)
+    return again.verdict(restored.state, reference, path, restored.waived)
+
+
 def growth(seconds: list[float]) -> float:
     """Median of the last quarter over the median of the first, the very first turn left out."""
     kept = seconds[1:]
@@ -135,12 +157,18 @@ def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
 
 
 def _conclude(
-    session: Session, dialogue: Dialogue, rows: list[dict[str, Any]], manifest: Any, folder: Path
+    session: Session,
+    dialogue: Dialogue,
+    rows: list[dict[str, Any]],
+    manifest: Any,
+    folder: Path,
+    judgement: Judgement | None,
 ) -> Outcome:
     from harness.report import chat
 
     wrong = [r["turn"] + 1 for r in rows if r["restored_equal"] is False]
-    verdict = "diverged" if wrong else "exact" if session.cfg.task.verify else "equivalent"
+    said = {"verdict": UNJUDGED} if judgement is None else judgement.record()
+    verdict = "diverged" if wrong else said["verdict"]
     asked = [r["recalled"] for r in rows if r["recalled"] is not None]
     figures = {
         "turns": len(rows),
@@ -152,7 +180,8 @@ def _conclude(
     }
     reason = _reason(figures, wrong, session.cfg.task.verify)
     state, last = dialogue.decoder.commit(), folder / rows[-1]["snapshot"]
-    record = {"chat": figures, **Stored(last, manifest).record(state, state)}
+    record = {**said, "chat": figures, **Stored(last, manifest).record(state, state)}
+    record |= {"verdict": verdict, "reason": reason}
     columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
     sections = chat.sections(rows, figures)
     return finish_table(session, "chat", rows, sections, verdict, reason, columns, record=record)

@@ -22,7 +22,8 @@ from harness.snapshot.state import State
 class Loop:
     """The loop between two steps. `state` is replaced at every step and never written to.
 
-    budget: tokens each layer holds at most after a step, None without pruning. A ratio is of what
+    budget: tokens each layer holds at most after a step (with `prune.at=N` up to N - 1 more), None
+    without pruning. A ratio is of what
     the loop started with. mutated: steps in which the past was written to. seconds: per step.
     """
 
@@ -31,6 +32,7 @@ class Loop:
         self.seconds: list[float] = []
         self.mutated, self.copied = 0, 0.0
         self._memory = [_resident()]
+        self._every = 1 if settings.at == "prefill" else int(settings.at)
         self.budget = _budget(settings, state)
         self.policy: Policy | None = policy_of(replace(settings, tokens=self.budget, ratio=None))
         self.turns: list[Turn | None] | None = None
@@ -91,7 +93,7 @@ class Loop:
 
         Also returns, per layer, the positions that were culled.
         """
-        if self.policy is None or state.kept_tokens <= (self.budget or 0):
+        if self.policy is None or state.kept_tokens < (self.budget or 0) + self._every:
             return state.with_layers(tuple(map(joined, state.layers))), [[] for _ in state.layers]
         state = scored(self.loaded, self.policy, state)
         layers, culled = [], []

@@ -7,9 +7,11 @@ from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import engine as build_engine
 from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
-from harness.task.referee import cases, verdict, yardstick
+from harness.pipeline.session import Session
+from harness.task.referee import cases, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
 
@@ -21,8 +23,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """
     from harness.report import referee as report
 
-    say.stage(f"engine {cfg.engine.name}")
-    with build_engine(cfg.engine) as engine:
+    with build_engine(cfg.engine, lambda: Ours(Session.open(cfg, folder, say))) as engine:
+        say.stage(f"engine {cfg.engine.name}")
         prompt = prompt_of(cfg, engine)
         engine.probe(prompt)
         say.done(", ".join(f"{k} {v}" for k, v in engine.versions().items()))
@@ -31,15 +33,18 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         say.done("there is none" if isinstance(yard, str) else f"{yard.floor['max_abs_diff']:.3g} nats")  # fmt: skip
         judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say)
         known = engine.versions()
+        scanned = attributed(engine, yard, judged, say)
     rows = [case.row(cfg.engine.name) for case in judged]
+    blinded(rows)
     said, reason = overall(rows)
     outside = Outside(cfg, folder, say, {"engine": cfg.engine.name, **known})
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
+    sections += report.scan_sections(scanned, scan.conclusion(scanned))
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
     return finish_table(
-        outside, "referee", rows, sections, said, reason, report.COLUMNS,
-        record={"referee": {"versions": known, "floors": report.floor_rows(floors)}},
+        outside, "referee", rows, sections, said, reason, report.CONSOLE,
+        record={"referee": {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}},
         code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
     )  # fmt: skip
 
@@ -69,10 +74,36 @@ def judge(engine: Engine, yard: Yardstick, cfg: Any, say: Any) -> list[Case]:
     return found
 
 
+def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Any) -> list[dict[str, Any]]:  # fmt: skip
+    """Where `hit` is wrong and cold runs can be repeated: a scan over reused lengths, else nothing."""
+    hit = next((c for c in judged if c.name == "hit"), None)
+    if isinstance(yard, str) or not engine.repeatable or hit is None:
+        return []
+    if hit.row("")["verdict"] not in ("drifted", "diverged"):
+        return []
+    say.stage("scan over reused lengths")
+    rows = scan.scan(engine, yard.prompt, yard.floor["max_abs_diff"])
+    say.done(scan.conclusion(rows))
+    return rows
+
+
 def unjudged(engine: Engine, reason: str) -> list[Case]:
     """Every case without a verdict, for want of a yardstick."""
     names = ["cold_again", *engine.cases]
     return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in cases.CONTROLS]  # fmt: skip
+
+
+def blinded(rows: list[dict[str, Any]]) -> None:
+    """Where a control passes, no case can: sets their verdict to `unsound`."""
+    blind = [r for r in rows if r["control"] and r["verdict"] in verdict.GOOD]
+    for row in rows:
+        if blind and not row["control"] and row["verdict"] == "equivalent":
+            row["verdict"] = "unsound"
+            row["reason"] = (
+                f"the control {blind[0]['case']} passed: cold runs lie {blind[0]['noise_floor']:.3g} "
+                "nats apart, and a wrong state cannot be told from that. Is an answer meant to change "
+                "with the batch? A longer or more varied prompt may tell"
+            )
 
 
 def overall(rows: list[dict[str, Any]]) -> tuple[str, str]:
@@ -84,11 +115,5 @@ def overall(rows: list[dict[str, Any]]) -> tuple[str, str]:
     cold = next((r for r in real if r["case"] == "cold_again"), None)
     if cold and cold["verdict"] not in verdict.GOOD:
         return "unsound", f"the engine's own cold runs disagree: {cold['reason']}"
-    blind = [r["case"] for r in rows if r["control"] and r["verdict"] in verdict.GOOD]
-    if blind:
-        return "unsound", (
-            f"the control {', '.join(blind)} passed: with this prompt a wrong state cannot be told "
-            "from noise; give a longer or more varied one"
-        )
     bad = f", in {worst['bad']} of {worst['repeats']} runs" if worst["bad"] else ""
     return worst["verdict"], f"{worst['case']}: {worst['reason']}{bad}"

@@ -7,17 +7,16 @@ from harness.errors import UnsupportedModel
 
 
 class MyQuantized(LibraryDecoder):
-    """Codes the past once and keeps the newest `cache.recent` tokens plain."""
+    """Codes the past once; new keys and values are coded as they come, which only this run sees."""
 
     def working_copy(self, cache):
         from transformers import QuantizedCache
 
-        s, config = self.settings, self.loaded.text_config
         if self.past.pruned or self.branches > 1 or any(la.window for la in self.past.layers):
             raise UnsupportedModel(
                 "cache=my_quantized serves one branch of full attention, unpruned."
             )
-        coded = QuantizedCache(s.backend, config, s.bits, 0, 0, s.group, s.recent)
+        coded = QuantizedCache(self.settings.backend, self.loaded.text_config)
         self.fresh = {}
         for index, (layer, whole) in enumerate(zip(coded.layers, cache.layers, strict=True)):
             layer.update(whole.keys, whole.values)
@@ -25,11 +24,11 @@ class MyQuantized(LibraryDecoder):
         return coded
 
     def _noting(self, index, update):
-        """The library's `update`; the new keys and values are noted, since coded ones are gone."""
+        """The library's `update`; what is new is noted plainly, for the State that is committed."""
 
         def both(key, value, *more, **named):
-            key_value = self.fresh.get(index, (key[:, :, :0], value[:, :, :0]))
-            self.fresh[index] = [torch.cat(p, 2) for p in zip(key_value, (key, value), strict=True)]
+            before = self.fresh.get(index, (key[:, :, :0], value[:, :, :0]))
+            self.fresh[index] = [torch.cat(p, 2) for p in zip(before, (key, value), strict=True)]
             return update(key, value, *more, **named)
 
         return both

@@ -140,3 +140,32 @@ def test_a_report_to_paste(judged) -> None:
 def test_mistakes(harness, given, says) -> None:
     done = harness("task=referee", *given)
     assert done.code == 2 and says in done.out and "Traceback" not in done.out
+
+
+def test_where_it_goes_wrong(judged) -> None:
+    """A dropped block hurts from the length on at which the block is whole."""
+    done, _ = judged(Toy("dropped_block"))
+    rows = done.result["referee"]["scan"]
+    beyond = [r["reused_tokens"] for r in rows if r["beyond"]]
+    right = [r["reused_tokens"] for r in rows if not r["beyond"]]
+    assert right and beyond and max(right) < 32 <= min(beyond)
+    assert "wrong from" in (done.folders[0] / "referee.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "bad, says",
+    [
+        ({16, 32, 64, 128}, "0 modulo 16"),
+        ({17, 33, 65}, "1 modulo 16"),
+        (set(), "right at all"),
+        (set(range(200)), "every reused length"),
+        (set(range(40, 200)), "wrong from"),
+        ({15, 33}, "no block size"),
+    ],
+)
+def test_what_a_scan_concludes(bad, says) -> None:
+    from harness.task.referee.scan import conclusion
+
+    lengths = (8, 15, 16, 17, 31, 32, 33, 50, 63, 64, 65, 128)
+    rows = [{"reused_tokens": n, "beyond": n in bad} for n in lengths]
+    assert says in conclusion(rows)

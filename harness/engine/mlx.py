@@ -1,0 +1,123 @@
+"""mlx-lm in this process (extra `mlx`): its own prompt cache, grown, saved and loaded, trimmed.
+
+`engine.model=DIR` is a folder that mlx-lm loads. `engine.options`: `max_kv_size=N` (a rotating cache),
+`kv_bits=4|8` (a quantized one, `kv_group_size=64`), which cold runs then use as well.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from harness import extras
+from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
+from harness.engine.local import answer, in_chunks
+from harness.errors import ConfigProblem, InputProblem
+
+WHOLE = 2048  # tokens of a prefill at once, mlx-lm's own choice
+BEYOND = 8  # tokens read too far, to be trimmed
+OPTIONS = {"max_kv_size", "kv_bits", "kv_group_size"}
+
+
+class Mlx(Engine):
+    cases = ("hit", "restored", "trimmed")
+    compositions = (Composition("again"), Composition("in chunks of 16", chunk=16))
+
+    def __enter__(self) -> Self:
+        extras.need("mlx", "engine=mlx")
+        given = self.settings.model
+        if not given or not (Path(given).expanduser() / "config.json").is_file():
+            raise InputProblem(f"engine.model={given} has no config.json. engine=mlx needs engine.model=DIR.")  # fmt: skip
+        if unknown := set(self.settings.options) - OPTIONS:
+            raise ConfigProblem(f"engine.options: mlx knows {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")  # fmt: skip
+        from mlx_lm import utils
+
+        self._folder = Path(tempfile.mkdtemp(prefix="harness-mlx-"))
+        self._model, self._config = utils.load_model(Path(given).expanduser())
+        self._cache: Any = None
+        self._tokens: list[int] = []
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def versions(self) -> dict[str, str]:
+        named = {k: metadata.version(k) for k in ("mlx", "mlx-lm")}
+        return named | {"model": Path(self.settings.model).name, **{k: str(v) for k, v in self.settings.options.items()}}  # fmt: skip
+
+    def encode(self, text: str) -> Prompt:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.settings.model)(text).input_ids
+
+    def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
+        feed = in_chunks(self._feed(self._fresh()), composition.chunk or WHOLE)
+        return answer(feed, prompt, steps, self.settings.top, 0)
+
+    def resume(self, prompt: Prompt, steps: int) -> Answer:
+        """As mlx-lm's own server: what is cached beyond the common prefix is trimmed; a cache that
+        cannot be trimmed is not reused."""
+        from mlx_lm.models import cache as library
+
+        same = next((i for i, (a, b) in enumerate(zip(self._tokens, prompt)) if a != b), min(len(self._tokens), len(prompt) - 1))  # fmt: skip
+        excess = len(self._tokens) - same
+        if excess and not library.can_trim_prompt_cache(self._cache):
+            return self.evaluate(prompt, steps)
+        library.trim_prompt_cache(self._cache, excess)
+        found = answer(self._feed(self._cache), prompt[same:], steps, self.settings.top, same)
+        self._tokens = [*prompt, *(int(t) for t in found.tokens[:-1])]
+        return found
+
+    def save(self, prompt: Prompt) -> None:
+        from mlx_lm.models import cache as library
+
+        self._read(prompt[:-1])
+        library.save_prompt_cache(str(self._folder / "cache.safetensors"), self._cache)
+
+    def restore(self, case: str) -> None:
+        from mlx_lm.models import cache as library
+
+        if case == "restored":
+            self._cache = library.load_prompt_cache(str(self._folder / "cache.safetensors"))
+        if case == "trimmed":
+            kept = self._tokens
+            self._read([*kept, *kept[:BEYOND]])
+            if library.can_trim_prompt_cache(self._cache):
+                library.trim_prompt_cache(self._cache, len(self._tokens) - len(kept))
+                self._tokens = kept
+
+    def forge(self, prompt: Prompt, other: Prompt) -> bool:
+        self._read(other[:-1])
+        self._tokens = list(prompt[:-1])
+        return True
+
+    def _read(self, ids: Sequence[Any]) -> None:
+        """A cache with `ids` in it."""
+        self._cache, self._tokens = self._fresh(), list(ids)
+        in_chunks(self._feed(self._cache), WHOLE)(ids)
+
+    def _fresh(self) -> Any:
+        from mlx_lm.models import cache as library
+
+        if size := self.settings.options.get(
+            "max_kv_size"
+        ):  # models with a cache of their own ignore it
+            return [library.RotatingKVCache(size, keep=4) for _ in self._model.layers]
+        return library.make_prompt_cache(self._model)
+
+    def _feed(self, cache: Any) -> Any:
+        import mlx.core as mx
+        import numpy as np
+        from mlx_lm.generate import maybe_quantize_kv_cache
+
+        options = self.settings.options
+
+        def feed(ids: Sequence[int]) -> Any:
+            logits = self._model(mx.array([list(ids)]), cache=cache)[0, -1].astype(mx.float32)
+            mx.eval(logits)
+            maybe_quantize_kv_cache(cache, 0, options.get("kv_group_size", 64), options.get("kv_bits"))  # fmt: skip
+            return np.array(logits)
+
+        return feed

@@ -1,0 +1,120 @@
+"""`prune.at=N`: a continuation that prunes every N tokens, so that memory stays bounded while it decodes.
+
+Never more than the budget and N tokens are held per layer and KV head. The budget is counted once: what
+the state was pruned to, or what the policy leaves of it now.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from harness.cache.base import Decoder, Fingerprint
+from harness.cache.registry import decoder as build_decoder
+from harness.config import CacheConfig, PruneConfig
+from harness.errors import ConfigProblem
+from harness.model.loaded import Loaded
+from harness.pipeline.prune import moves, scored
+from harness.pipeline.step import feed, joined
+from harness.prune.base import EXPECTED
+from harness.prune.budget import budget
+from harness.prune.positions import reindexed
+from harness.prune.registry import policy
+from harness.snapshot.state import State
+
+
+class Bounded:
+    """Stands where a Decoder does. Every State on the way is only read; `decoder` is the latest.
+
+    keep: tokens that a pruning leaves per layer (the mean over heads under `adaptive`). most: the
+    largest number of tokens that any layer held after a step. prunings: how many there were.
+    Raises ConfigProblem for branches.
+    """
+
+    def __init__(self, loaded: Loaded, state: State, cache: CacheConfig, settings: PruneConfig):
+        if cache.branches > 1:
+            raise ConfigProblem(
+                "prune.at=N follows one continuation per row. Give cache.branches=1."
+            )
+        done = state.documents["kv_format"].get("pruned")
+        self.keep = done[-1]["kept_tokens"] if done else budget(settings, state.kept_tokens)
+        self.every = int(settings.at)
+        self.policy = policy(replace(settings, tokens=self.keep, ratio=None))
+        self.loaded, self.cache, self.most, self.prunings = loaded, cache, 0, 0
+        self._turns = moves(loaded, state) if settings.positions == "reindexed" else None
+        observes = self.policy.observes
+        self._observes = None if observes == EXPECTED else observes
+        self._fed, self._copied = 0, 0.0
+        self.first: Decoder = build_decoder(loaded, state, cache)
+        self.decoder: Decoder = self.first
+        if self._observes is not None:  # scores are added up from here on
+            state = scored(loaded, self.policy, state)
+        self._state = state if done else self._pruned(state)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def bytes_copied(self) -> float:
+        return self._copied + self.decoder.bytes_copied
+
+    def fingerprint(self, digest: bool = False) -> Fingerprint:
+        """Of what was handed in at the beginning."""
+        return self.first.fingerprint(digest)
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor:
+        """Feed `ids` `[batch, new]`, N at a time at most; logits `[batch, new, vocab]`."""
+        logits = []
+        while ids.shape[1]:
+            now, ids = ids.split(
+                [n := min(self.every - self._fed, ids.shape[1]), ids.shape[1] - n], 1
+            )
+            logits.append(self._step(now))
+            self._fed += n
+            self.most = max(self.most, self._held())
+            if self._fed == self.every:
+                self._state, self._fed = self._pruned(self.commit()), 0
+        return torch.cat(logits, 1)
+
+    def commit(self) -> State:
+        """The State as it stands now."""
+        return self._state if self._observes is not None else self.decoder.commit()
+
+    def account(self) -> dict[str, Any]:
+        """For the record: what was promised and what was held."""
+        return {"every": self.every, "budget": self.keep, "most_held": self.most, "prunings": self.prunings}  # fmt: skip
+
+    def _step(self, ids: torch.Tensor) -> torch.Tensor:
+        if self._observes is None:
+            return self.decoder.step(ids)
+        fed = feed(self.loaded, self._state, ids, self.cache, self._observes)
+        self._state, self._copied = fed.state, self._copied + fed.bytes_copied
+        return fed.logits
+
+    def _held(self) -> int:
+        return self._state.kept_tokens + (self._fed if self._observes is None else 0)
+
+    def _pruned(self, state: State) -> State:
+        before = state.documents["kv_format"].get("pruned", [])
+        if state.kept_tokens > self.keep:
+            small = self.policy.prune(scored(self.loaded, self.policy, state))
+            if self._turns is not None:
+                small = reindexed(small, self._turns)
+            record = {**small.documents["kv_format"]["pruned"][-1], "at": self.every}
+            kept = before if before and before[-1].get("at") else [*before, record]
+            state = small.with_layers(tuple(map(joined, small.layers)), pruned=kept)
+            self.prunings += 1
+        if self._observes is None:
+            self._copied += self.decoder.bytes_copied
+            self.decoder = build_decoder(self.loaded, state, self.cache)
+        return state
+
+
+def continuation(
+    loaded: Loaded, state: State, cache: CacheConfig, settings: PruneConfig
+) -> Decoder | Bounded:
+    """What continues `state`: a decoder, which prunes as it goes under `prune.at=N`."""
+    if settings.name == "none" or settings.at == "prefill":
+        return build_decoder(loaded, state, cache)
+    return Bounded(loaded, state, cache, settings)

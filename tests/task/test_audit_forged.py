@@ -1,0 +1,104 @@
+"""Records made to be believed: resealed, with an environment or a noise floor of their own making, or
+with another task in their configuration. None is executed that does not hold, none is the same."""
+
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from harness.errors import InputProblem, Untrusted
+from harness.snapshot import record
+from harness.snapshot.result import write_json
+from harness.task import audit
+from harness.task.audit import evidence
+from harness.task.audit.difference import changes, compare
+
+
+def resealed(folder, edit, **config):
+    """The record in `folder` with its result edited and its seal renewed to match."""
+    result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
+    edit(result)
+    record.seal(folder, result, {**sealed["config"], **config}, sealed["packages"])
+
+
+@pytest.fixture
+def copy(recorded, tmp_path):
+    return shutil.copytree(recorded, tmp_path / recorded.name)
+
+
+def test_a_floor_of_its_own_making_opens_no_tolerance(recorded):
+    """One forged environment key asks for the lenient comparison; its width is the audit's alone."""
+    honest = record.read(recorded / "result.json")
+    forged = {
+        **honest,
+        "metrics": {**honest["metrics"], "kl_max": 0.25, "max_abs_diff": 3.0},
+        "noise_floor": dict.fromkeys(honest["noise_floor"], 1000000.0),
+        "environment": {**honest["environment"], "cpu": "another"},
+    }
+    changed = changes(forged["environment"], honest["environment"])
+    named = [d.what for d in compare(forged, honest, changed)]
+    assert {"metrics.kl_max", "metrics.max_abs_diff"} <= set(named)
+    assert list(compare(honest, honest, [])) == []
+
+
+def test_a_block_that_no_run_writes_is_named(recorded):
+    honest = record.read(recorded / "result.json")
+    named = [d.what for d in compare({**honest, "certified_by": "us"}, honest, [])]
+    assert named == ["certified_by"]
+
+
+def test_the_task_that_counts_is_the_one_that_would_run(copy):
+    """`result.json` says experiment, the configuration says ui: it would never end."""
+    place = copy / ".hydra" / "config.yaml"
+    tree = yaml.safe_load(place.read_text())
+    tree["task"] = {"name": "ui", "reads": ["snapshot", "out", "text"]}
+    place.write_text(yaml.safe_dump(tree))
+    with pytest.raises(InputProblem, match="records task=ui"):
+        audit.auditable([copy])
+
+
+def test_nothing_is_executed_that_does_not_hold(copy, harness, monkeypatch):
+    result = record.read(copy / "result.json")
+    write_json(copy / "result.json", {**result, "verdict": "diverged"})
+    monkeypatch.setattr(audit, "rerun", lambda *a: pytest.fail("it was executed"))
+    done = harness("task=audit", f"run={copy}")
+    assert done.code == 1 and "verdict" in done.out
+
+
+def test_a_resealed_record_is_found_by_its_folder_and_a_tracker_that_was_edited_is_seen(
+    recorded, runs, copy
+):
+    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
+    cfg = SimpleNamespace(track=track, runs_dir=str(runs))
+    result, sealed = record.read(recorded / "result.json"), record.read(recorded / record.NAME)
+    assert list(evidence._tracked(recorded, result, sealed, cfg, None)) == []
+    edited = {**result, "metrics": {**result["metrics"], "kl_max": 0.5}, "verdict": "drifted"}
+    named = [d.what for d in evidence._tracked(recorded, edited, sealed, cfg, None)]
+    assert named == ["mlflow: verdict", "mlflow: logits/kl_max"]  # as if the store were edited
+    resealed(copy, lambda r: r.update(mlflow=None, verdict="exact", reason="believe me"))
+    forged = record.read(copy / record.NAME)
+    named = [d.what for d in evidence._tracked(copy, edited, forged, cfg, None)]
+    assert named == ["record.json: id"]
+
+
+def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):
+    for name in "ab":
+        make = f"openssl ecparam -name prime256v1 -genkey -noout -out {name}.pem"
+        show = f"openssl ec -in {name}.pem -pubout -out {name}.pub"
+        subprocess.run(
+            f"{make} && {show}", shell=True, check=True, capture_output=True, cwd=tmp_path
+        )
+    mine, theirs = [[str(tmp_path / f"{n}.pub")] for n in "ab"]
+    with pytest.raises(Untrusted, match="not signed"):
+        audit.signed(copy, mine)
+    resealed(copy, lambda result: None, sign=str(tmp_path / "a.pem"))
+    assert audit.signed(copy, mine) == mine[0]
+    with pytest.raises(Untrusted):
+        audit.signed(copy, theirs)
+    kept = (copy / record.SIGNATURE).read_bytes()
+    resealed(copy, lambda result: result.update(verdict="exact", reason="believe me"), sign=None)
+    (copy / record.SIGNATURE).write_bytes(kept)
+    with pytest.raises(Untrusted, match="changed after it was signed"):
+        audit.signed(copy, mine)
