@@ -75,7 +75,7 @@ MISTAKES = [
     (["task=claims", "task.only=[isolaton]"], 2, "Did you mean 'isolation'"),
     (["task=bench", "task.caches=[dynamc]"], 2, "Did you mean 'dynamic'"),
     (["task=architectures", "task.families=[lama]"], 2, "Did you mean 'llama'"),
-    (["task=quality", "task.policies=[keeplast]"], 2, "Did you mean 'keep_last'"),
+    (["task=evaluate", "prompt=recall", "task.prunes=[keeplast]"], 2, "Did you mean 'keep_last'"),
     (["task=save", "out=/"], 2, "left alone"),
     (["experiment=isolaton"], 2, "Did you mean 'isolation'"),
     (["fault=layerswap"], 2, "Did you mean 'layer_swap'"),

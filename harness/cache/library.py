@@ -203,7 +203,7 @@ class LibraryDecoder(Decoder):
         return masks
 
     def handed_in(self) -> tuple[int, Iterator[tuple[str, torch.Tensor]]]:
-        return self.callers.get_seq_length(), cache_tensors(self.callers)
+        return _length(self.callers), cache_tensors(self.callers)
 
     @property
     def kv_bytes(self) -> int:
@@ -215,6 +215,12 @@ class LibraryDecoder(Decoder):
 
     def recurrent(self, index: int) -> dict[str, torch.Tensor]:
         return recurrent_of(self.cache.layers[index])
+
+
+def _length(cache: Any) -> int:
+    """Tokens that the longest attention layer of a library cache was given; 0 without any."""
+    attention = (la for la in cache.layers if torch.is_tensor(getattr(la, "keys", None)))
+    return max((int(la.get_seq_length()) for la in attention), default=0)
 
 
 class Replay(LibraryDecoder):

@@ -48,7 +48,7 @@ def schema_of(group: str, option: str, node: Mapping[str, Any] | None = None) ->
     return _subclass(base, option, _Keys(listed)) if listed else base
 
 
-def option(group: str, name: str, **keys: Any) -> Any:
+def option(group: str, name: str, /, **keys: Any) -> Any:
     """The typed option with `keys` in place of its defaults. The budget and such that its YAML gives
     to shared keys are left out: they belong to the command line.
 
@@ -60,7 +60,7 @@ def option(group: str, name: str, **keys: Any) -> Any:
     return schema_of(group, name)(name=name, **keys)
 
 
-def sibling(group: str, settings: Any, name: str, **keys: Any) -> Any:
+def sibling(group: str, settings: Any, name: str, /, **keys: Any) -> Any:
     """The option `name` with the shared keys of `settings`, and those of `keys` that it reads."""
     variants.check(group, group, [name])
     both = {k: getattr(settings, k) for k in shared(group)} | keys

@@ -102,18 +102,9 @@ class PruneConfig(Open):
 
 @dataclass
 class QuantizeConfig(Open):
-    name: str = MISSING
-    bits: int = only(4)
-    axis: str = only("token")  # what shares a scale
-    group: int = only(64)  # numbers (per token) or tokens (per channel) that share a scale
-    recent: int = only(0)  # most recent tokens kept in full precision
-    backend: str = only("quanto")
+    """What keys and values are kept as."""
 
-    def __post_init__(self) -> None:
-        one_of("quantize.axis", self.axis, ("token", "channel"))
-        at_least("quantize.group", self.group, 1)
-        at_least("quantize.recent", self.recent, 0)
-        one_of("quantize.bits", str(self.bits), ("2", "4", "8"))
+    name: str = MISSING
 
 
 @dataclass
@@ -132,6 +123,8 @@ class PromptConfig:
     ids: list[int] = field(default_factory=list)  # token ids in place of any text
     definitions: int = only(4)
     distance: int = only(128)  # words between the definition and the question
+    length: int = only(256)  # tokens of a generated context
+    samples: int = only(24)  # task=evaluate: how many are generated
     seed: int = only(0)
     batch: int = 1
     chunk: int | None = None  # prefill in chunks of so many tokens
@@ -140,6 +133,9 @@ class PromptConfig:
         at_least("prompt.batch", self.batch, 1)
         at_least("prompt.ids", min(self.ids, default=None), 0)
         at_least("prompt.chunk", self.chunk, 1)
+        at_least("prompt.samples", self.samples, 1)
+        at_least("prompt.length", self.length, 16)
+        at_least("prompt.definitions", self.definitions, 1)
         for turn in self.turns:
             if set(turn) != {"role", "content"}:
                 raise ConfigProblem(
@@ -176,11 +172,13 @@ class CompareConfig:
     oracle: bool = True
     noise_chunk: int = 16
     limit: int = 8192  # resume recomputes the uninterrupted run up to this many tokens
+    budget_s: float = 20  # resume: and where judging is reckoned to take no longer
 
     def __post_init__(self) -> None:
         one_of("compare.require", self.require, VERDICTS)
         one_of("compare.require_pruned", self.require_pruned, VERDICTS)
         at_least("compare.noise_chunk", self.noise_chunk, 1)
+        at_least("compare.budget_s", self.budget_s, 0)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from harness import machine
 from harness.model import recurrence
 
 KEEP = 0.25  # share of the free memory that may hold widened weights between passes
-RATE = 2e9  # float64 operations a second that a first estimate assumes, before any pass was timed
+RATE = 1e10  # float64 operations a second that a first estimate assumes, before any pass was timed
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 EAGER = "eager"  # the library's fused expert kernels have no float64
 

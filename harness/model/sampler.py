@@ -20,7 +20,7 @@ class Sampler:
         )
         if rng is not None:
             self._generator.set_state(rng.cpu().clone())
-        self._processors = None if self.greedy else _processors(settings)
+        self._processors = _processors(settings, self.greedy)
 
     @property
     def rng(self) -> torch.Tensor:
@@ -40,6 +40,8 @@ class Sampler:
     def choose(self, logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Next ids `[batch, 1]` int64 on CPU. Advances the generator unless greedy."""
         if self.greedy:
+            if self._processors:  # a penalty moves the most probable token as well
+                logits = self._processors(ids.cpu(), logits.detach().float().cpu().clone())
             return logits.argmax(-1, keepdim=True).cpu()
         return torch.multinomial(self.probabilities(logits, ids), 1, generator=self._generator)
 
@@ -49,7 +51,10 @@ class Sampler:
         return {key: getattr(self.settings, key) for key in keys}
 
 
-def _processors(settings: Any) -> Any:
+def _processors(settings: Any, greedy: bool) -> Any:
+    """The library's processors, in its order; greedy has no use for those that keep the maximum."""
+    if greedy and settings.repetition_penalty == 1.0:
+        return None
     from transformers import (
         LogitsProcessorList,
         RepetitionPenaltyLogitsProcessor,
@@ -61,6 +66,8 @@ def _processors(settings: Any) -> Any:
     chosen = []
     if settings.repetition_penalty != 1.0:
         chosen.append(RepetitionPenaltyLogitsProcessor(settings.repetition_penalty))
+    if greedy:
+        return LogitsProcessorList(chosen)
     if settings.temperature != 1.0:
         chosen.append(TemperatureLogitsWarper(settings.temperature))
     if settings.top_k:

@@ -15,7 +15,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import new_cache, positions_of
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
-from harness.config import CacheConfig, ModelConfig, QuantizeConfig, SamplingConfig
+from harness.config import CacheConfig, ModelConfig, SamplingConfig, option
 from harness.model.loaded import load
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, yardstick
@@ -123,7 +123,7 @@ def _quantized(session: Session, state: State, sampler: Sampler, steps: int, giv
     """The bed whose reference goes on from the codes themselves, decoded once for the library's own
     cache: what is tried on it is damage, and rounding on purpose is none. Another cache's path over
     the same codes is its noise."""
-    small = quantizer(QuantizeConfig(name="int8")).quantize(state)
+    small = quantizer(option("quantize", "int8")).quantize(state)
 
     def run(cache: str, follow: torch.Tensor | None = None) -> drive.Path:
         decoder = build_decoder(session.loaded, small, CacheConfig(name=cache))

@@ -1,12 +1,13 @@
 """What is read: the declared prompt as text, as ids per batch row, and as element +4."""
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import Config, PromptConfig
+from harness.config import Config
 from harness.errors import InputProblem
+from harness.pipeline.questions import questions
+from harness.pipeline.questions.recall import recall_dialogue
 from harness.snapshot.digest import digest_document
 from harness.tokenizer.policy import Encoded, decode, encode
 
@@ -19,7 +20,7 @@ def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
     if cfg.prompt.ids and cfg.text is None:
         whole = encoded_ids(cfg.prompt.ids, tokenizer)
     else:
-        text, turns = prompt_text(cfg)
+        text, turns = prompt_text(cfg, tokenizer)
         whole = encode(cfg.tokenizer.name, tokenizer, text, turns, cfg.tokenizer.bos)
     rows = [whole]
     for row in range(1, cfg.prompt.batch):
@@ -39,7 +40,7 @@ def encoded_ids(ids: list[int], tokenizer: Any) -> Encoded:
     return Encoded(tuple(ids), decode(tokenizer, ids), "ids")
 
 
-def prompt_text(cfg: Config) -> tuple[str, list[dict[str, str]]]:
+def prompt_text(cfg: Config, tokenizer: Any = None) -> tuple[str, list[dict[str, str]]]:
     """`(text, turns)` of the prompt; `text=` replaces whatever the prompt group says."""
     prompt = cfg.prompt
     if cfg.text is not None:
@@ -47,6 +48,9 @@ def prompt_text(cfg: Config) -> tuple[str, list[dict[str, str]]]:
     if prompt.name == "recall":
         dialogue = recall_dialogue(prompt, chat=cfg.tokenizer.name == "chat")
         return dialogue.text, list(dialogue.turns)
+    if prompt.name in ("jsonl", "needle", "multi_key", "variable_tracking"):
+        first = questions(prompt, tokenizer)[0]
+        return first.context + first.asked, []
     if prompt.name == "file":
         return _read(prompt.path), []
     if prompt.turns:
@@ -54,21 +58,6 @@ def prompt_text(cfg: Config) -> tuple[str, list[dict[str, str]]]:
     if prompt.text is None:
         raise InputProblem(f"prompt={prompt.name} has no text. Give text=... or prompt.text=...")
     return prompt.text, []
-
-
-def recall_dialogue(prompt: PromptConfig, chat: bool) -> Any:
-    """The held-out dialogue that a PromptConfig declares, in plain or in chat form."""
-    from harness.model.assets import corpus
-
-    make = corpus.recall_chat if chat else corpus.recall_dialogue
-    try:
-        return make(random.Random(prompt.seed), prompt.distance, prompt.definitions)
-    except (ValueError, IndexError) as problem:
-        raise InputProblem(
-            f"prompt=recall has no dialogue with prompt.distance={prompt.distance} and "
-            f"prompt.definitions={prompt.definitions}: {problem}. Distances are 0, or 4 and more "
-            "(6, or 10 and more with tokenizer=chat)."
-        ) from None
 
 
 def prompt_meta(row: Encoded, tokenizer: Any) -> dict[str, Any]:

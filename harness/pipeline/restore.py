@@ -102,7 +102,9 @@ def floor(loaded: Any, state: State) -> dict[str, float] | None:
     logits, kv_gap = replayed
     eps = torch.finfo(loaded.dtype).eps
     last = [
-        t[:, :, -1:] for la in state.layers for t in (la.segments[-1].key, la.segments[-1].value)
+        dense(t)[:, :, -1:]
+        for la in state.layers
+        for t in (la.segments[-1].key, la.segments[-1].value)
     ]
     return {
         "logits": max(_largest(logits - state.logits), _largest(state.logits) * eps),

@@ -17,6 +17,7 @@ from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
 WORK = 2e10  # parameters times tokens; beyond, float64 of the whole is minutes, and a twin is asked
+PLAIN = 3e10  # operations a second that a working dtype is reckoned with
 FEW = 4  # tokens after a prefill in other chunks: enough to see whether the prefill was one
 KEPT = 4  # yardsticks that one loaded model remembers
 
@@ -33,6 +34,21 @@ class Yardstick:
     exact: torch.Tensor | None
     rechunked: torch.Tensor
     soundness: Soundness
+
+
+def seconds(loaded: Any, batch: int, tokens: int, oracle: bool) -> float:
+    """About how long a verdict on `[batch, tokens]` takes: the uninterrupted run, the uncached one and
+    one in other chunks, and float64 twice (cached and uncached), of the whole model or of a twin."""
+    plain = 3 * 2.0 * parameters(loaded) * batch * tokens / PLAIN
+    if not oracle:
+        return plain
+    exact = 2 * loaded.oracle.cost(batch, tokens).seconds
+    whole = parameters(loaded) * batch * tokens <= WORK
+    return plain + (exact if whole else exact * 2 / max(loaded.layers, 2))
+
+
+def parameters(loaded: Any) -> int:
+    return sum(p.numel() for p in loaded.model.parameters())
 
 
 def measure(

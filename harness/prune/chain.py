@@ -49,7 +49,8 @@ class Chain(Policy):
             given |= {"tokens": self.settings.tokens, "ratio": self.settings.ratio}
             self._last_is_ours = True
         ours = {k: getattr(self.settings, k) for k in set(shared("prune")) - _STAGES_OWN}
-        return policy(option("prune", **{**ours, **given}))
+        rest = {k: v for k, v in given.items() if k != "name"}
+        return policy(option("prune", given["name"], **{**ours, **rest}))
 
     def _run(self, state: State) -> Iterator[tuple[Policy, State]]:
         """Each stage, its budget counted in tokens, with the State that it is given."""

@@ -13,16 +13,23 @@ from typing import Any
 
 import torch
 
+from harness.config import at_least, one_of
 from harness.errors import UnsupportedModel
 from harness.snapshot.codes import Codes, dense, packed
 from harness.snapshot.state import LayerState, Segment, State, aligned
 
 
 class Quantizer(ABC):
-    """Turns a State's keys and values into codes. settings: a QuantizeConfig; construction checks it."""
+    """Turns a State's keys and values into codes. settings: an option of `quantize`; construction checks
+    it. recent: most recent tokens that stay in full precision (`quantize.recent`)."""
 
     def __init__(self, settings: Any):
         self.settings = settings
+        self.recent = getattr(settings, "recent", 0)
+        at_least("quantize.recent", self.recent, 0)
+        at_least("quantize.group", getattr(settings, "group", 1), 1)
+        one_of("quantize.axis", getattr(settings, "axis", "token"), ("token", "channel"))
+        one_of("quantize.bits", str(getattr(settings, "bits", 8)), ("2", "4", "8"))
 
     @abstractmethod
     def encode(self, tensor: torch.Tensor, part: str) -> Codes:
@@ -30,7 +37,7 @@ class Quantizer(ABC):
         nothing. Raises UnsupportedModel for a shape that it cannot code."""
 
     def quantize(self, state: State) -> State:
-        """A State whose layers hold codes, but for the last `settings.recent` tokens of each.
+        """A State whose layers hold codes, but for the last `recent` tokens of each.
 
         Raises UnsupportedModel when the state keeps no keys and values. Mutates nothing.
         """
@@ -50,10 +57,10 @@ class Quantizer(ABC):
 
     def record(self) -> dict[str, Any]:
         """What the snapshot says about this quantizing (JSON-able, part of element +3)."""
-        return {"quantizer": self.settings.name, "recent": self.settings.recent}
+        return {"quantizer": self.settings.name, "recent": self.recent}
 
     def _layer(self, layer: LayerState) -> LayerState:
-        old, recent = _parted(layer.segments, layer.kept - self.settings.recent)
+        old, recent = _parted(layer.segments, layer.kept - self.recent)
         segments: list[Segment] = []
         for coded, run in groupby(old, key=lambda s: s.coded):
             alike = list(run)

@@ -41,11 +41,19 @@ def _quanto(tensor: torch.Tensor, settings: Any) -> Codes:
     layer.update(tensor, tensor)  # two copies of one tensor: only the keys are read
     coded = layer._quantized_keys
     each = (*tensor.shape[:3], width // group)
-    codes = coded._data.unpack().reshape(tensor.shape)
+    codes = unpacked_rows(coded._data).reshape(tensor.shape)
     return Codes(
         packed(codes, settings.bits), coded._scale.reshape(each), -coded._shift.reshape(each),
         settings.bits, width, (1, group), tensor.dtype,
     )  # fmt: skip
+
+
+def unpacked_rows(stored: Any) -> torch.Tensor:
+    """The codes of a PackedTensor, whose bytes hold rows that lie far apart. Its own `unpack` compiles
+    C++ into site-packages and waits for whoever began that."""
+    bits, data = stored._bits, stored._data
+    rows = [(data >> place) & (2**bits - 1) for place in range(0, 8, bits)]
+    return torch.cat(rows)[: stored.shape[0]]
 
 
 def _fp8(tensor: torch.Tensor, settings: Any) -> Codes:
@@ -60,4 +68,3 @@ def _fp8(tensor: torch.Tensor, settings: Any) -> Codes:
 
 
 BACKENDS = {"quanto": _quanto, "fp8": _fp8}
-QUANTIZER = Library

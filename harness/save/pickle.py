@@ -17,6 +17,8 @@ from harness.snapshot.digest import tensor_bytes
 EXTENSION = "pkl"
 MAPPED = False
 OVERHEAD = 16 << 20  # bytes of pickle around all tensors of a file, at most
+OPCODES = 128  # of one tensor; it takes about 20
+SKIPPED = 1 << 14  # tensors of a file that others share and this snapshot does not use
 
 _VALUES = {"SHORT_BINUNICODE", "BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1",
            "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"}  # fmt: skip
@@ -33,13 +35,15 @@ def write(sink: Any, stream: Stream, settings: Any) -> None:
 
 def read(source: Any, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """`(name, tensor)` for every name in `wanted`; others are skipped."""
-    left = set(wanted)
-    bounded = _Bounded(source)
+    left, skipped = set(wanted), 0
+    file = _Bounded(source)
     while left and not source.ended():
-        name, dtype, shape, data = _plain(bounded)
+        name, dtype, shape, data = _plain(file)
         if name in left:
             left.remove(name)
             yield name, tensor_of(dtype, shape, data, wanted[name])
+        elif (skipped := skipped + 1) > SKIPPED:
+            raise ValueError("it holds far more tensors than the manifest says")
     if left:
         raise ValueError(f"it does not hold {sorted(left)[0]}")
 
@@ -51,6 +55,15 @@ def tensor_of(dtype: Any, shape: Any, data: bytes, row: dict[str, Any]) -> torch
     if not data:
         return torch.empty(row["shape"], dtype=getattr(torch, dtype))
     return torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype)).view(row["shape"])
+
+
+def bounded(data: Any, limit: int) -> Iterator[tuple[str, Any, Any]]:
+    """`(opcode, argument, place)` of a pickle. Raises ValueError after `limit` of them: some read
+    nothing, so the size of a file says little about how many there are."""
+    for number, (opcode, argument, place) in enumerate(pickletools.genops(data)):
+        if number >= limit:
+            raise ValueError(f"its pickle has more than {limit} opcodes")
+        yield opcode.name, argument, place
 
 
 class _Bounded:
@@ -67,8 +80,7 @@ def _plain(file: _Bounded) -> tuple[str, str, tuple[int, ...], bytes]:
     """The next pickle. Raises ValueError for any opcode beyond the allow-list."""
     stack: list[Any] = []
     marks: list[int] = []
-    for opcode, argument, _ in pickletools.genops(file):
-        kind = opcode.name
+    for kind, argument, _ in bounded(file, OPCODES):
         if kind in _VALUES:
             stack.append(argument)
         elif kind in _TUPLES or (kind == "TUPLE" and marks):

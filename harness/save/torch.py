@@ -1,9 +1,12 @@
-"""`save=torch`: one `torch.save` file, read with `weights_only` and memory mapped.
+"""`save=torch`: one `torch.save` file. Anybody's `torch.load` reads it; we read it ourselves.
 
-Only a plain, uncompressed zip of about the expected number of records is handed to the library.
+The library's loader builds more than tensors, and allocates what a pickle asks for, so it is never
+given a file: the zip's table is read here, the pickle in it as data (`torch_pickle.py`), and a tensor
+is a view of the mapped file where its record lies.
 """
 
-import pickle
+import os
+import struct
 import zipfile
 from collections import deque
 from collections.abc import Iterator
@@ -14,9 +17,11 @@ import torch
 
 from harness.save.files import Sink, Source
 from harness.save.streaming import Stream, joined
+from harness.save.torch_pickle import tensors
 
 EXTENSION = "pt"
 MAPPED = True
+PICKLE = 64 << 20  # bytes of data.pkl at most; it holds names and shapes only
 
 
 def write(sink: Sink, stream: Stream, settings: Any) -> None:
@@ -28,21 +33,29 @@ def write(sink: Sink, stream: Stream, settings: Any) -> None:
 
 
 def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """`(name, tensor)` for every name in `wanted`. Raises ValueError for anything but plain tensors."""
-    _check_archive(source)
-    try:
-        held = torch.load(source.path, weights_only=True, mmap=True, map_location="cpu")
-    except (RuntimeError, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(str(problem).splitlines()[0][:200]) from None
-    if not isinstance(held, dict):
-        raise ValueError("it holds no dict of tensors")
-    for name in wanted:
-        tensor = held.get(name)
-        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
+    """`(name, tensor)` for every name in `wanted`, mapped. Raises ValueError for anything but plain
+    tensors."""
+    archive = _records(source)
+    stem = _stem(archive)
+    described = tensors(
+        _bytes(source, archive, f"{stem}/data.pkl", PICKLE), 64 + 64 * _many(archive)
+    )
+    mapped = torch.UntypedStorage.from_file(source.path, False, source.nbytes)
+    for name, row in wanted.items():
+        told = described.get(name)
+        if told is None:
             raise ValueError(f"it does not hold {name} as a plain tensor")
-        if not tensor.is_contiguous() or tensor.untyped_storage().nbytes() < tensor.nbytes:
+        dtype, shape = getattr(torch, row["dtype"]), tuple(row["shape"])
+        if told.dtype not in (None, row["dtype"]) or told.shape != shape or told.offset:
+            raise ValueError(f"{name} is not as the manifest says")
+        start, nbytes = _place(source, archive, f"{stem}/data/{told.storage}")
+        if nbytes != row["nbytes"]:
             raise ValueError(f"{name} is not laid out plainly")
-        yield name, tensor
+        if not nbytes:
+            yield name, torch.empty(shape, dtype=dtype)
+            continue
+        made = torch.empty(0, dtype=dtype).set_(mapped[start : start + nbytes], 0, shape)
+        yield name, made
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -51,7 +64,8 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
-def _check_archive(source: Source) -> None:
+def _records(source: Source) -> dict[str, zipfile.ZipInfo]:
+    """The records of the archive by name: stored plainly, each once, no more than a file has."""
     try:
         with zipfile.ZipFile(source.file) as archive:
             records = archive.infolist()
@@ -63,3 +77,41 @@ def _check_archive(source: Source) -> None:
         raise ValueError("its records claim more bytes than the file has")
     if any(r.filename.count("/") > 2 or ".." in r.filename for r in records):
         raise ValueError("it holds a record with a strange name")
+    named = {r.filename: r for r in records}
+    if len(named) != len(records):
+        raise ValueError("it holds two records of one name")
+    return named
+
+
+def _stem(archive: dict[str, zipfile.ZipInfo]) -> str:
+    found = [name.removesuffix("/data.pkl") for name in archive if name.endswith("/data.pkl")]
+    if len(found) != 1:
+        raise ValueError("it holds no data.pkl")
+    return found[0]
+
+
+def _many(archive: dict[str, zipfile.ZipInfo]) -> int:
+    return sum("/data/" in name for name in archive)
+
+
+def _place(source: Source, archive: dict[str, zipfile.ZipInfo], name: str) -> tuple[int, int]:
+    """`(offset in the file, size)` of a record's bytes."""
+    if name not in archive:
+        raise ValueError(f"it has no record {name[:80]}")
+    info = archive[name]
+    header = os.pread(source.file.fileno(), 30, info.header_offset)
+    if len(header) != 30 or header[:4] != b"PK\x03\x04":
+        raise ValueError(f"its record {name[:80]} has no header")
+    start = info.header_offset + 30 + sum(struct.unpack_from("<2H", header, 26))
+    if info.compress_size != info.file_size or start + info.file_size > source.nbytes:
+        raise ValueError(f"its record {name[:80]} ends past the file")
+    return start, info.file_size
+
+
+def _bytes(source: Source, archive: dict[str, zipfile.ZipInfo], name: str, limit: int) -> bytes:
+    start, nbytes = _place(source, archive, name)
+    if nbytes > limit:
+        raise ValueError(
+            f"its {name[:80]} is larger than any that torch.save writes for a snapshot"
+        )
+    return os.pread(source.file.fileno(), nbytes, start)

@@ -6,7 +6,7 @@
 on its own, so that a block decoded alone equals the same block of the whole, bit by bit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +92,12 @@ class Codes:
             each = each.repeat_interleave(tokens, 2)
             each = each[:, :, self.skip : self.skip + self.codes.shape[2]]
         return each
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[Codes]") -> "Codes":
+        """Codes that are described alike as the rows of one; a copy."""
+        rows = {p: torch.cat([dict(c.tensors())[p] for c in parts]) for p, _ in parts[0].tensors()}
+        return replace(parts[0], **rows)
 
     def document(self) -> dict[str, Any]:
         """What a manifest says beside the tensors, JSON-able."""

@@ -55,6 +55,16 @@ class Segment:
             self.positions[..., start:stop],
         )
 
+    @classmethod
+    def stacked(cls, parts: "Sequence[Segment]") -> "Segment":
+        """Segments of as many tokens each as the rows of one; a copy."""
+
+        def rows(held: list[Any]) -> Any:
+            return Codes.stacked(held) if isinstance(held[0], Codes) else torch.cat(held)
+
+        positions = torch.cat(aligned([s.positions for s in parts]))
+        return cls(rows([s.key for s in parts]), rows([s.value for s in parts]), positions)
+
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """`(part, tensor)` of everything held, in stored order."""
         for part in ("key", "value"):

@@ -11,7 +11,9 @@ from harness.config import Config
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Stored, continued
 from harness.pipeline.session import Session
+from harness.pipeline.yardstick import seconds
 from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED
 from harness.tokenizer.policy import continuation
 
 
@@ -44,14 +46,26 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if cfg.out:  # before anything is compared: what was generated is safe
         grown = continued(decoder.commit(), restored.sampler, path.rng)
         line.record["next"] = line.write(grown).block()
-    judgement = None
-    if state.tokens <= cfg.compare.limit:
-        reference = line.uninterrupted(rows, given, follow=path.fed)
-        judgement = line.verdict(rows, reference, path, restored.waived)
-    else:
-        over = f"not compared: more than compare.limit={cfg.compare.limit} tokens"
-        line.record["reason"] = over
-    return line.finish(judgement)
+    needed = seconds(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
+    if state.tokens > cfg.compare.limit or needed > cfg.compare.budget_s:
+        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed))
+    if needed > 5:
+        say.note(f"judging: about {needed:.0f} s; what was generated is shown and saved already")
+    reference = line.uninterrupted(rows, given, follow=path.fed)
+    return line.finish(line.verdict(rows, reference, path, restored.waived))
+
+
+def _unjudged(cfg: Config, tokens: int, needed: float) -> str:
+    """Why nothing was compared, and the command that does it."""
+    if tokens > cfg.compare.limit:
+        return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
+    asked = (
+        f"python -m harness task=resume snapshot={cfg.snapshot} compare.budget_s={needed * 2:.0f}"
+    )
+    return (
+        f"not compared: judging would take about {needed:.0f} s, more than "
+        f"compare.budget_s={cfg.compare.budget_s:g}; to judge: {asked}"
+    )
 
 
 def _stream(session: Session) -> Callable[[torch.Tensor], None]:

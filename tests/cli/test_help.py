@@ -19,8 +19,6 @@ SMALLER = {
     "model.config.num_hidden_layers=1",
     "claims": "task.only=[isolation]",
     "format_bench": "task.tokens=64 task.repeats=1",
-    "quality": "task.samples=2 task.context=32 task.follow=4 task.distances=[8] "
-    "task.policies=[keep_last]",
     "architectures": "task.families=[llama]",
 }
 LONG = ("faults", "format_bench", "bench", "audit")  # 10 to 30 s each; they have tests of their own

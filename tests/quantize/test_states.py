@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from harness.attention import split
 from harness.cache import registry as caches
 from harness.capture import capture
-from harness.config import CacheConfig, PruneConfig, QuantizeConfig, SaveConfig
+from harness.config import CacheConfig, PruneConfig, SaveConfig, option
 from harness.errors import SnapshotInvalid, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline.quantize import errors
@@ -54,7 +54,8 @@ def captured(loaded, batch=1, tokens=TOKENS) -> State:
 
 def quantized(state: State, name: str, **given) -> State:
     small = {"kivi": {"bits": 2, "recent": 7}, "library": {"bits": 4}}
-    return quantizer(QuantizeConfig(name=name, group=8, **{**small.get(name, {}), **given})).quantize(state)  # fmt: skip
+    settings = option("quantize", name, **{"group": 8, **small.get(name, {}), **given})
+    return quantizer(settings).quantize(state)
 
 
 def dense_twin(state: State) -> State:
@@ -258,7 +259,7 @@ def test_pruning_composes_before_and_after(llama, tmp_path, name: str) -> None:
 def test_a_state_without_keys_and_values_is_refused() -> None:
     blank = SimpleNamespace(layers=())
     with pytest.raises(UnsupportedModel, match="quantize=int8"):
-        quantizer(QuantizeConfig("int8")).quantize(blank)
+        quantizer(option("quantize", "int8")).quantize(blank)
 
 
 def test_a_loop_goes_on_from_a_quantized_snapshot(harness) -> None:

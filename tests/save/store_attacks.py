@@ -163,3 +163,31 @@ def saved(value):
     made = io.BytesIO()
     torch.save(value, made)
     return made.getvalue()
+
+
+def allocating(count):
+    """389 bytes that ask the library's own loader for `count` bytes."""
+    pickled = b"\x80\x02cbuiltins\nbytearray\nJ" + struct.pack("<i", count) + b"\x85R."
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/version", "3\n")
+    return made.getvalue()
+
+
+def opcodes(count):
+    """A pickle of `count` opcodes that read nothing and leave nothing."""
+    return b"\x80\x05" + b"N0" * count + b"."
+
+
+MEMOIZING = b"\x80\x05K\x01" + b"\x94" * (15 << 20) + b"."
+PAYLOADS += [
+    ("torch", "a bytearray of 2 GB", lambda d: allocating((1 << 31) - 1)),
+    ("torch", "a stack that is empty", lambda d: torch_zip(d, data_pkl=b"\x80\x02R.")),
+    ("torch", "a memo that was never made", lambda d: torch_zip(d, data_pkl=b"\x80\x02h\x07.")),
+    ("torch", "opcodes without end", lambda d: torch_zip(d, data_pkl=opcodes(1 << 20))),
+    ("torch", "a name that is no storage", lambda d: torch_zip(d, data_pkl=b"\x80\x02cos\nsystem\n.")),
+    ("torch", "no data.pkl", lambda d: torch_zip(d)[:-22]),
+    ("pickle", "opcodes without end", lambda d: MEMOIZING),
+    ("gzip", "opcodes without end in 15 KB", lambda d: gzip.compress(MEMOIZING, 9)),
+]  # fmt: skip

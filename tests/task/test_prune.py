@@ -1,4 +1,4 @@
-"""Pruning from the command line: experiment, save, prune, resume, quality; bad input is one message."""
+"""Pruning from the command line: experiment, save, prune, resume; bad input is one message."""
 
 import json
 
@@ -55,8 +55,8 @@ BAD = [
     (["task=prune", "snapshot=whole"], "needs a policy"),
     (["task=loop", "prune=sink_window", "prune.tokens=16", "steps=100000"], "reindexed"),
     (["task=loop", "prune=sink_window", "prompt.batch=2", "steps=2"], "prompt.batch=1"),
-    (["task=quality", "task.budgets=[0.5,2.0]"], "task.budgets"),
-    (["task=quality", "task.policies=[keep_lost]"], "keep_last"),
+    (["task=evaluate", "prompt=recall", "task.budgets=[0.5,2.0]"], "task.budgets"),
+    (["task=evaluate", "prompt=recall", "task.prunes=[keep_lost]"], "keep_last"),
     (["prompt=recall", "prompt.distance=2"], "prompt.distance=2"),
 ]
 
@@ -82,41 +82,3 @@ def test_recall_is_a_prompt(harness):
     at = max(i for i, w in enumerate(words[:-4]) if w == name and words[i - 1] == "let")
     assert words[-4:] == ["what", "is", name, "?"] and len(words) - 4 - (at + 4) == 24
     assert harness("prompt=recall", "tokenizer=chat", "prompt.distance=40", "steps=2").code == 0
-
-
-def test_quality_measures_what_it_says(harness):
-    """The two ends and the fault: everything kept is the full cache; wrong positions cost more than
-    the pruning itself, with the intervals of the seeds beside them."""
-    done = harness(
-        "experiment=prune_sweep", "task.samples=4", "task.policies=[sink_window,random]",
-        "task.budgets=[0.5,1.0]", "task.distances=[32]", "task.context=96", "task.follow=32",
-    )  # fmt: skip
-    assert done.code == 0 and "<svg" in (done.folders[0] / "report.html").read_text()
-    rows = json.loads((done.folders[0] / "quality.json").read_text())
-
-    def value(measure, policy, budget, positions="original", asked=None):
-        wanted = (measure, policy, budget, positions, asked, None, None)
-        keys = ("measure", "policy", "budget", "positions", "asked", "distance", "depth")
-        (row,) = [r for r in rows if tuple(r[k] for k in keys) == wanted]
-        assert row["low"] <= row["value"] <= row["high"] and row["n"] >= 4
-        return row["value"]
-
-    full = value("perplexity", "full cache", 1.0)
-    for policy in ("sink_window", "random"):
-        assert value("perplexity", policy, 1.0) == pytest.approx(full, rel=1e-4)
-        assert value("divergence", policy, 1.0) < 1e-6 < value("divergence", policy, 0.5)
-    pruning = value("divergence", "sink_window", 0.5)
-    assert value("divergence", "sink_window", 0.5, "length as position") > 2 * pruning
-    sizes = {(r["policy"], r["budget"]): r["kv_bytes"] for r in rows}
-    assert sizes["sink_window", 0.5] == pytest.approx(sizes["full cache", 1.0] / 2, rel=0.02)
-    assert {r["asked"] for r in rows} == {None, "after pruning", "before pruning"}
-
-
-def test_quality_reads_any_text_and_any_model(harness, place):
-    (place / "text.txt").write_text("the bird sang . the old man walked to the river . " * 20)
-    done = harness(
-        "task=quality", "prompt=file", "prompt.path=text.txt", "task.samples=2", "task.context=32",
-        "task.follow=8", "task.policies=[knorm]", "task.budgets=[0.5]", "task.distances=[]",
-        "model=tiny_gpt2",
-    )  # fmt: skip
-    assert done.code == 0 and "learned positions" in done.result["refused"]

@@ -17,7 +17,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture, positions_of, prefill, static_cache
 from harness.compare.verdict import FACTOR
 from harness.config import Config, ModelConfig
-from harness.errors import ConfigProblem, HarnessError, suggestion
+from harness.errors import ConfigProblem, HarnessError, UnsupportedModel, suggestion
 from harness.model.loaded import load
 from harness.pipeline import drive, yardstick
 from harness.pipeline.finish import Outcome, finish_table
@@ -94,6 +94,10 @@ def examine(name: str, cfg: Any) -> Family:
         loaded = load(settings, "float32", cfg.device)
         for number, (tokens, batch) in enumerate(CASES):
             _case(loaded, family, cfg, tokens, batch, cfg.seed + number)
+    except UnsupportedModel as problem:  # at capture: no cache could serve it
+        family = Family(name, {cache: Findings() for cache in cfg.task.caches})
+        for found in family.caches.values():
+            found.refused = _line(problem)
     except Exception as problem:  # any library error means: not with this model
         family = Family(name, {cache: Findings() for cache in cfg.task.caches})
         family.unsupported = _line(problem)

@@ -1,0 +1,65 @@
+"""`prompt=jsonl`: questions of your own, one JSON object a line: `context`, `question`, `expected`, and
+`regex` where an answer may be right in more than one form."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from harness.config import PromptConfig
+from harness.errors import InputProblem
+from harness.pipeline.questions.question import Question
+
+NEEDED, ALLOWED = ("context", "question", "expected"), ("regex",)
+
+
+def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
+    """The file's questions, in its order. Raises InputProblem that names the file and every bad line."""
+    where = f"prompt.path={prompt.path}"
+    if not prompt.path:
+        raise InputProblem("prompt=jsonl needs prompt.path=FILE, one JSON object a line.")
+    try:
+        text = Path(prompt.path).expanduser().read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputProblem(f"{where} cannot be read as UTF-8 text: {problem}") from None
+    found, wrong = [], []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_question(line))
+        except ValueError as problem:
+            wrong.append(f"line {number}: {problem}")
+    if wrong:
+        more = f" (and {len(wrong) - 5} more)" if len(wrong) > 5 else ""
+        raise InputProblem(f"{where}, {'; '.join(wrong[:5])}{more}. Each line is " + _form())
+    if not found:
+        raise InputProblem(f"{where} holds no question. Each line is {_form()}")
+    return found
+
+
+def _question(line: str) -> Question:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    if not isinstance(row, dict):
+        raise ValueError("is no object")
+    if missing := [key for key in NEEDED if key not in row]:
+        raise ValueError(f"has no {' and no '.join(missing)}")
+    if odd := sorted(set(row) - {*NEEDED, *ALLOWED}):
+        raise ValueError(f"has a key '{odd[0]}' that nothing reads")
+    for key in (*NEEDED, *(k for k in ALLOWED if k in row)):
+        if not isinstance(row[key], str) or not row[key].strip():
+            raise ValueError(f"{key} is no text, or empty")
+    pattern = row.get("regex")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            raise ValueError(f"regex: {problem}") from None
+    return Question(row["context"], row["question"], row["expected"], pattern)
+
+
+def _form() -> str:
+    return '{"context": "...", "question": "...", "expected": "..."}.'

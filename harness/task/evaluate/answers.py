@@ -1,0 +1,155 @@
+"""Ask every cell: answers generated freely, the likelihood of the expected one, and what it costs."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from harness.cache.base import ReadOnlyDecoder
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import check_length
+from harness.config import CacheConfig
+from harness.pipeline.dialogue import end_tokens
+from harness.pipeline.questions.question import Question
+from harness.pipeline.session import Session
+from harness.snapshot.state import State
+from harness.task.evaluate.cells import FULL, Cells, Kept, stacked, together
+from harness.task.evaluate.score import scores
+from harness.tokenizer.policy import continuation, encode
+
+TIMED, STEPS = 4, 5  # prompts on which single steps are timed, and how many
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """ids: of what is prefilled, and pruned. prefix: leading ids before the text. follow: ids that are
+    fed after it. expected: ids of the expected answer."""
+
+    ids: tuple[int, ...]
+    prefix: int
+    follow: tuple[int, ...]
+    expected: tuple[int, ...]
+
+    @classmethod
+    def of(cls, session: Session, question: Question, asked: str) -> "Asked":
+        """After: the question follows the pruning. Before: it is pruned with the context, but for its
+        last token, which is fed to what was kept. Raises InputProblem when it is too long."""
+        cfg, tokenizer = session.cfg, session.loaded.tokenizer
+        policy = "explicit" if cfg.tokenizer.name == "chat" else cfg.tokenizer.name
+        context = encode(policy, tokenizer, question.context, (), cfg.tokenizer.bos)
+        asks = continuation(policy, tokenizer, question.asked).ids
+        apart = "" if question.question[-1:].isspace() else " "
+        says = continuation(policy, tokenizer, apart + question.expected.lstrip()).ids
+        ids = context.ids
+        if asked == "before":
+            ids, asks = (*ids, *asks[:-1]), asks[-1:]
+        check_length(session.loaded, len(ids), len(asks) + max(len(says), cfg.steps))
+        return cls(ids, context.prefix, asks, says)
+
+
+def answers(
+    session: Session,
+    cells: Cells,
+    question: Question,
+    asked: str,
+    caches: list[CacheConfig],
+    timed: bool,
+) -> Iterator[Answer]:
+    """One flat mapping per cache and cell: where it belongs, and every measure."""
+    loaded = session.loaded
+    place = Asked.of(session, question, asked)
+    kept = list(cells.kept(session, cells.prefill(session, place.ids, place.prefix)))
+    for cache in caches:
+        reference = None
+        for group in together(kept):
+            state = stacked([one.state for one in group])
+            said, forced, coded = _decoded(session, state, cache, place)
+            if reference is None:  # the full cache is the first cell of the first group
+                assert group[0].cell == FULL
+                reference = said[0], forced[0].log_softmax(-1)
+            for row, one in enumerate(group):
+                text = loaded.tokenizer.decode(said[row], skip_special_tokens=True)
+                yield {
+                    **one.cell.row(),
+                    "cache": cache.name,
+                    "asked": asked,
+                    "said": text,
+                    **scores(text, question),
+                    **_likelihood(forced[row].log_softmax(-1), reference[1], place.expected),
+                    "divergence_step": _differ(said[row], reference[0], session.cfg.steps),
+                    **one.errors,
+                    "kv_bytes": one.state.kv_bytes if coded else _dense_bytes(one.state),
+                    "kept_tokens": one.state.kept_tokens,
+                    "per_token_s": _seconds(session, one, cache, place) if timed else None,
+                }
+
+
+def _decoded(
+    session: Session, state: State, cache: CacheConfig, place: Asked
+) -> tuple[list[list[int]], torch.Tensor, bool]:
+    """What each row of `state` says on its own, `[rows][<= steps]`; logits `[rows, expected, vocab]`
+    float64 along the expected answer; whether the cache reads codes as they are."""
+    loaded = session.loaded
+    rows = state.batch
+    ask = torch.tensor([place.follow]).expand(rows, -1)
+    runner = build_decoder(loaded, state, cache)
+    last = runner.step(ask)[:, -1]
+    told, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
+    over = torch.zeros(rows, dtype=torch.bool)
+    for step in range(session.cfg.steps):
+        token = last.argmax(-1).cpu()
+        told.append(token)
+        over |= torch.isin(token, ends)
+        if bool(over.all()) or step + 1 == session.cfg.steps:
+            break
+        last = runner.step(token[:, None])[:, -1]
+    said = [_until(row, set(ends.tolist())) for row in torch.stack(told, 1).tolist()]
+    whole = torch.tensor([(*place.follow, *place.expected[:-1])]).expand(rows, -1)
+    logits = build_decoder(loaded, state, cache).step(whole)
+    forced = logits[:, -len(place.expected) :].double().cpu()
+    return said, forced, isinstance(runner, ReadOnlyDecoder)
+
+
+def _until(ids: list[int], ends: set[int]) -> list[int]:
+    stop = next((i for i, token in enumerate(ids) if token in ends), len(ids))
+    return ids[:stop]
+
+
+def _likelihood(
+    found: torch.Tensor, full: torch.Tensor, expected: tuple[int, ...]
+) -> dict[str, float]:
+    """nll: nats per token of the expected answer; kl: mean KL(full || found) in nats along it. Both
+    `[expected, vocab]` logarithms of probabilities."""
+    wanted = torch.tensor(expected)[:, None]
+    kl = (full.exp() * (full - found)).sum(-1).clamp(min=0)
+    return {"nll": float(-found.gather(-1, wanted).mean()), "kl": float(kl.mean())}
+
+
+def _differ(said: list[int], full: list[int], steps: int) -> int:
+    """The first step at which another token is said than by the full cache; `steps` where none is."""
+    pairs = zip(said, full, strict=False)
+    first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    if first is None:
+        return steps if len(said) == len(full) else min(len(said), len(full))
+    return first
+
+
+def _dense_bytes(state: State) -> int:
+    """Bytes where the cache holds decoded numbers in place of codes."""
+    numbers = (t for layer in state.layers for s in layer.segments for t in (s.key, s.value))
+    recurrent = sum(t.nbytes for layer in state.layers for t in layer.recurrent.values())
+    return sum(t.numel() * t.dtype.itemsize for t in numbers) + recurrent
+
+
+def _seconds(session: Session, one: Kept, cache: CacheConfig, place: Asked) -> float:
+    """Median seconds of single steps of this cell alone."""
+    runner, seconds = build_decoder(session.loaded, one.state, cache), []
+    for token in (place.follow + place.expected + place.follow)[:STEPS]:
+        start = time.perf_counter()
+        runner.step(torch.tensor([[token]])).cpu()  # waits for the device
+        seconds.append(time.perf_counter() - start)
+    return median(seconds[1:] or seconds)

@@ -1,0 +1,50 @@
+"""What was answered before an interruption: kept beside the runs until the evaluation is complete, under
+a name that says what was asked of which model, so that the same command goes on where it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.digest import digest_document
+
+Answer = dict[str, Any]
+
+
+class Progress:
+    """Answers by question, one JSON line each. identity: everything that the answers depend on."""
+
+    def __init__(self, runs: Path | str, identity: Any):
+        self.key = digest_document(identity)
+        self.path = Path(runs) / ".evaluate" / f"{self.key[:32]}.jsonl"
+        self.answered: dict[str, list[Answer]] = {}
+        self._read()
+
+    def add(self, question: str, answers: list[Answer]) -> None:
+        """Keep the answers to `question`, on disk as well."""
+        self.answered[question] = answers
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([self.key, question, answers]) + "\n")
+
+    def finish(self, folder: Path) -> None:
+        """All of them as `answers.jsonl` in `folder`; nothing is left to go on from."""
+        with (folder / "answers.jsonl").open("w", encoding="utf-8") as file:
+            for question, answers in self.answered.items():
+                file.writelines(
+                    json.dumps({"question": question, **answer}) + "\n" for answer in answers
+                )
+        self.path.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        """A last line that was cut short by a kill is not there."""
+        try:
+            lines = self.path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return
+        for line in lines:
+            try:
+                key, question, answers = json.loads(line)
+            except ValueError:
+                continue
+            if key == self.key:
+                self.answered[question] = answers

@@ -1,0 +1,43 @@
+"""Answers to averages: one row per cell and measure, with its interval and its distance from the full
+cache on the same prompts."""
+
+from statistics import fmean, median
+from typing import Any
+
+from harness.task.evaluate.statistics import mean, paired, share
+
+SHARES = ("exact", "contains", "regex")
+MEANS = ("nll", "kl", "divergence_step", "key_error", "value_error")
+PLACE = ("prune", "quantize", "cache", "budget", "asked")
+FULL = {"prune": "none", "quantize": "none", "budget": 1.0}
+
+Row = dict[str, Any]
+
+
+def averages(model: str, prompt: str, answered: list[list[Row]]) -> list[Row]:
+    """Rows of evaluate.json. answered: per question its answers, one per cell, alike in each."""
+    cells: dict[tuple[Any, ...], list[Row]] = {}
+    for answers in answered:
+        for answer in answers:
+            cells.setdefault(tuple(answer[key] for key in PLACE), []).append(answer)
+    rows = []
+    for place, said in cells.items():
+        where = dict(zip(PLACE, place, strict=True))
+        full = cells[tuple({**where, **FULL}[key] for key in PLACE)]
+        seconds = [a["per_token_s"] for a in said if a["per_token_s"] is not None]
+        cost = {
+            "kv_bytes": fmean(a["kv_bytes"] for a in said),
+            "kept_tokens": fmean(a["kept_tokens"] for a in said),
+            "per_token_s": median(seconds) if seconds else None,
+        }
+        for measure in (*SHARES, *MEANS):
+            if any(measure not in a for a in said):
+                continue
+            values = [a[measure] for a in said]
+            average = share(values) if measure in SHARES else mean(values)
+            known = all(measure in a for a in full)
+            gap = paired(values, [a[measure] for a in full]) if known else {}
+            rows.append(
+                {"model": model, "prompt": prompt, **where, "measure": measure, **average, **gap, **cost}
+            )  # fmt: skip
+    return rows

@@ -1,0 +1,42 @@
+"""How sure an average is: Wilson's interval of a share, bootstrap intervals of a mean, and of the
+difference from the full cache, prompt by prompt."""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import torch
+
+Z = 1.96  # 95%
+DRAWN = 2000
+
+
+def share(hits: Sequence[float]) -> dict[str, Any]:
+    """Share of hits (0 or 1) with Wilson's 95% interval, which is honest at 0 and at 1."""
+    n, p = len(hits), sum(hits) / len(hits)
+    middle, spread = p + Z * Z / (2 * n), Z * sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
+    scale = 1 + Z * Z / n
+    low, high = (middle - spread) / scale, (middle + spread) / scale
+    return {"value": p, "low": min(max(low, 0.0), p), "high": max(min(high, 1.0), p), "n": n}
+
+
+def mean(values: Sequence[float]) -> dict[str, Any]:
+    """Mean with a 95% interval: percentiles of bootstrap samples over the prompts."""
+    held = torch.tensor(values, dtype=torch.float64)
+    low, high = _percentiles(held)
+    value = float(held.mean())
+    return {"value": value, "low": min(low, value), "high": max(high, value), "n": len(values)}
+
+
+def paired(values: Sequence[float], full: Sequence[float]) -> dict[str, float]:
+    """Mean difference from the full cache on the same prompts, with its 95% bootstrap interval."""
+    gaps = torch.tensor(values, dtype=torch.float64) - torch.tensor(full, dtype=torch.float64)
+    low, high = _percentiles(gaps)
+    return {"delta": float(gaps.mean()), "delta_low": low, "delta_high": high}
+
+
+def _percentiles(held: torch.Tensor) -> tuple[float, float]:
+    drawn = torch.randint(len(held), (DRAWN, len(held)), generator=torch.Generator().manual_seed(0))
+    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    low, high = held[drawn].mean(1).quantile(ends).tolist()
+    return low, high

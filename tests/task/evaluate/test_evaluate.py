@@ -1,0 +1,206 @@
+"""`task=evaluate`: every cell with its interval, resumable, and a corrupted twin for what it claims."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.pipeline.questions.question import Question
+from harness.report.evaluate import pareto
+from harness.task.evaluate.progress import Progress
+from harness.task.evaluate.score import scores
+from harness.task.evaluate.statistics import mean, paired, share
+
+SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
+
+
+def lines(path: Path, count: int = 4) -> Path:
+    rows = [
+        {
+            "context": f"let k be {n} . the dog ran .",
+            "question": "what is k ?",
+            "expected": f"k is {n}",
+        }
+        for n in range(10, 10 + count)
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def rows_of(done) -> list[dict]:
+    return json.loads((done.folders[0] / "evaluate.json").read_text())
+
+
+def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place) -> None:
+    path = lines(place / "p.jsonl")
+    done = harness(
+        "task=evaluate", "prompt=jsonl", f"prompt.path={path}", "task.prunes=[none,knorm]",
+        "task.quantizers=[none,int8]", "task.budgets=[0.5]", "task.caches=[manual,cloned]", "steps=6",
+    )  # fmt: skip
+    assert done.code == 0, done.out
+    rows = rows_of(done)
+    keys = {"model", "prompt", "prune", "quantize", "cache", "budget", "asked", "measure", "value",
+            "low", "high", "n", "kv_bytes", "per_token_s"}  # fmt: skip
+    assert all(keys <= set(row) for row in rows)
+    assert all(row["low"] <= row["value"] <= row["high"] and row["n"] == 4 for row in rows)
+    cells = {(r["prune"], r["quantize"], r["cache"], r["budget"], r["asked"]) for r in rows}
+    assert len(cells) == 4 * 2 * 2
+    right = {
+        (r["prune"], r["quantize"], r["cache"]): r
+        for r in rows
+        if r["measure"] == "contains" and r["asked"] == "after"
+    }
+    full, coded = right["none", "none", "manual"], right["none", "int8", "manual"]
+    assert full["value"] == coded["value"] == 1.0 and full["delta"] == 0
+    assert coded["kv_bytes"] < 0.3 * full["kv_bytes"]
+    assert right["none", "int8", "cloned"]["kv_bytes"] == full["kv_bytes"]  # decoded there
+    assert right["knorm", "none", "manual"]["value"] < 1  # it loses what is asked for
+    kl = {(r["prune"], r["quantize"]): r["value"] for r in rows if r["measure"] == "kl"}
+    assert kl["none", "none"] == 0 < kl["none", "int8"] < kl["knorm", "none"]
+    assert {r["measure"] for r in rows if r["quantize"] == "int8"} >= {"key_error", "value_error"}
+    assert "<svg" in (done.folders[0] / "report.html").read_text()
+    said = [json.loads(row) for row in (done.folders[0] / "answers.jsonl").read_text().splitlines()]
+    assert len(said) == 4 * len(cells) and all("said" in row for row in said)
+
+
+@pytest.mark.parametrize("kind", ["needle", "multi_key", "variable_tracking"])
+def test_generated_prompts_fit_their_length_for_any_tokenizer(harness, session, kind: str) -> None:
+    from harness.pipeline.questions import questions
+
+    for model in ("tiny", "tiny_gpt2"):
+        cfg = session(f"prompt={kind}", "prompt.samples=3", "prompt.length=96", f"model={model}")
+        tokenizer = cfg.loaded.tokenizer
+        made = questions(cfg.cfg.prompt, tokenizer)
+        assert len(made) == 3 and len({q.context for q in made}) == 3
+        for question in made:
+            size = len(tokenizer(question.context, add_special_tokens=False)["input_ids"])
+            assert 60 <= size <= 96
+            name = question.question.split()[-2]
+            assert f"let {name} be " in question.context
+        again = questions(cfg.cfg.prompt, tokenizer)
+        assert made == again  # seeded
+
+
+def test_a_needle_is_found_in_the_full_cache_and_its_depths_differ(harness) -> None:
+    done = harness(
+        "task=evaluate", "prompt=needle", "prompt.samples=4", "prompt.length=96", "steps=5",
+        "task.prunes=[keep_last]", "task.budgets=[0.25]", "task.asked=[after]",
+    )  # fmt: skip
+    assert done.code == 0, done.out
+    right = {r["prune"]: r["value"] for r in rows_of(done) if r["measure"] == "contains"}
+    assert right["none"] == 1.0 and right["keep_last"] < 1.0
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ('{"context": 5}', "has no question"),
+        ("not json", "is not JSON"),
+        ("[1]", "is no object"),
+        ('{"context": "a", "question": "b", "expected": ""}', "expected is no text"),
+        ('{"context": "a", "question": "b", "expected": "c", "exected": "d"}', "'exected'"),
+        ('{"context": "a", "question": "b", "expected": "c", "regex": "("}', "regex"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number(harness, place, line: str, said: str) -> None:
+    path = lines(place / "p.jsonl")
+    good = path.read_text().splitlines()
+    path.write_text("\n".join([*good[:2], line, *good[2:]]))
+    done = harness("task=evaluate", "prompt=jsonl", f"prompt.path={path}", "task.prunes=[knorm]")
+    assert done.code == 2 and "line 3" in done.out and said in done.out
+    assert "Traceback" not in done.out
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (["task.budgets=[0.5,2.0]"], "task.budgets"),
+        (["task.prunes=[keep_lost]"], "keep_last"),
+        (["task.quantizers=[int9]"], "int8"),
+        (["task.caches=[manuel]"], "manual"),
+        (["task.asked=[during]"], "task.asked"),
+        (["task.prunes=[]"], "task.prunes"),
+        (["prompt=turns"], "asks nothing"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_message(harness, given, said) -> None:
+    small = SMALL if given != ["prompt=turns"] else SMALL[:1]
+    done = harness(*small, *given)
+    assert done.code == 2 and said in done.out and "Traceback" not in done.out
+
+
+def test_a_stopped_evaluation_goes_on_where_it_was(harness, place, monkeypatch) -> None:
+    from harness.task import evaluate
+
+    small = (*SMALL, "prompt.samples=3", "task.prunes=[random]", "task.budgets=[0.5]")
+    whole = harness(*small, "name=whole")
+    real, count = evaluate.answers, []
+
+    def stopped(*given):
+        count.append(1)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(evaluate, "answers", stopped)
+    with pytest.raises(BaseException):  # noqa: B017  told to stop
+        harness(*small, "name=whole", "seed=0")
+        raise KeyboardInterrupt
+    assert len(list(place.glob("runs/.evaluate/*.jsonl"))) == 1
+    count.clear()
+    count += [1] * 9
+    again = harness(*small, "name=whole")
+    assert again.result["evaluation"]["resumed"] == 3 and len(count) == 9 + 3
+    assert not list(place.glob("runs/.evaluate/*.jsonl"))
+    drop = ("per_token_s",)
+    strip = lambda done: [{k: v for k, v in r.items() if k not in drop} for r in rows_of(done)]  # noqa: E731
+    assert strip(whole) == strip(again)
+
+
+def test_progress_of_another_evaluation_is_not_taken(tmp_path) -> None:
+    one = Progress(tmp_path, {"a": 1})
+    one.add("0/after", [{"said": "x"}])
+    with one.path.open("a") as file:
+        file.write('["cut sho')
+    assert Progress(tmp_path, {"a": 1}).answered == {"0/after": [{"said": "x"}]}
+    assert Progress(tmp_path, {"a": 2}).answered == {}
+
+
+@pytest.mark.parametrize(
+    "said, expected, exact, contains",
+    [
+        (" k is 10 . the bird", "k is 10", 1, 1),
+        ("k  is 10", "k is 10", 1, 1),
+        (" well k is 10 .", "k is 10", 0, 1),
+        (" k is 101 .", "k is 10", 0, 0),
+        (" m is 10 .", "k is 10", 0, 0),
+        (" 3.5\nnext", "3.5", 1, 1),
+        ("", "k is 10", 0, 0),
+    ],
+)
+def test_scores(said: str, expected: str, exact: int, contains: int) -> None:
+    assert scores(said, Question("c", "q", expected)) == {"exact": exact, "contains": contains}
+
+
+def test_a_pattern_is_searched_for() -> None:
+    question = Question("c", "q", "ten", r"\b(10|ten)\b")
+    assert scores("it is 10 .", question)["regex"] == 1
+    assert scores("it is 110 .", question)["regex"] == 0
+
+
+def test_intervals() -> None:
+    for hits in ([1.0] * 12, [0.0] * 12, [1.0, 0.0] * 6):
+        found = share(hits)
+        assert 0 <= found["low"] <= found["value"] <= found["high"] <= 1
+        assert found["high"] - found["low"] > 0.2
+    wide, narrow = mean([0.0, 1.0] * 3), mean([0.0, 1.0] * 300)
+    assert wide["high"] - wide["low"] > 5 * (narrow["high"] - narrow["low"])
+    better = paired([0.9, 1.9, 2.9], [1.0, 2.0, 3.0])  # always the same: no doubt at all
+    assert better["delta"] == pytest.approx(-0.1) and better["delta_high"] < 0
+
+
+def test_the_front_holds_what_nothing_smaller_matches() -> None:
+    points = [(10, 0.5), (20, 0.4), (30, 0.9), (40, 0.9)]
+    rows = [{"kv_bytes": size, "value": value} for size, value in points]
+    assert [r["kv_bytes"] for r in pareto(rows, larger=True)] == [10, 30]
+    assert [r["kv_bytes"] for r in pareto(rows, larger=False)] == [10, 20]
