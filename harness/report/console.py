@@ -15,6 +15,8 @@ from harness import interrupt
 class Say:
     """Progress on stderr, results on stdout. A sweep's jobs may share one."""
 
+    _told: set[str] = set()  # by every Say of the process
+
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
         self.out = Console(highlight=False, soft_wrap=False)
@@ -37,6 +39,12 @@ class Say:
         if not self.quiet:
             sys.stderr.write(f"{what} ... ")
             sys.stderr.flush()
+
+    def once(self, what: str) -> None:
+        """A note that one process shows one time, however many jobs it runs."""
+        if not self.quiet and what not in self._told:
+            self._told.add(what)
+            self.note(what)
 
     def done(self, result: str = "") -> None:
         """Say how the announced work ended."""

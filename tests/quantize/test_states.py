@@ -49,7 +49,8 @@ def captured(loaded, batch=1, tokens=TOKENS) -> State:
     mask = torch.ones_like(ids)
     for row in range(1, batch):
         mask[row, : 3 * row] = 0
-    return capture(loaded, ids, mask, {}).state
+    documents = {"generation": {"sampler": {"kind": "greedy"}, "steps": 0}, "prompt_meta": {}, "tokenizer": {}}  # fmt: skip
+    return capture(loaded, ids, mask, documents).state
 
 
 def quantized(state: State, name: str, **given) -> State:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from harness.cache.base import ReadOnlyDecoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
 from harness.config import CacheConfig
@@ -97,6 +96,7 @@ def _decoded(
     rows = state.batch
     ask = torch.tensor([place.follow]).expand(rows, -1)
     runner = build_decoder(loaded, state, cache)
+    coded = runner.kv_bytes < _dense_bytes(state)  # nothing is decoded for good
     last = runner.step(ask)[:, -1]
     told, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
     over = torch.zeros(rows, dtype=torch.bool)
@@ -111,7 +111,7 @@ def _decoded(
     whole = torch.tensor([(*place.follow, *place.expected[:-1])]).expand(rows, -1)
     logits = build_decoder(loaded, state, cache).step(whole)
     forced = logits[:, -len(place.expected) :].double().cpu()
-    return said, forced, isinstance(runner, ReadOnlyDecoder)
+    return said, forced, coded
 
 
 def _until(ids: list[int], ends: set[int]) -> list[int]:
