@@ -1,6 +1,7 @@
 """What a person sees in the terminal: progress, then one clear table. 80 columns, no colour needed."""
 
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -100,7 +101,7 @@ def show(say: Say, result: dict[str, Any]) -> None:
     if say.quiet:
         return
     out = say.out
-    say.line(result["conclusion"])
+    say.line(textwrap.fill(result["conclusion"], say.out.width))
     say.line()
     out.print(
         table(

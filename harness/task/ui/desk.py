@@ -227,8 +227,8 @@ class Desk:
         return (total / holders.clamp(min=1)).tolist()
 
     def holders(self) -> torch.Tensor | None:
-        """`[tokens]` int64: how many layers still hold each token of the buffer, in any head; None once positions
-        were counted anew, so that kept tokens cannot be found in the buffer."""
+        """`[tokens]` int64: how many layers still hold each token of the buffer, in any KV head; None
+        once positions were counted anew, so that kept tokens cannot be found in the buffer."""
         state = self.branch.state
         if int(state.next_position[0]) != state.tokens:
             return None
