@@ -34,9 +34,11 @@ def test_every_option_says_what_it_is(group: str, option: str) -> None:
 
 
 def test_options_and_files_agree() -> None:
-    from harness.save import store
+    from harness.save.registry import format_of
 
-    assert set(config.options("save")) == set(store.names())
+    for name in config.options("save"):
+        form = format_of(config.option("save", name))
+        assert form.extension and type(form).__name__.lower() == name
     for task in config.options("task"):
         assert callable(import_module(f"harness.task.{task}").run)
 

@@ -50,7 +50,7 @@ class ModelConfig:
 
 
 @dataclass
-class TokenizerConfig:
+class TokenizerConfig(Open):
     name: str = MISSING
     bos: bool = only(True)  # one BOS, placed once, on purpose
 
