@@ -6,6 +6,7 @@ from typing import Any
 from harness.errors import MissingExtra
 
 NEEDS = {
+    "kernels": ("numba",),
     "joblib": ("hydra_plugins.hydra_joblib_launcher", "joblib"),
     "submitit": ("hydra_plugins.hydra_submitit_launcher", "submitit"),
     "ray": ("hydra_plugins.hydra_ray_launcher", "ray"),
@@ -23,13 +24,20 @@ BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
 
 def need(extra: str, what: str) -> None:
     """Raise MissingExtra when a package of `extra` cannot be imported. what: who asks for it."""
+    if (module := missing(extra)) is not None:
+        raise MissingExtra(what, extra, module)
+
+
+def missing(extra: str) -> str | None:
+    """The first package of `extra` that cannot be imported, or None. Imports none of them."""
     for module in NEEDS[extra]:
         try:
-            found = find_spec(module)
+            spec = find_spec(module)
         except ImportError:
-            found = None
-        if found is None:
-            raise MissingExtra(what, extra, module)
+            spec = None
+        if spec is None:
+            return module
+    return None
 
 
 def for_launcher(arguments: list[str]) -> None:

@@ -86,16 +86,9 @@ class Memory:
         )
 
     @cached_property
-    def kinds(self) -> set[tuple[torch.dtype, int, int]]:
-        """Dtype and last strides of every key and value of the past; of codes the strides are 0."""
-        return {
-            (
-                part.key.dtype,
-                *(0 if isinstance(t, Codes) else t.stride(3) for t in (part.key, part.value)),
-            )
-            for parts in self.past
-            for part in parts
-        }
+    def stored(self) -> list[torch.Tensor | Codes]:
+        """Every key and value of the past, as it is kept."""
+        return [t for parts in self.past for part in parts for t in (part.key, part.value)]
 
     def mark(self) -> tuple[Any, ...]:
         """Where the tails end now, for `rewind`."""

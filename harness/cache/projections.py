@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import linear as multiplied
 
 from harness.attention.kernels.cpu import stream
-from harness.attention.kernels.cpu.program import dense, floats
+from harness.attention.kernels.cpu.program import floats, readable
 
 _FEW = 4  # tokens; with more, the library reads a weight once for all of them as well as we do
 
@@ -128,7 +128,7 @@ def _ready(rows: int, dtype: torch.dtype, layers: list[Any]) -> Any:
     numbers = sum(weight.numel() for weight in weights)
     if rows > _FEW or dtype != weights[0].dtype or not stream.serves(rows, numbers, *weights):
         return None
-    return stream.projection(rows, layers) if all(dense(b, dtype) for _, b in layers) else None
+    return stream.projection(rows, layers) if readable(dtype, *(b for _, b in layers)) else None
 
 
 def _run(ready: Any, hidden: torch.Tensor, layers: list[Any]) -> list[torch.Tensor]:

@@ -65,11 +65,17 @@ def _task(conf: Path, name: str) -> str:
     said = [line[1:].strip() for line in lines if line.startswith("#")]
     if "task:" in lines:  # a task that also chooses options of other groups
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
-    top = [line for line in lines if line and not line.startswith(("#", " ", "-", "name:"))]
+    reads = "".join(line[len("reads: [") : -1] for line in lines if line.startswith("reads: ["))
+    top = [
+        line for line in lines if line and not line.startswith(("#", " ", "-", "name:", "reads:"))
+    ]
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
     body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
     body += [part for line in said[1:] for part in _folded(f"  {line}")]
-    return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", "common keys:", KEYS])
+    common = (
+        f"common keys (of those that not every task reads: {reads}):" if reads else "common keys:"
+    )
+    return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", common, KEYS])
 
 
 def _defaults(conf: Path) -> dict[str, str]:

@@ -47,7 +47,7 @@ class Oracle:
                 config._experts_implementation_internal = EAGER
         self.loaded = type(loaded)(twin, loaded.tokenizer, loaded.source, 0.0)
         self._working = loaded
-        self._weights = Widened({id(t) for t in shared.values()})
+        self._weights = Widened(shared)
         self._rate: float | None = None
 
     @property
@@ -129,10 +129,11 @@ class Oracle:
 class Widened:
     """Weights in float64, kept as long as they fit in `KEEP` of the memory that was free at first.
 
-    weights: the ids of the tensors that belong to the model and are never written to.
+    weights: by id, the tensors that belong to the model and are never written to. They are held, so
+    that no other tensor can take the id of one that the model let go of (a RoPE buffer, say).
     """
 
-    def __init__(self, weights: set[int]):
+    def __init__(self, weights: dict[int, torch.Tensor]):
         self._weights, self._held = weights, {}  # type: ignore[var-annotated]
         free = machine.free_memory()
         self._room = int(KEEP * free) if free is not None else 0
@@ -140,7 +141,7 @@ class Widened:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor` in float64; the same object each time for a weight that is kept."""
-        if id(tensor) not in self._weights:
+        if self._weights.get(id(tensor)) is not tensor:
             return tensor.double()
         held = self._held.get(id(tensor))
         if held is not None and held[0] == tensor._version:

@@ -72,9 +72,9 @@ class Ours:
         return self.session.capture([row], self.session.sampler()).state
 
     def stored(self, state: State) -> State:
-        """The same through `save=`, on disk and back."""
-        place = self.session.folder / "snapshot"
-        store.save(state, place, self.session.cfg.save)
+        """The same through `save=`, on disk and back; what an earlier repeat wrote is replaced."""
+        place, access = self.session.folder / "snapshot", store.current(overwrite=True)
+        store.save(state, place, self.session.cfg.save, access=access)
         return store.load(place)[0].to(self.loaded.device)
 
     def decoder(self, state: State, cache: str) -> Feed:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from harness import extras
+from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config
@@ -49,6 +51,8 @@ class Session:
         torch.set_num_threads(cfg.threads or threads)
         say.stage(f"model {cfg.model.name}")
         loaded = load(cfg.model, cfg.dtype, cfg.device)
+        if loaded.device.type == "cpu" and extras.missing("kernels"):
+            say.once(SLOWER)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         return cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
 

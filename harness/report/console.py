@@ -1,6 +1,7 @@
 """What a person sees in the terminal: progress, then one clear table. 80 columns, no colour needed."""
 
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -13,6 +14,8 @@ from harness import interrupt
 
 class Say:
     """Progress on stderr, results on stdout. A sweep's jobs may share one."""
+
+    _told: set[str] = set()  # by every Say of the process
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
@@ -36,6 +39,12 @@ class Say:
         if not self.quiet:
             sys.stderr.write(f"{what} ... ")
             sys.stderr.flush()
+
+    def once(self, what: str) -> None:
+        """A note that one process shows one time, however many jobs it runs."""
+        if not self.quiet and what not in self._told:
+            self._told.add(what)
+            self.note(what)
 
     def done(self, result: str = "") -> None:
         """Say how the announced work ended."""
@@ -92,7 +101,7 @@ def show(say: Say, result: dict[str, Any]) -> None:
     if say.quiet:
         return
     out = say.out
-    say.line(result["conclusion"])
+    say.line(textwrap.fill(result["conclusion"], say.out.width))
     say.line()
     out.print(
         table(

@@ -1,5 +1,7 @@
 """Split attention against the plain reference: every split, window, mask, dtype and shape."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -145,3 +147,11 @@ def test_a_corrupted_twin_is_far_away(twin):
         parts = parts[1:]
         extra["window"] = 32
     assert (split_attention(query, parts, queries, scale, **extra) - right).abs().max() > 1e-4
+
+
+def test_the_page_names_every_file():
+    folder = Path(split.__file__).parent
+    page = (folder / "README.md").read_text()
+    files = {str(f.relative_to(folder)) for f in folder.rglob("*.py") if f.stat().st_size}
+    listed = {line.split("`")[1] for line in page.splitlines() if ".py` |" in line}
+    assert files == listed

@@ -67,7 +67,7 @@ def test_a_long_past_beside_a_padded_tail(dtype, branches, group, everywhere):
             "sharp": 6.0}  # fmt: skip
     query, parts, queries, scale, _, (key, value, positions) = build(case, dtype)
     *past, tail = parts
-    query, seen = query[:, :, :1], torch.arange(12).expand(branches, 1, 12) < 5
+    query, seen = query[:, :, :1], torch.arange(12).expand(branches, 1, 1, 12) < 5
     given = [(p.key, p.value, None) for p in past] + [(tail.key, tail.value, seen)]
     found = flash.attend(query, given, scale)
     held = (key[:, :, :-7], value[:, :, :-7], positions[:, :-7], queries.positions[:, 4:5])

@@ -25,6 +25,7 @@ KINDS = {
                      "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
 }  # fmt: skip
 STEPS = [1] * 12 + [3] + [1] * 6
+WAYS = [("manual", {}), ("manual", {"capture": False}), ("view", {})]
 
 
 def made(name, dtype=torch.float32):
@@ -156,13 +157,13 @@ def test_what_it_cannot_do_is_left_to_the_written_step(name):
 
 
 @pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("name, capture", [("manual", True), ("manual", False), ("view", True)])
-def test_torchs_default_dtype_is_not_asked(default, name, capture):
+@pytest.mark.parametrize("name, keys", WAYS)
+def test_torchs_default_dtype_is_not_asked(default, name, keys):
     loaded = made("large")
     state = captured(loaded).state
 
     def run():
-        one = decoder(loaded, state, settings(name, capture=capture))
+        one = decoder(loaded, state, settings(name, **keys))
         return torch.cat([one.step(ids) for ids in fed(1, [1] * 3)], 1)
 
     expected, before = run(), torch.get_default_dtype()
@@ -173,12 +174,12 @@ def test_torchs_default_dtype_is_not_asked(default, name, capture):
         torch.set_default_dtype(before)
 
 
-@pytest.mark.parametrize("name, capture", [("manual", True), ("manual", False), ("view", True)])
+@pytest.mark.parametrize("name, keys", WAYS)
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_a_step_that_fails_half_way_leaves_no_trace(name, capture, tokens):
+def test_a_step_that_fails_half_way_leaves_no_trace(name, keys, tokens):
     loaded = built()
     state = captured(loaded).state
-    one, other = (decoder(loaded, state, settings(name, capture=capture)) for _ in range(2))
+    one, other = (decoder(loaded, state, settings(name, **keys)) for _ in range(2))
     for done in (one, other):
         done.step(torch.tensor([[5]]))
 

@@ -37,7 +37,8 @@ def test_it_fits_a_screen(name) -> None:
 )
 def test_its_examples_run(harness, place: Path, name) -> None:
     text = help.show(CONF, [f"task={name}", "--help"])
-    assert harness("task=save", "text=let k be 5 . the bird sang .", "out=DIR").code == 0
+    if name != "save":  # whose own first example writes it
+        assert harness("task=save", "text=let k be 5 . the bird sang .", "out=DIR").code == 0
     if "run=runs" in text:
         (run,) = place.glob("runs/save/*")
         text = re.sub(r"run=runs/\S+", f"run={run}", text)

@@ -15,9 +15,10 @@ def rows_of(done) -> dict:
 
 
 def test_ours_through_every_cache(harness) -> None:
-    done = harness("task=referee", TEXT, "steps=6", "task.repeats=1")
-    rows = rows_of(done)
+    done = harness("task=referee", TEXT, "steps=6", "task.repeats=2")
     assert done.code == 0, done.out
+    rows = rows_of(done)
+    assert rows["restored"]["repeats"] == 2
     assert {"hit", "restored", "hit_dynamic", "hit_view", "hit_static"} <= set(rows)
     for name, row in rows.items():
         assert (row["verdict"] in GOOD) != row["control"], name

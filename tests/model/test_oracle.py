@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from harness.config import ModelConfig
 from harness.model import recurrence
 from harness.model.loaded import Loaded, load
-from harness.model.oracle import InFloat64
+from harness.model.oracle import InFloat64, Widened
 
 SMALL = {
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
@@ -162,3 +162,15 @@ def test_recurrence_that_starts_anew_is_measured_and_fed_one_by_one() -> None:
 @pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "llama"])
 def test_recurrence_that_continues_is_fed_in_chunks(family: str) -> None:
     assert not recurrence.starts_anew(built(family).oracle)
+
+
+def test_a_tensor_that_took_the_place_of_a_freed_one_is_not_mistaken_for_it() -> None:
+    """Ids of freed tensors are given again: what was widened once must not stand for another."""
+    weight = torch.ones(3)
+    wide = Widened({id(weight): weight})
+    assert torch.equal(wide.of(weight), weight.double())
+    number = id(weight)
+    del weight
+    fresh = [torch.full((5,), float(i)) for i in range(200)]  # one of them would get the old id
+    assert all(id(t) != number for t in fresh)
+    assert all(torch.equal(wide.of(t), t.double()) for t in fresh)

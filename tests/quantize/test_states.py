@@ -18,13 +18,13 @@ from harness.pipeline.quantize import errors
 from harness.pipeline.restore import proof
 from harness.prune.registry import policy
 from harness.quantize.registry import names, quantizer
-from harness.save import store
+from harness.save import registry, store
 from harness.snapshot import coherence
 from harness.snapshot import manifest as manifests
 from harness.snapshot.codes import Codes
 from harness.snapshot.state import LayerState, Segment, State
 
-FORMATS = ("safetensors", "torch", "pickle", "gzip", "blosc2", "memory")
+FORMATS = registry.shipped()
 TOKENS = 40
 
 
@@ -49,7 +49,8 @@ def captured(loaded, batch=1, tokens=TOKENS) -> State:
     mask = torch.ones_like(ids)
     for row in range(1, batch):
         mask[row, : 3 * row] = 0
-    return capture(loaded, ids, mask, {}).state
+    documents = {"generation": {"sampler": {"kind": "greedy"}, "steps": 0}, "prompt_meta": {}, "tokenizer": {}}  # fmt: skip
+    return capture(loaded, ids, mask, documents).state
 
 
 def quantized(state: State, name: str, **given) -> State:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from harness.attention.kernels.cpu import stream, team
+from harness.attention.kernels.cpu import stream
 from harness.attention.kernels.cpu.layout import ADD, GATE, SET
-from harness.attention.kernels.cpu.program import KINDS, Program, dense, floats
+from harness.attention.kernels.cpu.program import Program, available, floats, readable
 from harness.cache.projections import is_plain, untouched
 
 
@@ -63,40 +63,39 @@ def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) ->
 
 
 def _serves(model: Any, ids: torch.Tensor, memory: Any) -> bool:
+    """Whether this is a step of one token over unmasked memory, of a model whose modules compute what
+    their types say, with numbers that compiled code can read."""
+    if ids.shape[1] != 1 or len(ids) > stream.ROWS or not memory.unmasked():
+        return False
     body, head = model.get_decoder(), model.get_output_embeddings()
-    if ids.shape[1] != 1 or len(ids) > stream.ROWS or ids.device.type != "cpu":
+    linears, norms = [head], [body.norm]
+    for layer in body.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        linears += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+                    mlp.gate_proj, mlp.up_proj, mlp.down_proj]  # fmt: skip
+        norms += [layer.input_layernorm, layer.post_attention_layernorm]
+        if hasattr(attention, "q_norm"):
+            norms += [attention.q_norm, attention.k_norm]
+    if not (all(map(is_plain, linears)) and all(map(_as_written, body.layers))):
         return False
-    if not (is_plain(head) and memory.unmasked() and team.available()):
-        return False
-    dtype = head.weight.dtype
-    if dtype not in KINDS or not memory.kinds <= {(dtype, 1, 1)} or not _rows(head, dtype):
-        return False
-    return dense(body.norm.weight, dtype) and all(_plain(one, dtype) for one in body.layers)
+    weights = [tensor for one in linears for tensor in (one.weight, one.bias)]
+    weights += [norm.weight for norm in norms]
+    return readable(head.weight.dtype, *weights, *memory.stored) and available()
 
 
-def _plain(layer: Any, dtype: torch.dtype) -> bool:
+def _as_written(layer: Any) -> bool:
+    """Whether the layer's MLP is a SwiGLU without biases, its gate laid out as the matrix beside it,
+    and its heads' norms have one epsilon."""
     attention, mlp = layer.self_attn, layer.mlp
-    norms = [layer.input_layernorm, layer.post_attention_layernorm]
-    if hasattr(attention, "q_norm"):
-        norms += [attention.q_norm, attention.k_norm]
-        if attention.q_norm.variance_epsilon != attention.k_norm.variance_epsilon:
-            return False
-    linears = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
-               mlp.gate_proj, mlp.up_proj, mlp.down_proj)  # fmt: skip
-    if not all(is_plain(one) and _rows(one, dtype) for one in linears):
-        return False
     silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation") and untouched(mlp.act_fn)
-    pair = [mlp.gate_proj, mlp.up_proj]  # read side by side
-    alike = pair[0].weight.stride() == pair[1].weight.stride()
-    unbiased = all(one.bias is None for one in pair)
-    return silu and alike and unbiased and all(dense(norm.weight, dtype) for norm in norms)
-
-
-def _rows(linear: Any, dtype: torch.dtype) -> bool:
-    """Whether each row of the weight, and the bias, lie in memory as compiled code reads them."""
-    weight = linear.weight
-    on_cpu = weight.dtype == dtype and weight.stride(1) == 1 and weight.device.type == "cpu"
-    return on_cpu and dense(linear.bias, dtype)
+    gate, up = mlp.gate_proj, mlp.up_proj
+    alike = gate.weight.stride() == up.weight.stride() and gate.bias is None and up.bias is None
+    epsilons = {
+        getattr(attention, name).variance_epsilon
+        for name in ("q_norm", "k_norm")
+        if hasattr(attention, name)
+    }
+    return silu and alike and len(epsilons) <= 1
 
 
 def _scaled(norm: Any) -> tuple[torch.Tensor, float]:

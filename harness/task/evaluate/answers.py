@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from harness.cache.base import ReadOnlyDecoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
 from harness.config import CacheConfig
@@ -39,8 +38,8 @@ class Asked:
         """After: the question follows the pruning. Before: it is pruned with the context, but for its
         last token, which is fed to what was kept. Raises InputProblem when it is too long."""
         cfg, tokenizer = session.cfg, session.loaded.tokenizer
-        policy = "explicit" if cfg.tokenizer.name == "chat" else cfg.tokenizer.name
-        context = encode(policy, tokenizer, question.context, (), cfg.tokenizer.bos)
+        policy = "explicit" if cfg.tokenizer.name == "chat" else cfg.tokenizer
+        context = encode(policy, tokenizer, question.context)
         asks = continuation(policy, tokenizer, question.asked).ids
         apart = "" if question.question[-1:].isspace() else " "
         says = continuation(policy, tokenizer, apart + question.expected.lstrip()).ids
@@ -97,6 +96,7 @@ def _decoded(
     rows = state.batch
     ask = torch.tensor([place.follow]).expand(rows, -1)
     runner = build_decoder(loaded, state, cache)
+    coded = runner.kv_bytes < _dense_bytes(state)  # nothing is decoded for good
     last = runner.step(ask)[:, -1]
     told, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
     over = torch.zeros(rows, dtype=torch.bool)
@@ -111,7 +111,7 @@ def _decoded(
     whole = torch.tensor([(*place.follow, *place.expected[:-1])]).expand(rows, -1)
     logits = build_decoder(loaded, state, cache).step(whole)
     forced = logits[:, -len(place.expected) :].double().cpu()
-    return said, forced, isinstance(runner, ReadOnlyDecoder)
+    return said, forced, coded
 
 
 def _until(ids: list[int], ends: set[int]) -> list[int]:

@@ -18,7 +18,7 @@ from harness.pipeline.step import joined
 from harness.prune.base import Policy
 from harness.prune.positions import reindexed
 from harness.quantize.base import Quantizer
-from harness.snapshot.state import Segment, State
+from harness.snapshot.state import LayerState, Segment, State, coded
 
 ASKED = ("after", "before")
 
@@ -132,13 +132,19 @@ def together(kept: list[Kept]) -> Iterator[list[Kept]]:
     """The cells whose states have layers alike, so that they are decoded as rows of one batch."""
     groups: dict[Any, list[Kept]] = {}
     for one in kept:
-        described = one.state.documents["kv_format"]["layers"]
-        shape = repr([(d["segments"], d.get("coded")) for d in described])
-        groups.setdefault(shape, []).append(one)
+        groups.setdefault(repr([_form(layer) for layer in one.state.layers]), []).append(one)
     for group in groups.values():
         size = max(MOST // max(group[0].state.kv_bytes, 1), 1)
         size = min(size, ROWS)
         yield from (group[at : at + size] for at in range(0, len(group), size))
+
+
+def _form(layer: LayerState) -> list[Any]:
+    """What layers have in common that can be rows of one."""
+    return [
+        (coded([s]), [(part, t.dtype, t.shape) for part, t in s.tensors() if part != "positions"])
+        for s in layer.segments
+    ]
 
 
 ROWS, MOST = 32, 1 << 28  # rows and bytes of K/V that are copied side by side

@@ -100,16 +100,14 @@ class Desk:
 
     def begin(self, text: str) -> None:
         """Prefill `text` under the tokenizer policy; replaces every branch of this desk."""
-        row = encode(
-            self.cfg.tokenizer.name, self.loaded.tokenizer, text, (), self.cfg.tokenizer.bos
-        )
+        row = encode(self.cfg.tokenizer, self.loaded.tokenizer, text)
         sampler = Sampler(self.sampling, self.cfg.seed)
         self._only(self._session.capture([row], sampler).state)
 
     def say(self, text: str) -> int:
         """Feed `text`, exactly as typed, to the current branch; return how many tokens it has."""
         branch = self.branch
-        ids = continuation(self.cfg.tokenizer.name, self.loaded.tokenizer, text).ids
+        ids = continuation(self.cfg.tokenizer, self.loaded.tokenizer, text).ids
         if not ids:
             raise InputProblem("there is no text to add. Type some first.")
         check_length(self.loaded, int(branch.state.next_position.max()), len(ids))
@@ -229,8 +227,8 @@ class Desk:
         return (total / holders.clamp(min=1)).tolist()
 
     def holders(self) -> torch.Tensor | None:
-        """`[tokens]` int64: how many layers still hold each token of the buffer, in any head; None once positions
-        were counted anew, so that kept tokens cannot be found in the buffer."""
+        """`[tokens]` int64: how many layers still hold each token of the buffer, in any KV head; None
+        once positions were counted anew, so that kept tokens cannot be found in the buffer."""
         state = self.branch.state
         if int(state.next_position[0]) != state.tokens:
             return None

@@ -63,6 +63,17 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
     assert len(said) == 4 * len(cells) and all("said" in row for row in said)
 
 
+def test_codes_of_one_shape_and_another_kind_are_not_rows_of_one_batch(harness, place) -> None:
+    path = lines(place / "p.jsonl", 2)
+    done = harness(
+        "task=evaluate", "prompt=jsonl", f"prompt.path={path}", "task.prunes=[none]", "steps=4",
+        "task.quantizers=[int8,fp8_e4m3,fp8_e5m2,int4,kivi]", "task.asked=[after]",
+    )  # fmt: skip
+    assert done.code == 0, done.out
+    error = {r["quantize"]: r["value"] for r in rows_of(done) if r["measure"] == "key_error"}
+    assert error["int8"] < error["fp8_e4m3"] < error["fp8_e5m2"]
+
+
 @pytest.mark.parametrize("kind", ["needle", "multi_key", "variable_tracking"])
 def test_generated_prompts_fit_their_length_for_any_tokenizer(harness, session, kind: str) -> None:
     from harness.pipeline.questions import questions

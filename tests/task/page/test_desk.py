@@ -99,12 +99,19 @@ def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
     before = one.branch.state
     assert one.prune(policy, 12) == before.tokens - 12
     assert one.branch.state.kept_tokens == 12 and before.kept_tokens == before.tokens
-    held = one.holders()
-    assert int(held.sum()) == 12 * len(before.layers) and len(held) == before.tokens
+    held, bright = [0] * before.tokens, [0.0] * before.tokens
     for old, new in zip(before.layers, one.branch.state.layers, strict=True):
-        assert torch.equal(new.received, old.received[:, :, new.positions[0]])
-    bright = one.brightness()
-    assert all(b == 0 for b, h in zip(bright, held.tolist()) if not h)
+        heads = old.received.shape[1]
+        kept = new.positions[0].expand(heads, 12).tolist()  # the tokens that each KV head holds
+        for head, places in enumerate(kept):
+            assert torch.equal(new.received[0, head], old.received[0, head][:, places])
+            for place in places:
+                bright[place] += float(old.received[0, head, :, place].sum())
+        for place in set().union(*kept):
+            held[place] += 1
+    assert one.holders().tolist() == held and sum(held) >= 12 * len(before.layers)
+    assert one.brightness() == pytest.approx([b / max(h, 1) for b, h in zip(bright, held)])
+    assert all(b == 0 for b, h in zip(one.brightness(), held) if not h)
     one.step()
     assert one.branch.state.kept_tokens == 13 and one.branch.growth[-2].kept == 12
     assert one.branch.state.documents["kv_format"]["pruned"][-1]["policy"] == policy

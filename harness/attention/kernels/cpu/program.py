@@ -4,10 +4,14 @@ A phase begins when all jobs of the one before are done. Its entries say what to
 and where to write, as addresses; the program keeps what it was given alive. What is given and made
 is float32, the residual stream float64, weights and K/V as they are stored (all of one dtype, float32
 or bfloat16). This side knows torch, compiled.py knows the machine, layout.py is what both agree on.
+Whoever makes a program asks two things first: `available`, of this machine, and `readable`, of the
+tensors.
 """
 
+import warnings
 from array import array
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from struct import pack, unpack
 from typing import Any
@@ -29,6 +33,7 @@ from harness.attention.kernels.cpu.layout import (
 )
 
 KINDS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+SLOWER = "without numba decode steps are slower: pip install 'harness[kernels]'"
 _FINE = 2**13  # scores in all, up to which an attention is computed in float64
 _UNUSED = (0,) * FIELDS
 
@@ -143,8 +148,8 @@ class Program:
 
     def ready(self) -> "Ready":
         """The program as it is now."""
-        from harness.attention.kernels.cpu import compiled
-
+        compiled = _compiled()
+        assert compiled is not None, "nobody asked `available` first"
         sizes = (len(self._phases), self._rows, self._queries, self._depth)
         lines = [(*sizes, *_UNUSED[len(sizes) :]), *self._phases, *self._entries]
         task = array("q", [number for line in lines for number in line])
@@ -187,10 +192,36 @@ def floats(*shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
-def dense(tensor: torch.Tensor | None, dtype: torch.dtype) -> bool:
-    """Whether compiled code can read `tensor` as numbers of `dtype` in a row; None is not read."""
-    plain = tensor is None or type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return plain and (tensor is None or (tensor.dtype == dtype and tensor.is_contiguous()))
+def available() -> bool:
+    """Whether programs can run here: Numba is installed, and they get the threads that torch uses.
+    Warns, once, where Numba is what is missing."""
+    return team.available() and _compiled() is not None
+
+
+def readable(dtype: torch.dtype, *stored: Any) -> bool:
+    """Whether compiled code can read all of `stored`: plain tensors of `dtype` (of no class of their
+    own, no codes) on the CPU, each row's numbers one after the other. None is not read."""
+    return dtype in KINDS and all(
+        tensor is None
+        or (
+            type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            and tensor.dtype == dtype
+            and tensor.stride(-1) == 1
+            and tensor.device.type == "cpu"
+        )
+        for tensor in stored
+    )
+
+
+@cache
+def _compiled() -> Any:
+    """The module that compiles, or None where Numba cannot be imported."""
+    try:
+        from harness.attention.kernels.cpu import compiled
+    except ImportError as problem:
+        warnings.warn(f"{SLOWER} ({problem})", RuntimeWarning, stacklevel=4)
+        return None
+    return compiled
 
 
 def _bits(number: float) -> int:

@@ -5,26 +5,20 @@ there, because they are made for many rows that share what was read.
 Longer programs of the same operations are in program.py.
 """
 
-from math import inf
-
 import torch
 
-from harness.attention.kernels.cpu import team
 from harness.attention.kernels.cpu.layout import SET
-from harness.attention.kernels.cpu.program import Program, Ready, floats
+from harness.attention.kernels.cpu.program import Program, Ready, available, floats, readable
 
 ROWS = 64  # beyond this many, reading is no longer the cost, and the library's kernels are better
-SMALLEST = {torch.float32: 2**16, torch.bfloat16: 2**16}  # numbers; below, calling costs more
+SMALLEST = 2**16  # numbers; below, calling costs more
 
 
 def serves(count: int, numbers: int, *stored: torch.Tensor) -> bool:
     """Whether the `stored` `[..., many, width]`, `numbers` in all, are worth streaming for `count`
-    rows: of one dtype, float32 or bfloat16, each stored row contiguous, on a CPU."""
-    dtype = stored[0].dtype
-    if count > ROWS or numbers < SMALLEST.get(dtype, inf):
-        return False
-    fitting = all(s.stride(-1) == 1 and s.dtype == dtype and s.device.type == "cpu" for s in stored)
-    return fitting and team.available()
+    rows, and can be."""
+    worth = count <= ROWS and numbers >= SMALLEST
+    return worth and readable(stored[0].dtype, *stored) and available()
 
 
 def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tensor]:
