@@ -24,7 +24,13 @@ process.leave(7)
 
 
 def ended(extra: str = "", **how: object) -> subprocess.CompletedProcess[str]:
-    asked = {"capture_output": True, "text": True, "cwd": ROOT, "env": {**os.environ, "PYTHONUNBUFFERED": ""}, **how}
+    asked = {
+        "capture_output": True,
+        "text": True,
+        "cwd": ROOT,
+        "env": {**os.environ, "PYTHONUNBUFFERED": ""},
+        **how,
+    }
     return subprocess.run([sys.executable, "-c", END.format(extra)], **asked)  # type: ignore[call-overload]
 
 
