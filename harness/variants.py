@@ -93,12 +93,17 @@ def variant(group: str, settings: Any, base: type | None = None) -> Any:
     `base`.
     """
     name = settings.name
-    target = getattr(settings, TARGET, None) or entry_points().get((group, name))
-    if target:
-        return imported(f"{group}={name}", str(target), base)
+    if outside_target := target(group, settings):
+        return imported(f"{group}={name}", outside_target, base)
     if name not in options(group, conf_dir()):
         raise ConfigProblem(f"{group}={name} is not an option.{suggestion(name, options(group))}")
     return shipped(group, name)
+
+
+def target(group: str, settings: Any) -> str | None:
+    """`module.Class` of an option from outside, None for one of this package."""
+    named = getattr(settings, TARGET, None) or entry_points().get((group, settings.name))
+    return str(named) if named else None
 
 
 def shipped(group: str, name: str) -> Any:
@@ -156,6 +161,11 @@ def trust(modules: Iterable[str], path: str | None) -> None:
         raise ConfigProblem(f"plugins.path={path} is not a directory.")
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+
+
+def vouch(target: str) -> None:
+    """The person running this command chose `target`: what it writes, it may read."""
+    _trusted.add(target.replace(":", ".").rpartition(".")[0])
 
 
 def refuse_untrusted(where: str, what: str, target: str) -> None:

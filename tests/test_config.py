@@ -34,9 +34,11 @@ def test_every_option_says_what_it_is(group: str, option: str) -> None:
 
 
 def test_options_and_files_agree() -> None:
-    from harness.save import store
+    from harness.save.registry import format_of
 
-    assert set(config.options("save")) == set(store.names())
+    for name in config.options("save"):
+        form = format_of(config.option("save", name))
+        assert form.extension and type(form).__name__.lower() == name
     for task in config.options("task"):
         assert callable(import_module(f"harness.task.{task}").run)
 
@@ -84,3 +86,21 @@ def test_hub_models_pin_the_founding_revisions() -> None:
             yaml.safe_load(Path(CONF / "model" / f"{name}.yaml").read_text())["revision"]
             == revision
         )
+
+
+@pytest.mark.parametrize(
+    "task, given",
+    [
+        ("verify", "sign=KEY.pem"),
+        ("inspect", "encrypt=KEY"),
+        ("audit", "overwrite=true"),
+        ("bench", "decrypt=KEY"),
+        ("claims", "encrypt=KEY"),
+        ("diff", "overwrite=true"),
+    ],
+)
+def test_a_key_for_snapshots_is_refused_by_tasks_that_do_not_read_it(compose, task, given):
+    with pytest.raises(ConfigProblem, match=f"{given.split('=')[0]}=.* is not read by task={task}"):
+        compose(f"task={task}", given)
+    for reader in ("task=save", "task=resume", "task=prune", "task=chat", "task=loop"):
+        compose(reader, given)

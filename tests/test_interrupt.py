@@ -97,7 +97,7 @@ def test_in_the_middle_of_a_save_over_an_old_snapshot(place, captured) -> None:
     before = (place / "mine" / "manifest.json").read_bytes()
     shape = ["model=shape", "model.config.hidden_size=512", "model.config.num_hidden_layers=8",
              "model.config.num_attention_heads=8", "model.config.num_key_value_heads=8"]  # fmt: skip
-    running = Running(place, "task=save", f"text={LONG}", "out=mine", "save=gzip", *shape)
+    running = Running(place, "task=save", f"text={LONG}", "out=mine", "overwrite=true", "save=gzip", *shape)  # fmt: skip
     said = running.stop(lambda r: bool(list(place.glob(".mine.*.tmp/kv-*"))))
     assert "at 'save gzip'; kept: the old snapshot mine." in said
     assert (place / "mine" / "manifest.json").read_bytes() == before

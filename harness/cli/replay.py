@@ -1,8 +1,7 @@
 """Recorded configurations run again in this fresh process: `python -m harness.cli.replay JOBS.json`.
 
 JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME,
-"plugins": {"path": DIR, "trust": [MODULE]}}`. The
-config is data, checked against the typed schema; nothing it names is built that the command line
+"plugins": {"path": DIR, "trust": [MODULE]}, "decrypt": KEY or null, "dtype": NAME or null}`. The config is data, checked against the typed schema; nothing it names is built that the command line
 could not name. Nothing is tracked, and nothing is written outside the job's folder.
 """
 
@@ -38,7 +37,8 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.out = cfg.run = None
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
-    cfg.sign = cfg.encrypt = cfg.decrypt = None  # nor is the auditor's key used for it
+    cfg.sign = cfg.encrypt = None  # nor does the auditor sign for it
+    cfg.decrypt = job.get("decrypt")  # whose key also encrypts what is written again
     cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
     from harness.task.audit import TASKS
 
@@ -47,6 +47,9 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]
+    if dtype := job.get("dtype"):  # only for how far another precision lies from this one
+        cfg.dtype = dtype
+        cfg.task.name = "save" if cfg.task.name == "experiment" else cfg.task.name
     return cfg
 
 

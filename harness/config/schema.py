@@ -50,7 +50,7 @@ class ModelConfig:
 
 
 @dataclass
-class TokenizerConfig:
+class TokenizerConfig(Open):
     name: str = MISSING
     bos: bool = only(True)  # one BOS, placed once, on purpose
 
@@ -230,6 +230,10 @@ class Config:
         "b",
         "compact",
         "trusted",
+        "overwrite",
+        "sign",
+        "encrypt",
+        "decrypt",
     )
 
     name: str = MISSING

@@ -21,7 +21,7 @@ def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
         whole = encoded_ids(cfg.prompt.ids, tokenizer)
     else:
         text, turns = prompt_text(cfg, tokenizer)
-        whole = encode(cfg.tokenizer.name, tokenizer, text, turns, cfg.tokenizer.bos)
+        whole = encode(cfg.tokenizer, tokenizer, text, turns)
     rows = [whole]
     for row in range(1, cfg.prompt.batch):
         length = len(whole.ids) - 5 * row

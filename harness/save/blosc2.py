@@ -17,13 +17,11 @@ import torch
 
 from harness.config import within
 from harness.errors import ConfigProblem, suggestion
+from harness.save.base import Format, tensor_of
 from harness.save.files import Sink, Source
-from harness.save.pickle import tensor_of
 from harness.save.streaming import Stream
 from harness.snapshot.digest import tensor_bytes
 
-EXTENSION = "b2"
-MAPPED = False
 CHUNK = 1 << 20
 _CORES = os.cpu_count() or 1
 _LENGTH = struct.Struct("<I")
@@ -35,55 +33,62 @@ _FILTER_IDS = {0, 1, 2}  # of _SHUFFLES
 _SHUFFLES = {"byte": "SHUFFLE", "bit": "BITSHUFFLE", "none": "NOFILTER"}
 
 
-def write(sink: Sink, stream: Stream, settings: Any) -> None:
-    """A few chunks per core are compressed ahead, across tensors, while earlier ones are written."""
-    options = _options(settings)
-    waiting: deque[bytes | Future[bytes]] = deque()
+class Blosc2(Format):
+    extension = "b2"
 
-    def put(keep: int) -> None:
-        while len(waiting) > keep:
-            packed = waiting.popleft()
-            packed = packed if isinstance(packed, bytes) else packed.result()
-            sink.write(_LENGTH.pack(len(packed)))
-            sink.write(packed)
+    def __init__(self, settings: Any = None):
+        super().__init__(settings)
+        self.options = _options(settings) if settings else {}
 
-    with ThreadPoolExecutor(_CORES, "blosc2") as pool:
-        for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
-            header = {"name": name, "dtype": entry.dtype, "shape": entry.shape}
-            waiting.append(json.dumps(header, separators=(",", ":")).encode())
-            for chunk in _chunks(tensor_bytes(tensor)):
-                waiting.append(pool.submit(_compress, chunk, tensor.element_size(), options))
-                put(4 * _CORES)
-            if stream.reuses_buffers:
-                put(0)
-        put(0)
+    def write(self, sink: Sink, stream: Stream) -> None:
+        """A few chunks per core are compressed ahead, across tensors, while others are written."""
+        waiting: deque[bytes | Future[bytes]] = deque()
 
+        def put(keep: int) -> None:
+            while len(waiting) > keep:
+                packed = waiting.popleft()
+                packed = packed if isinstance(packed, bytes) else packed.result()
+                sink.write(_LENGTH.pack(len(packed)))
+                sink.write(packed)
 
-def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """`(name, tensor)` for every name in `wanted`; others are skipped without unpacking."""
-    left = set(wanted)
-    with ThreadPoolExecutor(_CORES, "blosc2") as pool:
-        while left and not source.ended():
-            header = _header(source)
-            name, nbytes = header["name"], _nbytes(header, source)
-            data = bytearray(nbytes if name in left else 0)
-            waiting: deque[Future[None]] = deque()
-            for place in range(0, nbytes, CHUNK):
-                (length,) = _LENGTH.unpack(source.exactly(4))
-                packed = source.exactly(length)
+        with ThreadPoolExecutor(_CORES, "blosc2") as pool:
+            for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
+                header = {"name": name, "dtype": entry.dtype, "shape": entry.shape}
+                waiting.append(json.dumps(header, separators=(",", ":")).encode())
+                for chunk in _chunks(tensor_bytes(tensor)):
+                    waiting.append(
+                        pool.submit(_compress, chunk, tensor.element_size(), self.options)
+                    )
+                    put(4 * _CORES)
+                if stream.reuses_buffers:
+                    put(0)
+            put(0)
+
+    def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """`(name, tensor)` for every name in `wanted`; others are skipped without unpacking."""
+        left = set(wanted)
+        with ThreadPoolExecutor(_CORES, "blosc2") as pool:
+            while left and not source.ended():
+                header = _header(source)
+                name, nbytes = header["name"], _nbytes(header, source)
+                data = bytearray(nbytes if name in left else 0)
+                waiting: deque[Future[None]] = deque()
+                for place in range(0, nbytes, CHUNK):
+                    (length,) = _LENGTH.unpack(source.exactly(4))
+                    packed = source.exactly(length)
+                    if name in left:
+                        end = min(place + CHUNK, nbytes)
+                        room = memoryview(data)[place:end]
+                        waiting.append(pool.submit(_expand, packed, room))
+                        if len(waiting) > 4 * _CORES:
+                            waiting.popleft().result()
+                for job in waiting:
+                    job.result()
                 if name in left:
-                    end = min(place + CHUNK, nbytes)
-                    room = memoryview(data)[place:end]
-                    waiting.append(pool.submit(_expand, packed, room))
-                    if len(waiting) > 4 * _CORES:
-                        waiting.popleft().result()
-            for job in waiting:
-                job.result()
-            if name in left:
-                left.remove(name)
-                yield name, tensor_of(header["dtype"], header["shape"], data, wanted[name])
-    if left:
-        raise ValueError(f"it does not hold {sorted(left)[0]}")
+                    left.remove(name)
+                    yield name, tensor_of(data, wanted[name], header["dtype"], header["shape"])
+        if left:
+            raise ValueError(f"it does not hold {sorted(left)[0]}")
 
 
 def _options(settings: Any) -> dict[str, Any]:

@@ -8,30 +8,33 @@ from typing import Any
 import torch
 
 from harness.config import within
-from harness.save import pickle
 from harness.save.files import Sink, Source
+from harness.save.pickle import OVERHEAD, Pickle
 from harness.save.streaming import Stream
 
-EXTENSION = "pkl.gz"
-MAPPED = False
 
+class Gzip(Pickle):
+    extension = "pkl.gz"
 
-def write(sink: Sink, stream: Stream, settings: Any) -> None:
-    """Deterministic: no name and no time in the gzip header."""
-    within("save.level", settings.level, 0, 9)
-    with gzip.GzipFile(
-        filename="", mode="wb", compresslevel=settings.level, fileobj=sink, mtime=0
-    ) as file:
-        pickle.write(file, stream, settings)
+    def __init__(self, settings: Any = None):
+        super().__init__(settings)
+        if settings:
+            within("save.level", settings.level, 0, 9)
 
+    def write(self, sink: Sink, stream: Stream) -> None:
+        """Deterministic: no name and no time in the gzip header."""
+        with gzip.GzipFile(
+            filename="", mode="wb", compresslevel=self.settings.level, fileobj=sink, mtime=0
+        ) as file:
+            super().write(file, stream)
 
-def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """As pickle, reading at most the declared number of bytes out of the stream."""
-    with gzip.GzipFile(fileobj=_Raw(source), mode="rb") as file:
-        try:
-            yield from pickle.read(_Inflated(file, source.tensor_bytes), wanted)
-        except zlib.error as problem:
-            raise ValueError(f"it is no sound gzip stream: {problem}") from None
+    def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """As pickle, reading at most the declared number of bytes out of the stream."""
+        with gzip.GzipFile(fileobj=_Raw(source), mode="rb") as file:
+            try:
+                yield from super().read(_Inflated(file, source.tensor_bytes), wanted)
+            except zlib.error as problem:
+                raise ValueError(f"it is no sound gzip stream: {problem}") from None
 
 
 class _Raw:
@@ -52,7 +55,7 @@ class _Inflated:
 
     def __init__(self, file: gzip.GzipFile, tensor_bytes: int):
         self.file = file
-        self.left = tensor_bytes + pickle.OVERHEAD
+        self.left = tensor_bytes + OVERHEAD
 
     def read(self, count: int) -> bytes:
         if count > self.left:

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
+from harness.save.base import Format, tensor_of
 from harness.save.streaming import Stream
 from harness.snapshot.digest import tensor_bytes
 
-EXTENSION = "pkl"
-MAPPED = False
 OVERHEAD = 16 << 20  # bytes of pickle around all tensors of a file, at most
 OPCODES = 128  # of one tensor; it takes about 20
 SKIPPED = 1 << 14  # tensors of a file that others share and this snapshot does not use
@@ -26,35 +25,28 @@ _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _IGNORED = {"PROTO", "FRAME", "MEMOIZE"}
 
 
-def write(sink: Any, stream: Stream, settings: Any) -> None:
-    """One pickle (protocol 5) per tensor."""
-    for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
-        data = pickle.PickleBuffer(tensor_bytes(tensor).toreadonly())
-        pickle.Pickler(sink, protocol=5).dump((name, entry.dtype, tuple(entry.shape), data))
+class Pickle(Format):
+    extension = "pkl"
 
+    def write(self, sink: Any, stream: Stream) -> None:
+        """One pickle (protocol 5) per tensor."""
+        for entry, (name, tensor) in zip(stream.entries, stream, strict=True):
+            data = pickle.PickleBuffer(tensor_bytes(tensor).toreadonly())
+            pickle.Pickler(sink, protocol=5).dump((name, entry.dtype, tuple(entry.shape), data))
 
-def read(source: Any, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """`(name, tensor)` for every name in `wanted`; others are skipped."""
-    left, skipped = set(wanted), 0
-    file = _Bounded(source)
-    while left and not source.ended():
-        name, dtype, shape, data = _plain(file)
-        if name in left:
-            left.remove(name)
-            yield name, tensor_of(dtype, shape, data, wanted[name])
-        elif (skipped := skipped + 1) > SKIPPED:
-            raise ValueError("it holds far more tensors than the manifest says")
-    if left:
-        raise ValueError(f"it does not hold {sorted(left)[0]}")
-
-
-def tensor_of(dtype: Any, shape: Any, data: bytes, row: dict[str, Any]) -> torch.Tensor:
-    """A writable CPU tensor over a copy of `data`. Raises ValueError unless it is as `row` says."""
-    if (dtype, list(shape), len(data)) != (row["dtype"], row["shape"], row["nbytes"]):
-        raise ValueError(f"{row['name']} is not as the manifest says")
-    if not data:
-        return torch.empty(row["shape"], dtype=getattr(torch, dtype))
-    return torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype)).view(row["shape"])
+    def read(self, source: Any, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """`(name, tensor)` for every name in `wanted`; others are skipped."""
+        left, skipped = set(wanted), 0
+        file = _Bounded(source)
+        while left and not source.ended():
+            name, dtype, shape, data = _plain(file)
+            if name in left:
+                left.remove(name)
+                yield name, tensor_of(data, wanted[name], dtype, shape)
+            elif (skipped := skipped + 1) > SKIPPED:
+                raise ValueError("it holds far more tensors than the manifest says")
+        if left:
+            raise ValueError(f"it does not hold {sorted(left)[0]}")
 
 
 def bounded(data: Any, limit: int) -> Iterator[tuple[str, Any, Any]]:

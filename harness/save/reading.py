@@ -29,7 +29,7 @@ class Reading:
     """One pass over the files that `manifest` names. `faults` grows; nothing is raised.
 
     tensors: name -> tensor; tokenizer: name -> bytes. Use them only when `faults` is empty.
-    form: the format's module (None when only `missing` is asked). Closes the folders of others
+    form: the format (None when only `missing` is asked). Closes the folders of others
     that it opened when it is left.
     """
 
@@ -145,7 +145,7 @@ class Reading:
         """Refuse to unpack what cannot fit: a manifest may declare anything. Counted is what will be
         allocated: the tensors, and once more the largest of them, which is there packed and
         unpacked."""
-        if self.form.MAPPED and not self._copied():
+        if self.form.mapped and not self._copied():
             return False
         sizes = [r["nbytes"] for r in self.manifest["tensors"]]
         needed, there = sum(sizes) + max(sizes), machine.free_memory()
@@ -178,7 +178,7 @@ class Reading:
 
     def _named(self, source: files.Source, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         wanted = {manifests.stored_name(r["name"]): r for r in rows}
-        copy = self.form.MAPPED and self.form.EXTENSION != "memory" and not self.mapping
+        copy = self.form.mapped and self.form.on_disk and not self.mapping
         for stored, tensor in self.form.read(source, wanted):
             yield wanted[stored]["name"], tensor.clone() if copy else tensor
 
@@ -187,10 +187,10 @@ class Reading:
         with self._open(name) as file:
             if file is None:
                 return
-            if not self.form.MAPPED or row["covered"] < row["nbytes"]:
+            if not self.form.mapped or row["covered"] < row["nbytes"]:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
             files.check(file, row)
-            if self.form.MAPPED and self.form.EXTENSION != "memory" and not self._copied():
+            if self.form.mapped and self.form.on_disk and not self._copied():
                 folder = self._folders.get(name, (self.source, ""))[0]
                 self.mapped_files.append(Mapped.of(file, folder.path / name))
             source = files.Source(file, row["nbytes"], row["tensor_bytes"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness import machine
 from harness.errors import InputProblem
+from harness.save.base import Format
 from harness.save.streaming import Entry, Stream, joined
 
 LONG = 256 << 20  # bytes of a save that is worth an announcement
@@ -17,10 +18,9 @@ SAMPLE = 8 << 20
 
 def check(
     target: Path,
-    form: Any,
+    form: Format,
     entries: list[Entry],
     others: int,
-    settings: Any,
     tell: Callable[[str], None] = lambda said: None,
 ) -> None:
     """Raise InputProblem when `entries` and `others` more bytes cannot fit at `target`.
@@ -29,13 +29,13 @@ def check(
     long save) a sample is packed, to see what the format makes of them. tell: hears about a long one.
     """
     raw = sum(e.nbytes for e in entries)
-    if form.EXTENSION == "memory":
+    if not form.on_disk:
         _check_memory(raw)
         return
     free = machine.free_disk(target)
     if raw + others <= free and raw <= LONG:
         return
-    share, seconds = _packed(form, entries, settings)
+    share, seconds = _packed(form, entries)
     stored = int(raw * share) + others
     if stored > free:
         raise InputProblem(
@@ -73,13 +73,13 @@ class _Counter:
         """Nothing is buffered here."""
 
 
-def _packed(form: Any, entries: list[Entry], settings: Any) -> tuple[float, float]:
+def _packed(form: Format, entries: list[Entry]) -> tuple[float, float]:
     """Bytes stored and seconds spent per byte, on the first part of the largest tensor."""
     largest = max(entries, key=lambda e: e.nbytes)
     part = largest.parts[0].detach()
     sample = joined(Entry("", (part,))).flatten()[: max(SAMPLE // part.element_size(), 1)].cpu()
     sink, start = _Counter(), time.perf_counter()
-    form.write(sink, Stream([Entry("sample", (sample.clone(),))]), settings)
+    form.write(sink, Stream([Entry("sample", (sample.clone(),))]))
     seconds, raw = time.perf_counter() - start, max(sample.nbytes, 1)
     return min(sink.nbytes / raw, 1.0), seconds / raw
 

@@ -1,7 +1,7 @@
 """State to snapshot directory and back. Written atomically, read only after it has been verified.
 
-A format is one file beside this one with `EXTENSION`, `MAPPED`, `write` and `read`; everything else
-(layout, manifest, digests, lineage, atomicity) is this procedure. FORMAT.md documents the result.
+A format (`harness.save.Format`) writes and reads one payload file; everything else (layout, manifest,
+digests, lineage, atomicity) is this procedure. FORMAT.md documents the result.
 """
 
 import os
@@ -9,13 +9,12 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import config, variants
+from harness import config
 from harness.errors import HarnessError, InputProblem, SnapshotInvalid
-from harness.save import atomic, envelope, lineage, mapped, remote, room, writer
+from harness.save import atomic, envelope, lineage, mapped, registry, remote, room, writer
 from harness.save.access import Access, current, using
 from harness.save.envelope import folder as opened_folder
 from harness.save.envelope import own_manifest
@@ -29,21 +28,10 @@ from harness.snapshot import schema, signature
 from harness.snapshot.digest import digest_document
 from harness.snapshot.state import State
 
-__all__ = ["Access", "check_place", "current", "faults", "fetched", "format_named", "load", "names", "place", "public", "read_manifest", "save", "signer", "stored_bytes", "unverified", "using"]  # fmt: skip
+__all__ = ["Access", "check_place", "current", "faults", "fetched", "load", "place", "public", "read_manifest", "save", "signer", "stored_bytes", "unverified", "using"]  # fmt: skip
 
 
 TRIES = 16  # reads of a snapshot that somebody keeps replacing
-
-
-def names() -> list[str]:
-    """Every format that a snapshot may name."""
-    return variants.options("save", variants.conf_dir())
-
-
-def format_named(name: str) -> Any:
-    """The module of a format. Raises ConfigProblem for an unknown name."""
-    variants.check("save", "save", [name])
-    return import_module(f"harness.save.{name}")
 
 
 def save(
@@ -63,7 +51,8 @@ def save(
     that is not to be replaced, SnapshotInvalid for a state that breaks the manifest's rules or is
     mapped from a file that was edited.
     """
-    form, settings = format_named(settings.name), config.completed("save", settings)
+    settings = config.completed("save", settings)
+    form, written_by = registry.format_of(settings), registry.target_of(settings)
     access = access or current()
     target = place(target)
     if isinstance(target, str):
@@ -74,21 +63,19 @@ def save(
         return manifest
     for origin in {state.parent, *(s.origin for la in state.layers for s in la.segments)}:
         mapped.check(origin)
-    base = None if settings.compact else _base(state, target, settings.name, access)
+    base = None if settings.compact else _base(state, target, (settings.name, written_by), access)
     plan = Plan(state, base)
     entries = [entry for found in plan.own.values() for entry in found]
     others = sum(len(data) for data in state.tokenizer_files.values())
     atomic.refuse(target.absolute(), access.overwrite)
-    room.check(target, form, entries, others, settings, tell)
+    room.check(target, form, entries, others, tell)
     with (
         ThreadPoolExecutor(1, "check") as pool,
         atomic.directory(target, settings.sync, access.overwrite) as growing,
     ):
         checked = pool.submit(schema.position_faults, state)  # while the files are written
         for stem, entries in plan.own.items():
-            plan.wrote(
-                stem, *writer.payload(growing, form, stem, entries, settings, access.encrypt)
-            )
+            plan.wrote(stem, *writer.payload(growing, form, stem, entries, access.encrypt))
         described = writer.tokenizer(growing, state, plan, access.encrypt)
         salt = os.urandom(32).hex() if access.encrypt else None
         manifest = manifests.build(
@@ -99,6 +86,7 @@ def save(
             plan.lineage(),
             settings.name,
             salt,
+            written_by,
         )
         found = faults_of(manifest) + checked.result()
         if found:
@@ -131,7 +119,8 @@ def load(source: Path | str, access: Access | None = None) -> tuple[State, dict[
 
     def whole(folder: Folder) -> tuple[State, dict[str, Any]]:
         manifest = _sound_manifest(folder, access)
-        with Reading(folder, manifest, format_named(manifest["payload_format"]), access) as reading:
+        form = registry.reader(manifest, str(source))
+        with Reading(folder, manifest, form, access) as reading:
             state, found = _restored(reading.verified())
         if found or state is None:
             raise SnapshotInvalid(str(source), found)
@@ -219,8 +208,8 @@ def faults(source: Path, access: Access | None = None) -> list[str]:
     def every(folder: Folder) -> None:
         manifest = own_manifest(folder, access)
         found = list(faults_of(manifest))
-        if schema.readable(manifest) and manifest["payload_format"] in names():
-            form = format_named(manifest["payload_format"])
+        if schema.readable(manifest) and not _format_faults(manifest):
+            form = registry.reader(manifest, str(source))
             with Reading(folder, manifest, form, access) as reading:
                 reading.verified()
                 found += reading.faults if found or reading.faults else _restored(reading)[1]
@@ -240,7 +229,7 @@ def unverified(source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     Safe only once `read_manifest` accepted the manifest, and then still unchecked: for measuring and
     for damaging on purpose. Raises ValueError for a file that cannot be read.
     """
-    form, access = format_named(manifest["payload_format"]), current()
+    form, access = registry.reader(manifest, str(source)), current()
     with Folder(Path(source)) as folder, Reading(folder, manifest, form, access) as reading:
         tensors = reading.mapped()
     if reading.faults:
@@ -256,14 +245,19 @@ def faults_of(manifest: dict[str, Any]) -> list[str]:
     key = digest_document(manifest)
     if key in _sound:
         return []
-    found = schema.faults(manifest)
-    if not found and manifest["payload_format"] not in names():
-        found = [f"payload_format {manifest['payload_format'][:40]!r} is not a format"]
+    found = schema.faults(manifest) or _format_faults(manifest)
     if not found:
         _sound[key] = None
         if len(_sound) > 1024:
             del _sound[next(iter(_sound))]
     return found
+
+
+def _format_faults(manifest: dict[str, Any]) -> list[str]:
+    """A format is one of ours, or says whose it is; whether that is trusted is asked later."""
+    if "payload_target" in manifest or manifest["payload_format"] in registry.shipped():
+        return []
+    return [f"payload_format {manifest['payload_format'][:40]!r} is not a format"]
 
 
 def check_place(target: Path | str) -> None:
@@ -283,7 +277,7 @@ def stored_bytes(source: Path | str) -> int:
     return sum(p.lstat().st_size for p in source.rglob("*") if not p.is_dir())
 
 
-def _base(state: State, target: Path, form: str, access: Access) -> Base | None:
+def _base(state: State, target: Path, form: tuple[str, str | None], access: Access) -> Base | None:
     """The parent, when it is a sound snapshot of the same format beside `target`, encrypted with the
     same key where the new one is to be."""
     if not state.parent:
@@ -299,7 +293,7 @@ def _base(state: State, target: Path, form: str, access: Access) -> Base | None:
                 missing = reading.missing()
     except (HarnessError, ValueError):
         return None
-    if manifest["payload_format"] != form or missing:
+    if (manifest["payload_format"], manifest.get("payload_target")) != form or missing:
         return None
     if bool(manifest.get("salt")) != bool(access.encrypt):
         return None

@@ -15,47 +15,49 @@ from typing import Any
 
 import torch
 
+from harness.save.base import Format
 from harness.save.files import Sink, Source
 from harness.save.streaming import Stream, joined
 from harness.save.torch_pickle import tensors
 
-EXTENSION = "pt"
-MAPPED = True
 PICKLE = 64 << 20  # bytes of data.pkl at most; it holds names and shapes only
 
 
-def write(sink: Sink, stream: Stream, settings: Any) -> None:
-    """A dict of tensors, digested in the background while the library writes them one by one."""
-    with ThreadPoolExecutor(1, "digest") as background:
-        digested = background.submit(lambda: deque(stream, maxlen=0))
-        torch.save({e.name: _alone(joined(e)) for e in stream.entries}, sink)
-        digested.result()
+class Torch(Format):
+    extension = "pt"
+    mapped = True
 
+    def write(self, sink: Sink, stream: Stream) -> None:
+        """A dict of tensors, digested in the background while the library writes them one by one."""
+        with ThreadPoolExecutor(1, "digest") as background:
+            digested = background.submit(lambda: deque(stream, maxlen=0))
+            torch.save({e.name: _alone(joined(e)) for e in stream.entries}, sink)
+            digested.result()
 
-def read(source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """`(name, tensor)` for every name in `wanted`, mapped. Raises ValueError for anything but plain
-    tensors."""
-    archive = _records(source)
-    stem = _stem(archive)
-    described = tensors(
-        _bytes(source, archive, f"{stem}/data.pkl", PICKLE), 64 + 64 * _many(archive)
-    )
-    mapped = torch.UntypedStorage.from_file(source.path, False, source.nbytes)
-    for name, row in wanted.items():
-        told = described.get(name)
-        if told is None:
-            raise ValueError(f"it does not hold {name} as a plain tensor")
-        dtype, shape = getattr(torch, row["dtype"]), tuple(row["shape"])
-        if told.dtype not in (None, row["dtype"]) or told.shape != shape or told.offset:
-            raise ValueError(f"{name} is not as the manifest says")
-        start, nbytes = _place(source, archive, f"{stem}/data/{told.storage}")
-        if nbytes != row["nbytes"]:
-            raise ValueError(f"{name} is not laid out plainly")
-        if not nbytes:
-            yield name, torch.empty(shape, dtype=dtype)
-            continue
-        made = torch.empty(0, dtype=dtype).set_(mapped[start : start + nbytes], 0, shape)
-        yield name, made
+    def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """`(name, tensor)` for every name in `wanted`, mapped. Raises ValueError for anything but plain
+        tensors."""
+        archive = _records(source)
+        stem = _stem(archive)
+        described = tensors(
+            _bytes(source, archive, f"{stem}/data.pkl", PICKLE), 64 + 64 * _many(archive)
+        )
+        mapped = torch.UntypedStorage.from_file(source.path, False, source.nbytes)
+        for name, row in wanted.items():
+            told = described.get(name)
+            if told is None:
+                raise ValueError(f"it does not hold {name} as a plain tensor")
+            dtype, shape = getattr(torch, row["dtype"]), tuple(row["shape"])
+            if told.dtype not in (None, row["dtype"]) or told.shape != shape or told.offset:
+                raise ValueError(f"{name} is not as the manifest says")
+            start, nbytes = _place(source, archive, f"{stem}/data/{told.storage}")
+            if nbytes != row["nbytes"]:
+                raise ValueError(f"{name} is not laid out plainly")
+            if not nbytes:
+                yield name, torch.empty(shape, dtype=dtype)
+                continue
+            made = torch.empty(0, dtype=dtype).set_(mapped[start : start + nbytes], 0, shape)
+            yield name, made
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.save import atomic, cipher, contents, envelope
 from harness.save.access import Access
+from harness.save.base import Format
 from harness.save.files import Sink
 from harness.save.plan import Plan
 from harness.save.streaming import Entry, Stream
@@ -15,16 +16,16 @@ from harness.snapshot.state import State
 
 
 def payload(
-    growing: atomic.Growing, form: Any, stem: str, entries: list[Entry], settings: Any, key: Any
+    growing: atomic.Growing, form: Format, stem: str, entries: list[Entry], key: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """One payload file, named after its contents; its row and the digests of its tensors. Encrypted
     (`key`), it is named after nothing: a name could be guessed from contents that are guessed."""
     stream = Stream(list(entries))
     kind, salt = stem.partition("-")[0], os.urandom(cipher.SALT) if key else None
-    name = f"{kind}-{digest_bytes(salt)[:16]}.{form.EXTENSION}" if salt else f"{stem}.part"
+    name = f"{kind}-{digest_bytes(salt)[:16]}.{form.extension}" if salt else f"{stem}.part"
     with Sink(growing.path / name, key, name, salt) as sink:
         try:
-            form.write(sink, stream, settings)
+            form.write(sink, stream)
         except Exception:
             if sink.problem:  # a library may have replaced it with an error of its own
                 raise sink.problem from None
@@ -32,7 +33,7 @@ def payload(
     path = sink.path
     if not salt:
         contained = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in entries]
-        path = path.with_name(f"{kind}-{digest_document(contained)[:16]}.{form.EXTENSION}")
+        path = path.with_name(f"{kind}-{digest_document(contained)[:16]}.{form.extension}")
         sink.path.rename(path)
     growing.finished(path)
     row = {

@@ -93,10 +93,11 @@ def build(
     lineage: list[dict[str, Any]],
     payload_format: str,
     salt: str | None = None,
+    payload_target: str | None = None,
 ) -> dict[str, Any]:
     """The manifest of `state` as a JSON-able dict, with its id. Does not mutate `state`.
 
-    tensors, files, lineage, salt: see harness/save/FORMAT.md. The documents name the segments as
+    tensors, files, lineage, salt, payload_target: see harness/save/FORMAT.md. The documents name the segments as
     stored.
     """
     body = {
@@ -114,6 +115,8 @@ def build(
     }
     if salt is not None:
         body["salt"] = salt
+    if payload_target is not None:
+        body["payload_target"] = payload_target
     return {**body, "id": identity(body)}
 
 

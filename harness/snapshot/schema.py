@@ -16,6 +16,8 @@ from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
 
 HEX = r"^[0-9a-f]{64}$"
+TARGET = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*"
+OPTIONAL = {"format_version", "parent", "sampler", "salt", "payload_target"}
 MAX_ROWS = 1 << 18
 FILE = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$"
 ITEM_BYTES = {
@@ -165,7 +167,10 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
     found += documents.frame(manifest)
     if isinstance(manifest.get("documents"), dict):
         found += documents.faults(manifest["documents"])
-    extra = set(manifest) - set(expected) - {"format_version", "parent", "sampler", "salt"}
+    target = manifest.get("payload_target", "a.B")
+    if not (isinstance(target, str) and len(target) < 200 and re.fullmatch(TARGET, target)):
+        found.append("header field 'payload_target' is not a module.Class")
+    extra = set(manifest) - set(expected) - OPTIONAL
     return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
 
 

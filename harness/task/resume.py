@@ -28,7 +28,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         line.session.loaded,
         line.session.loaded.tokenizer.decode,
     )
-    added = continuation(cfg.tokenizer.name, loaded.tokenizer, cfg.text or "")
+    added = continuation(cfg.tokenizer, loaded.tokenizer, cfg.text or "")
     rows = state.branched(cfg.cache.branches)  # one copy of the K/V, whatever the branches
     given = torch.tensor([added.ids] * rows.batch) if added.ids else None
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)

@@ -3,11 +3,13 @@
 The true length is the length of the ids returned here; they are what is sent to the model.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import InputProblem, UnsupportedModel, suggestion
+from harness import config, variants
+from harness.errors import InputProblem, UnsupportedModel
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,34 @@ class Encoded:
     turns: tuple[dict[str, str], ...] = field(default=())
 
 
-def encode(policy: str, tokenizer: Any, text: str, turns: Sequence[Any] = (), bos: bool = True) -> Encoded:  # fmt: skip
-    """Encode `text` (or `turns`, for `chat`) under `policy`. Raises InputProblem for an empty result."""
-    if policy not in POLICIES:
-        raise InputProblem(
-            f"tokenizer={policy} is not a policy.{suggestion(policy, list(POLICIES))}"
-        )
-    encoded = POLICIES[policy](tokenizer, text, turns, bos)
+class Encoder(ABC):
+    """A policy: which ids a text becomes. settings: an option of `tokenizer`."""
+
+    def __init__(self, settings: Any):
+        self.settings = settings
+
+    @abstractmethod
+    def encode(self, tokenizer: Any, text: str, turns: Sequence[Any]) -> Encoded:
+        """Ids of `text`, or of chat `turns` (`role`, `content`) where a policy renders them, with an
+        account of every special token. tokenizer: the library's; it is not changed."""
+
+    def continuation(self, tokenizer: Any, text: str) -> Encoded:
+        """Ids of a text that goes on from a restored state: nothing is put before it."""
+        ids = plain(tokenizer, text)
+        return Encoded(ids, text, self.settings.name, account(tokenizer, ids, {}))
+
+
+def encoder(policy: Any) -> Encoder:
+    """The policy that an option of `tokenizer` (or the name of one) declares. Raises ConfigProblem."""
+    settings = config.option("tokenizer", policy) if isinstance(policy, str) else policy
+    settings = config.completed("tokenizer", settings)
+    return variants.variant("tokenizer", settings, Encoder)(settings)
+
+
+def encode(policy: Any, tokenizer: Any, text: str, turns: Sequence[Any] = ()) -> Encoded:
+    """Encode `text` (or `turns`, for `chat`) under `policy`, an option of `tokenizer` or its name.
+    Raises InputProblem for an empty result."""
+    encoded = encoder(policy).encode(tokenizer, text, turns)
     if not encoded.ids:
         raise InputProblem(
             "the prompt is empty: no token would be sent to the model. Give text=..."
@@ -40,12 +63,9 @@ def encode(policy: str, tokenizer: Any, text: str, turns: Sequence[Any] = (), bo
     return encoded
 
 
-def continuation(policy: str, tokenizer: Any, text: str) -> Encoded:
+def continuation(policy: Any, tokenizer: Any, text: str) -> Encoded:
     """Encode text that goes on from a restored state: no BOS, unless the library adds its own."""
-    if policy == "library":
-        return _library(tokenizer, text, (), False)
-    ids = _plain(tokenizer, text)
-    return Encoded(ids, text, policy, _account(tokenizer, ids, {}))
+    return encoder(policy).continuation(tokenizer, text)
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -53,42 +73,6 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     return tokenizer.decode(
         list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
-
-
-def _explicit(tokenizer: Any, text: str, turns: Sequence[Any], bos: bool) -> Encoded:
-    ids = _plain(tokenizer, text)
-    if not bos or tokenizer.bos_token_id is None or ids[:1] == (tokenizer.bos_token_id,):
-        return Encoded(ids, text, "explicit", _account(tokenizer, ids, {}), 0)
-    ids = (tokenizer.bos_token_id, *ids)
-    why = {0: "placed once, on purpose, by tokenizer=explicit"}
-    return Encoded(ids, text, "explicit", _account(tokenizer, ids, why), 1)
-
-
-def _raw(tokenizer: Any, text: str, turns: Sequence[Any], bos: bool) -> Encoded:
-    ids = _plain(tokenizer, text)
-    return Encoded(ids, text, "raw", _account(tokenizer, ids, {}))
-
-
-def _library(tokenizer: Any, text: str, turns: Sequence[Any], bos: bool) -> Encoded:
-    ids = tuple(tokenizer(text)["input_ids"])
-    plain = _plain(tokenizer, text)
-    start = next((i for i in range(len(ids) + 1) if ids[i : i + len(plain)] == plain), 0)
-    added = set(range(len(ids))) - set(range(start, start + len(plain)))
-    why = dict.fromkeys(added, "added behind your back by the tokenizer's own defaults")
-    return Encoded(ids, text, "library", _account(tokenizer, ids, why), start)
-
-
-def _chat(tokenizer: Any, text: str, turns: Sequence[Any], bos: bool) -> Encoded:
-    turns = tuple(dict(t) for t in turns) or ({"role": "user", "content": text},)
-    rendered = render(tokenizer, turns, generate=turns[-1]["role"] != "assistant")
-    ids = _plain(tokenizer, rendered)
-    known = set(tokenizer.all_special_ids)
-    special = [i for i, t in enumerate(ids) if t in known]
-    why = dict.fromkeys(special, "rendered by the chat template")
-    content = next((t["content"] for t in turns if t["role"] != "system"), "")
-    head = rendered[: max(rendered.find(content), 0)]
-    prefix = len(_plain(tokenizer, head)) if head else 0
-    return Encoded(ids, rendered, "chat", _account(tokenizer, ids, why), prefix, turns)
 
 
 def render(tokenizer: Any, turns: Sequence[Any], generate: bool) -> str:
@@ -108,11 +92,13 @@ def render(tokenizer: Any, turns: Sequence[Any], generate: bool) -> str:
         raise UnsupportedModel(f"the chat template refuses these turns: {problem}") from problem
 
 
-def _plain(tokenizer: Any, text: str) -> tuple[int, ...]:
+def plain(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """Ids of the text alone."""
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _account(tokenizer: Any, ids: Sequence[int], why: dict[int, str]) -> tuple[dict, ...]:
+def account(tokenizer: Any, ids: Sequence[int], why: dict[int, str]) -> tuple[dict, ...]:
+    """One row per special token among `ids`. why: index -> reason, where it is not the text."""
     special = set(tokenizer.all_special_ids)
     return tuple(
         {
@@ -124,11 +110,3 @@ def _account(tokenizer: Any, ids: Sequence[int], why: dict[int, str]) -> tuple[d
         for index, token in enumerate(ids)
         if token in special or index in why
     )
-
-
-POLICIES: dict[str, Callable[..., Encoded]] = {
-    "explicit": _explicit,
-    "raw": _raw,
-    "library": _library,
-    "chat": _chat,
-}

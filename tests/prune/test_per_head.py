@@ -16,13 +16,13 @@ from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid
 from harness.pipeline.prune import moves
 from harness.prune.positions import reindexed
 from harness.prune.registry import policy
-from harness.save import store
+from harness.save import registry, store
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
 
 from .conftest import build, by_hand, ids_of, settings, take
 
-FORMATS = sorted(store.names())
+FORMATS = registry.shipped()
 NEXT = torch.tensor([ids_of(6, 9)])
 
 

@@ -18,13 +18,13 @@ from harness.pipeline.quantize import errors
 from harness.pipeline.restore import proof
 from harness.prune.registry import policy
 from harness.quantize.registry import names, quantizer
-from harness.save import store
+from harness.save import registry, store
 from harness.snapshot import coherence
 from harness.snapshot import manifest as manifests
 from harness.snapshot.codes import Codes
 from harness.snapshot.state import LayerState, Segment, State
 
-FORMATS = ("safetensors", "torch", "pickle", "gzip", "blosc2", "memory")
+FORMATS = registry.shipped()
 TOKENS = 40
 
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 import torch
 
 from harness.config import option
-from harness.save import store
+from harness.save import registry, store
 from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
 
 AGAIN = store.Access(overwrite=True)
@@ -17,7 +17,7 @@ def saved(state, target, options, tell=lambda said: None, access=AGAIN):
 
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float64")
-FORMATS = ("safetensors", "torch", "pickle", "gzip", "blosc2", "memory")
+FORMATS = tuple(registry.shipped())
 
 
 def settings(name="safetensors", **changes):

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -85,7 +84,7 @@ def reseal(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def audited(recorded, swept, tmp_path_factory):
+def audited(recorded, swept, compose, tmp_path_factory):
     """All records audited in one fresh process: name -> the differences found."""
     place = tmp_path_factory.mktemp("tampered")
     (place / "recorded").mkdir()
@@ -98,8 +97,7 @@ def audited(recorded, swept, tmp_path_factory):
             TAMPERED[way][0](points[name])
         if name.startswith("resealed "):
             reseal(points[name])
-    track = SimpleNamespace(name="none", uri=None)
-    cfg = SimpleNamespace(threads=None, device="auto", track=track, runs_dir=str(place))
+    cfg = compose("task=audit", "track=none", f"runs_dir={place}")
     again = audit.rerun(cfg, list(points.values()), place)
     found = {}
     for name, point in points.items():
@@ -186,10 +184,11 @@ def test_a_chat_is_said_again_turn_by_turn(harness, place):
     assert [d.what for d in found] == ["chat.json: turn 2 answer"]
 
 
-def test_what_kept_nothing_on_disk_is_judged_by_its_second_run(harness):
+def test_what_kept_nothing_on_disk_is_judged_by_its_second_run(harness, compose):
     run, again = (harness("steps=4", "save=memory", "name=kept").folders[0] for _ in range(2))
     assert (
-        not list(audit.verified(run, SimpleNamespace())) and audit.reproduced(run, again)[0] == []
+        not list(audit.verified(run, compose("task=audit", "track=none")))
+        and audit.reproduced(run, again)[0] == []
     )
     edit(run, "snapshot", "id", to="0" * 64)
     found, _ = audit.reproduced(run, again)

@@ -3,12 +3,16 @@ with another task in their configuration. None is executed that does not hold, n
 
 import shutil
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
+from harness.config import option
 from harness.errors import InputProblem, Untrusted
+from harness.save import store
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit
@@ -102,3 +106,61 @@ def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):
     (copy / record.SIGNATURE).write_bytes(kept)
     with pytest.raises(Untrusted, match="changed after it was signed"):
         audit.signed(copy, mine)
+
+
+def forged(folder, change):
+    """The record in `folder` with its keys changed, another processor claimed, all digests and the
+    seal renewed to match."""
+    result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
+    state, _ = store.load(folder / "snapshot")
+    first, *others = state.layers
+    (held,) = first.segments
+    layer = replace(first, segments=(replace(held, key=change(held.key), origin=None),))
+    state = replace(state.with_layers((layer, *others)), parent=None)
+    access = store.Access(overwrite=True, map=False)
+    manifest = store.save(state, folder / "snapshot", option("save", "safetensors"), access=access)
+    result["elements"], result["snapshot"]["id"] = manifest["elements"], manifest["id"]
+    result["environment"]["cpu"], result["folder"] = "another", str(folder)
+    record.seal(folder, result, sealed["config"], sealed["packages"])
+
+
+@pytest.mark.parametrize(
+    "what, change, verdict",
+    [
+        ("forged", lambda key: key * 1.001, "differs"),
+        ("rounded", lambda key: key * (1 + 2**-23), "same"),
+        ("no numbers", lambda key: torch.full_like(key, float("nan")), "differs"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_keys_forged_together_with_an_environment_differ(
+    copy, harness, place, what, change, verdict
+):
+    """Digests say nothing on another processor; the rerun does, within the rounding it measures."""
+    forged(copy, change)
+    assert list(record.broken(copy)) == []
+    done = harness("task=audit", f"run={copy}", "name=forged")
+    assert done.code in (0, 1), done.out
+    (found,) = place.glob("runs/forged/*/audit.json")
+    document = record.read(found)
+    assert (done.code, document["verdict"]) == (int(verdict == "differs"), verdict), done.out
+    if verdict == "differs":
+        assert {d["what"] for d in document["differences"]} == {"layer.0.key"}
+
+
+def test_an_encrypted_record_is_audited_with_its_key_only(harness, place):
+    """Its id is salted, so it is compared element by element; nothing is written in clear."""
+    (place / "key").write_bytes(b"k" * 32)
+    made = harness("steps=4", "prompt=text", "text=let zebra be 5 .", "encrypt=key", "name=closed")
+    (run,) = made.folders
+    without = harness("task=audit", f"run={run}")
+    assert without.code == 3 and "decrypt=" in without.out and "Traceback" not in without.out
+    done = harness("task=audit", f"run={run}", "decrypt=key", "name=opened")
+    assert done.code == 0, done.out
+    again = [p for p in place.glob("runs/opened/*/again/run/snapshot/**/*") if p.is_file()]
+    assert again and not [p for p in again if b"zebra" in p.read_bytes()]
+    result, sealed = record.read(run / "result.json"), record.read(run / record.NAME)
+    result["elements"][0]["digest"] = "0" * 64
+    record.seal(run, result, sealed["config"], sealed["packages"])
+    done = harness("task=audit", f"run={run}", "decrypt=key")
+    assert done.code == 1 and "kv_cache" in done.out

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import harness as api
+from harness.save import registry
 
 TEXT, ADDED = "let k be 5 . the bird sang in the tree .", " what is k ?"
-FORMATS = ("safetensors", "torch", "pickle", "gzip", "blosc2", "memory")
+FORMATS = registry.shipped()
 SAMPLED = ("sampling=sample", "sampling.temperature=0.8")
 FAST = ("compare.oracle=false", "track=none")
 

@@ -15,11 +15,13 @@ from typing import Any
 from harness import config as configs
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.finish import Outcome, finish, options, shown
+from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
+from harness.task.audit import rounding
 from harness.task.audit.difference import Difference, changes, compare, turns
-from harness.task.audit.evidence import read, summary, tags, verified
+from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
 
 LIMIT = 3600  # seconds that a recorded run may take again
 TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
@@ -53,6 +55,11 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         differences, environments[point.name] = reproduced(point, fresh)
         found += _named(differences, point, sweep)
     say.done(f"{len(again)} runs")
+    if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
+        say.stage("measure how far rounding goes")
+        for point, (differences, _) in floors(cfg, unequal, folder).items():
+            found += _named(differences, point, sweep)
+        say.done(f"{len(unequal)} runs in another precision")
     return _conclude(cfg, folder, say, target, points, found, environments)
 
 
@@ -107,14 +114,15 @@ def signed(point: Path, trusted: list[str]) -> str:
     return signature.check(data, bundle, trusted, f"the record in {shown(point)}")
 
 
-def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
-    """Run the recorded configurations again in one fresh process: record -> new run folder."""
+def rerun(cfg: Any, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
+    """Run the recorded configurations again in one fresh process: record -> new run folder, below
+    `folder/name`. `precision` runs each in another precision than it was recorded in."""
     jobs, targets = [], {}
     for point in points:
         result = read(point / "result.json")
         threads = (result.get("environment") or {}).get("threads")
         usable = isinstance(threads, int) and 1 <= threads <= 4 * (os.cpu_count() or 1)
-        targets[point] = folder / "again" / (point.name if len(points) > 1 else "run")
+        targets[point] = folder / name / (point.name if len(points) > 1 else "run")
         jobs.append(
             {
                 "config": str((point / ".hydra" / "config.yaml").absolute()),
@@ -122,13 +130,19 @@ def rerun(cfg: Any, points: list[Path], folder: Path) -> dict[Path, Path]:
                 "threads": cfg.threads or (threads if usable else None),
                 "device": cfg.device,
                 "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
+                "decrypt": cfg.decrypt,
+                "dtype": rounding.other_precision(
+                    str((result.get("environment") or {}).get("dtype"))
+                )
+                if name == "precision"
+                else None,
             }
         )
-    write_json(folder / "again.json", jobs)
+    write_json(folder / f"{name}.json", jobs)
     limit = LIMIT * len(points)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "harness.cli.replay", str(folder / "again.json")],
+            [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")],
             env={**os.environ, "PYTHONPATH": _path()}, capture_output=True, text=True, timeout=limit,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -147,7 +161,46 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[st
     if not found.get("environment"):
         changed = []  # the second run failed before it could say where it ran
     said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
-    return [*compare(recorded, found, changed), *said], changed
+    salted = sealed(place_of(point, recorded))
+    return [*compare(recorded, found, changed, salted), *said], changed
+
+
+def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
+    """Whether the second run was elsewhere and computed other bits than the record's snapshot holds."""
+    if not any(c["decisive"] for c in changed):
+        return False
+    one, two = (read(p / "result.json") for p in (point, fresh))
+    places = [place_of(p, r) for p, r in ((point, one), (fresh, two))]
+    digests = [{e["name"]: e["digest"] for e in r.get("elements") or []} for r in (one, two)]
+    return None not in places and places[0] != places[1] and digests[0] != digests[1]
+
+
+def floors(
+    cfg: Any, points: dict[Path, Path], folder: Path
+) -> dict[Path, tuple[list[Difference], dict[str, float]]]:
+    """Keys, values and logits of each record and its second run (`points`), number by number, within
+    a floor that a third run in another precision measures."""
+    third = rerun(cfg, list(points), folder, "precision")
+    judged = {}
+    for point, fresh in points.items():
+        ours, again, other = (_state(p) for p in (point, fresh, third[point]))
+        if ours is None or again is None:
+            gone = Difference(
+                "snapshot", "a snapshot", "none to compare", "it was not written again"
+            )
+            judged[point] = ([gone], {})
+        else:
+            judged[point] = rounding.compare(ours, again, other)
+    return judged
+
+
+def _state(run: Path) -> Any:
+    """The state that a run kept; None where there is none that can be read."""
+    place = place_of(run, read(run / "result.json"))
+    try:
+        return store.load(place)[0] if place else None
+    except HarnessError:
+        return None
 
 
 def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
-from harness.errors import HarnessError, SnapshotInvalid, UntrustedPlugin
+from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
@@ -72,13 +72,14 @@ def _read(what: str, config: dict[str, Any]) -> bool:
 
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
-    claimed = result.get("snapshot")
-    if not isinstance(claimed, dict) or claimed.get("format") == "memory":
+    claimed, place = result.get("snapshot"), place_of(point, result)
+    if not isinstance(claimed, dict) or place is None:
         return  # nothing was kept; the second run says whether it is the same snapshot
-    said = Path(str(claimed.get("path")))
-    held = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
-    place = next((p for p in held if (p / "manifest.json").is_file()), None)
-    place = place or (held[0] if held[0].exists() else said)
+    if sealed(place) and store.current().decrypt is None:
+        raise Untrusted(
+            f"the snapshot of {shown(point)} is encrypted, so it can only be audited with its key: "
+            "decrypt=KEYFILE."
+        )
     try:
         _, manifest = store.load(place)
     except SnapshotInvalid as problem:
@@ -98,6 +99,25 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
         if entry.get("digest") != stored.get(entry.get("name")):
             yield Difference(f"element {entry.get('label')} {entry.get('name')}", entry.get("digest"),
                              stored.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
+
+
+def place_of(point: Path, result: dict[str, Any]) -> Path | None:
+    """Where the snapshot of the record in `point` lies; None when only its process kept one."""
+    claimed = result.get("snapshot")
+    if not isinstance(claimed, dict) or claimed.get("format") == "memory":
+        return None
+    said = Path(str(claimed.get("path")))
+    held = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
+    place = next((p for p in held if (p / "manifest.json").is_file()), None)
+    return place or (held[0] if held[0].exists() else said)
+
+
+def sealed(place: Path | None) -> bool:
+    """Whether the snapshot at `place` is encrypted, so that its id says nothing about its contents."""
+    try:
+        return place is not None and store.public(place) is not None
+    except HarnessError:
+        return False
 
 
 def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, run_id: str | None) -> Iterator[Difference]:  # fmt: skip

@@ -38,8 +38,8 @@ class Asked:
         """After: the question follows the pruning. Before: it is pruned with the context, but for its
         last token, which is fed to what was kept. Raises InputProblem when it is too long."""
         cfg, tokenizer = session.cfg, session.loaded.tokenizer
-        policy = "explicit" if cfg.tokenizer.name == "chat" else cfg.tokenizer.name
-        context = encode(policy, tokenizer, question.context, (), cfg.tokenizer.bos)
+        policy = "explicit" if cfg.tokenizer.name == "chat" else cfg.tokenizer
+        context = encode(policy, tokenizer, question.context)
         asks = continuation(policy, tokenizer, question.asked).ids
         apart = "" if question.question[-1:].isspace() else " "
         says = continuation(policy, tokenizer, apart + question.expected.lstrip()).ids

@@ -29,6 +29,7 @@ from harness.pipeline.session import Session
 from harness.report import formats as report
 from harness.report.console import Say
 from harness.save import store
+from harness.save.registry import format_of
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
@@ -268,7 +269,7 @@ def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]
     """Largest extra memory of a save and of a load, beyond what the loaded (or kept) tensors take.
     Whether every byte comes back is checked here too."""
     kept = settings.name == "memory"
-    mapped = store.format_named(settings.name).MAPPED
+    mapped = format_of(settings).mapped
     payload = sum(t.nbytes for _, t in state.tensors())
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)

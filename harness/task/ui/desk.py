@@ -100,16 +100,14 @@ class Desk:
 
     def begin(self, text: str) -> None:
         """Prefill `text` under the tokenizer policy; replaces every branch of this desk."""
-        row = encode(
-            self.cfg.tokenizer.name, self.loaded.tokenizer, text, (), self.cfg.tokenizer.bos
-        )
+        row = encode(self.cfg.tokenizer, self.loaded.tokenizer, text)
         sampler = Sampler(self.sampling, self.cfg.seed)
         self._only(self._session.capture([row], sampler).state)
 
     def say(self, text: str) -> int:
         """Feed `text`, exactly as typed, to the current branch; return how many tokens it has."""
         branch = self.branch
-        ids = continuation(self.cfg.tokenizer.name, self.loaded.tokenizer, text).ids
+        ids = continuation(self.cfg.tokenizer, self.loaded.tokenizer, text).ids
         if not ids:
             raise InputProblem("there is no text to add. Type some first.")
         check_length(self.loaded, int(branch.state.next_position.max()), len(ids))

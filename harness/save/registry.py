@@ -1,0 +1,45 @@
+"""Build the format that a `save` option, or a snapshot, names."""
+
+from typing import Any
+
+from harness import config, variants
+from harness.errors import Untrusted, UntrustedPlugin
+from harness.save.base import Format
+
+
+def names() -> list[str]:
+    """Every format that can be chosen, from inside and outside."""
+    return variants.options("save")
+
+
+def shipped() -> list[str]:
+    """Every format that a snapshot may name without saying who wrote it."""
+    return variants.options("save", variants.conf_dir())
+
+
+def format_of(settings: Any) -> Format:
+    """The format that `settings` (an option of `save`) declares. Raises ConfigProblem."""
+    return variants.variant("save", settings, Format)(config.completed("save", settings))
+
+
+def target_of(settings: Any) -> str | None:
+    """`module.Class` of a format from outside, as a snapshot records it; None for our own."""
+    target = variants.target("save", settings)
+    if target:
+        variants.vouch(target)  # whoever writes in it may read what was written
+    return target
+
+
+def reader(manifest: dict[str, Any], where: str) -> Format:
+    """The format that reads the payload of a validated manifest. where: the snapshot, for messages.
+
+    One from outside is imported only where `plugins.trust` names its module; Untrusted otherwise.
+    """
+    name, target = manifest["payload_format"], manifest.get("payload_target")
+    if target is None:
+        return variants.shipped("save", name)()
+    try:
+        variants.refuse_untrusted(f"the snapshot at {where}", f"save={name}", target)
+    except UntrustedPlugin as problem:
+        raise Untrusted(str(problem)) from None
+    return variants.imported(f"the snapshot's save={name}", target, Format)()

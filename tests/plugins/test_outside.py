@@ -1,0 +1,84 @@
+"""A variant from a user's own folder: chosen, recorded as data, and imported by an audit only on trust."""
+
+import sys
+
+import pytest
+
+POLICY = """
+from harness.prune import Policy
+
+class EveryOther(Policy):
+    def score(self, layer, rank, keep):
+        return (rank % 2 == 0).double()
+"""
+YAML = "# Every other token.\n_target_: every_other.EveryOther\nname: mine\nratio: 0.5\n"
+CHOSEN = ("--config-dir", "conf", "prune=mine", "compare=lossy", "steps=4")
+
+
+@pytest.fixture
+def outside(place, clean):
+    """A folder with one policy and its YAML."""
+    (place / "conf" / "prune").mkdir(parents=True)
+    (place / "every_other.py").write_text(POLICY)
+    (place / "conf" / "prune" / "mine.yaml").write_text(YAML)
+    return place
+
+
+def test_a_policy_from_outside_prunes_and_is_audited_on_trust_alone(harness, outside):
+    made = harness(*CHOSEN, "plugins.path=.")
+    assert made.code == 0, made.out
+    assert made.result["size"]["kept_tokens"] < 0.6 * made.result["size"]["tokens"]
+    sys.modules.pop("every_other")
+    audit = ["task=audit", f"run={made.folders[0]}"]
+    refused = harness(*audit, "plugins.path=.")
+    assert refused.code == 2 and "plugins.trust=[every_other]" in refused.out
+    assert "Traceback" not in refused.out and "every_other" not in sys.modules
+    assert [line for line in refused.out.splitlines() if "harness:" in line] == [
+        refused.out.strip().splitlines()[-1]
+    ]
+    trusted = harness(*audit, "plugins.trust=[every_other]", "plugins.path=.")
+    assert trusted.code == 0, trusted.out
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("every_other.EveryOther", "plugins.path=DIR"),
+        ("json.NoSuch", "json has no NoSuch"),
+        ("json.JSONDecoder", "is no harness.prune.Policy"),
+    ],
+)
+def test_a_target_that_cannot_be_built_is_one_message(harness, outside, target, said):
+    yaml = outside / "conf" / "prune" / "mine.yaml"
+    yaml.write_text(YAML.replace("every_other.EveryOther", target))
+    wrong = harness(*CHOSEN)
+    assert wrong.code == 2 and said in wrong.out and "Traceback" not in wrong.out
+
+
+def test_an_option_from_outside_is_suggested(harness, outside):
+    near = harness("--config-dir", "conf", "prune=mine_", "steps=4")
+    assert near.code == 2 and "mine" in near.out.replace("mine_", "")
+
+
+ENCODER = """
+from harness.tokenizer import Encoded, Encoder, account, plain
+
+class Closed(Encoder):
+    def encode(self, tokenizer, text, turns):
+        ids = (*plain(tokenizer, text), *[tokenizer.eos_token_id] * self.settings.ends)
+        return Encoded(ids, text, "closed", account(tokenizer, ids, {len(ids) - 1: "closed by ours"}))
+"""
+
+
+def test_a_tokenizer_policy_from_outside_says_which_ids_are_sent(harness, place, clean):
+    (place / "conf" / "tokenizer").mkdir(parents=True)
+    (place / "my_encoder.py").write_text(ENCODER)
+    yaml = "# Closed by EOS.\n_target_: my_encoder.Closed\nname: closed\nends: 1\n"
+    (place / "conf" / "tokenizer" / "closed.yaml").write_text(yaml)
+    chosen = ("--config-dir", "conf", "plugins.path=.", "tokenizer=closed", "prompt=text",
+              "prompt.text='let k be 5 .'", "steps=2")  # fmt: skip
+    one, two = harness(*chosen), harness(*chosen, "tokenizer.ends=2")
+    assert one.code == two.code == 0, one.out + two.out
+    assert two.result["size"]["tokens"] == one.result["size"]["tokens"] + 1
+    wrong = harness(*chosen, "tokenizer.bos=false")
+    assert wrong.code == 2 and "tokenizer.bos is not read by tokenizer=closed" in wrong.out
