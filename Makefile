@@ -29,6 +29,9 @@ test: $(READY) ## the whole test suite but the slow runs, a worker per core (WOR
 test-slow: $(READY) ## the long fuzz, soak and training runs
 	@$(PY) -m pytest -m slow $(ARGS)
 
+fuzz: $(READY) ## damage snapshots and manifests, count what is caught (FUZZ_SNAPSHOTS, FUZZ_MANIFESTS)
+	@$(PY) -m pytest -m slow -s -n 0 tests/save/test_store_fuzz.py $(ARGS)
+
 lint: $(READY) ## ruff: lint and format check; mypy: types
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
@@ -73,4 +76,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow lint format bench bench-gpu dashboard audit reference across train peers recall clean
+.PHONY: help run test test-slow fuzz lint format bench bench-gpu dashboard audit reference across train peers recall clean

@@ -16,9 +16,12 @@ from typing import Any
 from harness import config, interrupt
 from harness.config.literal import spelled
 from harness.errors import HarnessError
+from harness.snapshot import signature
+from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
 
 RECORD = "sweep.json"
+SIGNATURE = RECORD + signature.SUFFIX
 
 
 class Watch:
@@ -28,6 +31,7 @@ class Watch:
     total: int | None = None
     began: float = 0.0
     ready: int = 0  # points that were finished before
+    sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     given: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
@@ -37,13 +41,14 @@ class Watch:
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.ready, cls.fresh, cls.given = None, None, 0, False, ()
+        cls.sign = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
-        Watch.given = _overrides(config)
+        Watch.given, Watch.sign = _overrides(config), config.get("sign")
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
@@ -119,12 +124,28 @@ def conclude() -> int:
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):
         record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
-    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    record["sealed"] = {
+        "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
+        "records": {p.name: _seal(p) for p in points},
+    }
+    data = (json.dumps(record, indent=2) + "\n").encode()
+    (folder / RECORD).write_bytes(data)
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    if Watch.sign:
+        (folder / SIGNATURE).write_bytes(signature.sign(data, Watch.sign))
     before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
     if before:
         print(f"\n{before} points were there, {len(points) - before} were run now.")
     print("\n".join(pages.closing(folder, rows, Watch.total, aged(points))))
     return max(int(row["exit_code"]) for row in rows)
+
+
+def _seal(point: Path) -> str | None:
+    """The id of a point's sealed record; None for one that was refused before it had any."""
+    try:
+        return json.loads((point / "record.json").read_text("utf-8")).get("id")
+    except (OSError, ValueError):
+        return None
 
 
 def lost(problem: Exception) -> str | None:

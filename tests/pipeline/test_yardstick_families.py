@@ -54,6 +54,7 @@ def _paths(loaded: Loaded, seed: int, long: bool = False) -> list[PlainPath]:
     seeded = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, COMMON["vocab_size"], (batch, tokens), generator=seeded)
     mask = torch.ones_like(ids)
+    capture(loaded, ids[:, :2], mask[:, :2], {})  # refuses, by name, what it cannot hold
     if not _recurrent(loaded):  # fed one by one, the library takes padding into its state
         mask[1:, : tokens // 3] = 0
     captured = capture(loaded, ids, mask, {}, chunk=chunk)

@@ -24,6 +24,9 @@ def settings(name, **given):
     return option("prune", name, **given)
 
 
+GENERATION = {"sampler": {"name": "greedy"}, "steps": 0}
+
+
 def by_hand(keys, windows=(None,), lengths=None, received=None):
     """A State whose keys are `keys` `[batch, kv_heads, tokens, head_dim]` in every layer.
 
@@ -46,6 +49,8 @@ def by_hand(keys, windows=(None,), lengths=None, received=None):
     documents = {
         "kv_format": {"layers": described, "libraries": {}, "attention_implementation": "sdpa"},
         "prompt_meta": {"prefix_ids": [0, 1, 2]},
+        "generation": GENERATION,
+        "tokenizer": {},
     }
     state = State(
         layers=(),
@@ -80,7 +85,9 @@ def build(architecture="llama", layers=2, seed=0, dtype=torch.float32, **values)
 def take(loaded, rows, **how):
     """Capture rows of ids, padded on the left."""
     ids, mask = pad_left(rows, 0)
-    return capture(loaded, ids, mask, {"prompt_meta": {"prefix_ids": list(rows[0][:1])}}, **how)
+    prompt = {"prefix_ids": list(rows[0][:1])}
+    documents = {"prompt_meta": prompt, "generation": GENERATION, "tokenizer": {}}
+    return capture(loaded, ids, mask, documents, **how)
 
 
 def ids_of(tokens, seed=0, vocab=97):

@@ -2,12 +2,14 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from store_states import assert_same, grown, make_state, saved, settings
 
 from harness.errors import InputProblem, SnapshotInvalid
-from harness.save import remote, store
+from harness.save import contents, remote, store
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -89,6 +91,33 @@ def test_an_interrupted_upload_leaves_what_was_there(url, fails_at, existing, mo
             store.load(url)
     saved(make_state(seed=4), url, settings())  # what is left over is no obstacle
     assert_same(make_state(seed=4), store.load(url)[0])
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_of_two_writers_one_wins_whole_and_the_other_is_told(
+    server, tmp_path, existing, monkeypatch
+):
+    """Both have looked, and both have sent all but the manifest, before either sends that."""
+    url = f"s3://bucket/{tmp_path.name}/race"
+    if existing:
+        saved(make_state(), url, settings())
+    states = [make_state(seed=4), make_state(seed=5)]
+    gate, real = Barrier(2), remote._write
+
+    def together(send, system, url, source, target):
+        if target.endswith("/manifest.json"):
+            gate.wait(60)
+        real(send, system, url, source, target)
+
+    monkeypatch.setattr(remote, "_write", together)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(saved, state, url, settings()) for state in states]
+    problems = [job.exception() for job in jobs]
+    assert sum(p is None for p in problems) == 1, problems
+    (told,) = filter(None, problems)
+    assert isinstance(told, InputProblem) and "somebody else meanwhile" in str(told)
+    assert_same(states[problems.index(None)], store.load(url)[0])
+    assert set(files(url)[1]) == contents.names(store.read_manifest(url)) - {contents.SIGNATURE}
 
 
 @pytest.mark.parametrize("kind", ["flip", "truncate", "delete"])

@@ -162,11 +162,11 @@ def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     done = harness("task=audit", f"run={run_id}", f"runs_dir={runs}", "name=whole", "track=mlflow")
     assert done.code == 0, done.out
     table = swept / "sweep.csv"
-    before = table.read_text()
-    table.write_text(before.replace(",exact,", ",equivalent,", 1))
+    before = table.read_bytes()
+    table.write_bytes(before.replace(b",exact,", b",equivalent,", 1))
     named = [d.what for d in evidence.summary(swept, audit._points(swept))]
-    table.write_text(before)
-    assert named == ["sweep.csv: verdict"]
+    table.write_bytes(before)
+    assert named == ["sweep.csv: verdict", "sweep.csv"]
 
 
 def test_a_chat_is_said_again_turn_by_turn(harness, place):

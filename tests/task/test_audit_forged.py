@@ -164,3 +164,26 @@ def test_an_encrypted_record_is_audited_with_its_key_only(harness, place):
     record.seal(run, result, sealed["config"], sealed["packages"])
     done = harness("task=audit", f"run={run}", "decrypt=key")
     assert done.code == 1 and "kv_cache" in done.out
+
+
+def test_a_sweep_is_signed_whole(harness, place):
+    """Table and records: a point left out, put in or exchanged is refused, and so is an edited seal."""
+    make = "openssl ecparam -name prime256v1 -genkey -noout -out a.pem"
+    subprocess.run(f"{make} && openssl ec -in a.pem -pubout -out a.pub", shell=True, check=True, capture_output=True)  # fmt: skip
+    done = harness("-m", "steps=2,3", "sign=a.pem", "name=signed")
+    sweep = done.folders[0].parent
+    key = [str(place / "a.pub")]
+    points = audit._points(sweep)
+    assert audit.signed(sweep, key, "sweep.json") == key[0]
+    assert [audit.signed(point, key) for point in points] == key * 2
+    assert list(evidence.summary(sweep, points)) == []
+    table = (sweep / "sweep.csv").read_bytes()
+    (sweep / "sweep.csv").write_bytes(table.replace(b"signed", b"sighed"))
+    assert "sweep.csv" in [d.what for d in evidence.summary(sweep, points)]
+    (sweep / "sweep.csv").write_bytes(table)
+    told = record.read(sweep / "sweep.json")
+    told["sealed"]["records"].pop(points[0].name)
+    write_json(sweep / "sweep.json", told)
+    assert [d.what for d in evidence.summary(sweep, points)] == ["sweep.json: records"]
+    with pytest.raises(Untrusted, match="changed after it was signed"):
+        audit.signed(sweep, key, "sweep.json")

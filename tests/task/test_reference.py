@@ -1,7 +1,6 @@
 """The committed reference records are whole; `make audit` also runs them again."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,10 +12,9 @@ POINTS = audit._points(REFERENCE)
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda p: p.name)
-def test_reference_records_are_as_they_were_sealed(point, monkeypatch):
+def test_reference_records_are_as_they_were_sealed(point, compose, monkeypatch):
     monkeypatch.chdir(REFERENCE.parents[1])
-    track = SimpleNamespace(name="none", uri=None)
-    cfg = SimpleNamespace(track=track, runs_dir="nowhere")
+    cfg = compose("task=audit", "track=none", "runs_dir=nowhere")
     assert list(evidence.verified(point, cfg)) == []
 
 

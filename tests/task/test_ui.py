@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -67,3 +69,50 @@ def test_help_fits_a_screen_and_has_an_example(process):
     done = process("task=ui", "--help")
     assert done.code == 0 and "example: python -m harness task=ui" in done.out
     assert len(done.out.splitlines()) <= 24 and max(map(len, done.out.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    "origin, status",
+    [
+        (None, 200),
+        ("http://{host}", 200),
+        ("http://127.0.0.1:1", 403),
+        ("http://localhost:{port}", 403),
+        ("https://{host}", 403),
+        ("null", 403),
+    ],
+)
+def test_only_its_own_origin_is_answered(small_page, origin, status):
+    """Gradio lets a page of any port of this machine read the answers."""
+    host = small_page.removeprefix("http://").rstrip("/")
+    port = host.rpartition(":")[2]
+    headers = {"Origin": origin.format(host=host, port=port)} if origin else {}
+    for path in ("/", "/config"):
+        request = Request(f"{small_page.rstrip('/')}{path}", headers=headers)
+        try:
+            with urlopen(request) as answer:
+                found, allowed = (
+                    answer.status,
+                    answer.headers.get("Access-Control-Allow-Origin"),
+                )
+        except HTTPError as problem:
+            found, allowed = problem.code, problem.headers.get("Access-Control-Allow-Origin")
+        assert found == status and allowed in (None, headers.get("Origin"))
+        assert status == 200 or allowed is None
+
+
+@pytest.fixture(scope="module")
+def small_page():
+    """The server around a page of nothing."""
+    from harness.task.ui import server
+
+    server.prepare()
+    gradio = pytest.importorskip("gradio")
+
+    def nothing():
+        with gradio.Blocks(analytics_enabled=False) as page:
+            gradio.Markdown("nothing")
+        return page
+
+    with server.serving(nothing, 0) as address:
+        yield address

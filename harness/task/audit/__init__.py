@@ -38,6 +38,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     auditable(points)
     for point in points if cfg.trusted else []:
         signed(point, cfg.trusted)
+    if cfg.trusted and sweep:
+        signed(target, cfg.trusted, "sweep.json")
     say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
     found: list[Difference] = []
     for point in points:
@@ -103,13 +105,14 @@ def auditable(points: list[Path]) -> None:
             )
 
 
-def signed(point: Path, trusted: list[str]) -> str:
-    """The key among `trusted` that signed the record in `point`. Raises Untrusted when none did."""
+def signed(point: Path, trusted: list[str], name: str = records.NAME) -> str:
+    """The key among `trusted` that signed the record in `point` (`name`: its file). Raises Untrusted
+    when none did."""
     try:
-        data = (point / records.NAME).read_bytes()
+        data = (point / name).read_bytes()
     except OSError:
         raise Untrusted(f"{shown(point)} holds no sealed record, so nothing is signed.") from None
-    place = point / records.SIGNATURE
+    place = point / f"{name}{signature.SUFFIX}"
     bundle = place.read_bytes() if place.is_file() and not place.is_symlink() else None
     return signature.check(data, bundle, trusted, f"the record in {shown(point)}")
 

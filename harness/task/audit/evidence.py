@@ -14,6 +14,7 @@ from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPl
 from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
+from harness.snapshot.digest import digest_bytes
 from harness.task.audit.difference import Difference, changes, flat
 from harness.track import contents, tracker
 
@@ -173,6 +174,14 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
     except OSError:
         yield Difference("sweep.csv", "one row per point", "missing", "the table is missing")
         return
+    told = read(sweep / "sweep.json").get("sealed")
+    told = told if isinstance(told, dict) else {}  # a sweep from before there was a seal has none
+    now = {
+        p.name: read(p / records.NAME).get("id") for p in points if (p / "result.json").is_file()
+    }
+    if told and told.get("records") != now:
+        yield Difference("sweep.json: records", told.get("records"), now,
+                         "these are not the records that the sweep ended with")  # fmt: skip
     fresh = pages.as_text(pages.rows([p for p in points if (p / "result.json").is_file()]))
     by_point = {r["point"]: r for r in recorded}
     for row in fresh:
@@ -181,6 +190,10 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
             if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
                 yield Difference(f"sweep.csv: {key}", was.get(key), value,
                                  "the table does not say what the point's result says", row["point"])  # fmt: skip
+    data = digest_bytes((sweep / "sweep.csv").read_bytes())
+    if told and told.get("sweep.csv") != data:
+        yield Difference("sweep.csv", told.get("sweep.csv"), data,
+                         "the table was edited after the sweep")  # fmt: skip
 
 
 def tags(cfg: Any, run_id: str) -> dict[str, str]:

@@ -47,12 +47,9 @@ def serving(build: Any, port: int) -> Iterator[str]:
 
     page = build()
     theme = gr.themes.Base(font=FONTS, font_mono=MONO, primary_hue="teal", neutral_hue="slate")
-    guards = [
-        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"]),
-        Middleware(Guarded),
-    ]
+    guards = [Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])]
     try:
-        _, address, _ = page.launch(
+        app, address, _ = page.launch(
             server_name=HOST, server_port=port or None, share=False, inbrowser=False, quiet=True,
             prevent_thread_lock=True, ssr_mode=False, mcp_server=False, pwa=False, footer_links=[],
             run_history=False, enable_monitoring=False, max_file_size=0, theme=theme,
@@ -60,6 +57,8 @@ def serving(build: Any, port: int) -> Iterator[str]:
         )  # fmt: skip
     except OSError as problem:
         raise InputProblem(f"task.port={port} cannot be had: {problem}. Give another, or 0 for any free one.") from None  # fmt: skip
+    # outermost: gradio puts its own, which lets every port of this machine read, around what it is given
+    app.middleware_stack = Guarded(app.middleware_stack or app.build_middleware_stack())
     try:
         yield address
     finally:
@@ -74,7 +73,8 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 class Guarded:
-    """ASGI middleware: every answer tells the browser to load from here only."""
+    """ASGI middleware: every answer tells the browser to load from here only, and no page of another
+    origin is answered, be it of this machine (gradio would answer every port of it)."""
 
     def __init__(self, app: Any):
         self.app = app
@@ -90,4 +90,17 @@ class Guarded:
                 message = {**message, "headers": [*message["headers"], *extra]}
             await send(message)
 
+        if foreign(scope):
+            if scope["type"] == "http":
+                await send({"type": "http.response.start", "status": 403, "headers": []})
+                await send({"type": "http.response.body", "body": b"another origin\n"})
+            return
         await self.app(scope, receive, guarded)
+
+
+def foreign(scope: Any) -> bool:
+    """Whether a request comes from a page of another origin (scheme, host and port) than the one it
+    asks. Without `Origin` no page asks: a person opens it, or a program that needs no browser."""
+    sent = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
+    origin = sent.get(b"origin")
+    return origin is not None and origin != f"http://{sent.get(b'host', '')}"
