@@ -28,6 +28,7 @@ from harness.model.loaded import SHIPPED, Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, interop
+from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.line import rebuilt
@@ -158,13 +159,14 @@ class Resumed(Iterator[str]):
         )  # prompt: `[batch, n]`, fed before the first token
         self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
         self._text = ""
+        self._ends = end_tokens(model)
         self.ids: list[int] = []
 
     def __next__(self) -> str:
         if self._prompt is not None:
             self._feed(self._prompt)
             self._prompt = None
-        while len(self.ids) < self._steps:
+        while len(self.ids) < self._steps and not self._ends.intersection(self.ids[-1:]):
             token = self._sampler.choose(self._logits, self._seen)
             self._feed(token)
             self.ids.append(int(token[0, 0]))
@@ -195,7 +197,8 @@ def resume(
     seed: int | None = None,
     **options: Any,
 ) -> Resumed:
-    """Continue `state` with `text`, then generate `steps` tokens, streaming. `state` is only read.
+    """Continue `state` with `text`, then generate at most `steps` tokens, streaming, up to the end of the
+    sequence. `state` is only read.
 
     cache: an implementation's name, or `auto`: the fastest that never touches the past. sampling:
     `greedy` or `sample` with `temperature`, `top_k`, `top_p`, `repetition_penalty`; the saved

@@ -1,7 +1,7 @@
 """Run on from a paused state, along every path that is compared. All paths see the same ids."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -20,7 +20,7 @@ class Path:
     was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
-    chunks: in which lengths `fed` was fed.
+    chunks: in which lengths `fed` was fed. ended: every row chose an id that ends a sequence.
     """
 
     logits: torch.Tensor
@@ -29,6 +29,7 @@ class Path:
     times: dict[str, float]
     rng: torch.Tensor | None = None
     chunks: tuple[int, ...] = ()
+    ended: bool = False
 
 
 class Live:
@@ -56,12 +57,14 @@ def drive(
     given: torch.Tensor | None = None,
     follow: torch.Tensor | None = None,
     on_token: Callable[[torch.Tensor], None] = lambda ids: None,
+    ends: Collection[int] = (),
 ) -> Path:
     """Feed `given` `[batch, k]` in one call, then `steps` tokens one by one.
 
-    runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + steps]` ids
-    to feed whatever this path would choose itself (teacher forcing). on_token sees each generated
-    token `[batch, 1]` before it is fed. Advances `runner` and `sampler`.
+    runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
+    whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
+    token `[batch, 1]` before it is fed. ends: ids that end a sequence; when every row has chosen one,
+    no more is generated. Advances `runner` and `sampler`.
     """
     seen, last = runner.state.token_ids.cpu(), runner.state.logits
     count = 0 if given is None else given.shape[1]
@@ -82,16 +85,28 @@ def drive(
     if given is not None and count:
         last = feed(given)
         chosen.append(given.cpu())
-    for i in range(steps):
+    ended = torch.zeros(len(last), dtype=torch.bool)
+    for i in range(steps if follow is None else follow.shape[1] - count):
         own = sampler.choose(last, seen)
         chosen.append(own)
         on_token(own)
         last = feed(own if follow is None else follow[:, count + i : count + i + 1])
+        ended |= torch.isin(own[:, 0].cpu(), torch.tensor(sorted(ends), dtype=torch.int64))
+        if follow is None and bool(ended.all()):
+            break
     rng = sampler.rng
     chosen.append(sampler.choose(last, seen))
     lengths = tuple(ids.shape[1] for ids in fed)
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
-    return Path(torch.cat(logits, 1), torch.cat(chosen, 1), torch.cat(fed, 1), times, rng, lengths)
+    return Path(
+        torch.cat(logits, 1),
+        torch.cat(chosen, 1),
+        torch.cat(fed, 1),
+        times,
+        rng,
+        lengths,
+        bool(ended.all()),
+    )
 
 
 def recompute_seconds(loaded: Any, state: State) -> float:

@@ -5,7 +5,7 @@ verb learns for `result.json` stays with the line until `finish`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -225,6 +225,7 @@ class Line:
         given: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
         on_token: Callable[[torch.Tensor], None] = lambda ids: None,
+        ends: Collection[int] = (),
     ) -> tuple[Any, drive.Path]:
         """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
 
@@ -235,7 +236,7 @@ class Line:
         decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start
         before = decoder.fingerprint(cfg.cache.audit == "digest")
-        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
+        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token, ends)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):

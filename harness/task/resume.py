@@ -8,6 +8,7 @@ import torch
 
 from harness.capture import check_length
 from harness.config import Config
+from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Stored, continued
 from harness.pipeline.session import Session
@@ -34,13 +35,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
 
     say.line(f"{cfg.text or ''}", end="")
-    decoder, path = line.go_on(restored, given, on_token=_stream(line.session))
+    ends = end_tokens(loaded)
+    decoder, path = line.go_on(restored, given, on_token=_stream(line.session), ends=ends)
+    ids = path.ids[:, : path.fed.shape[1]] if path.ended else path.ids  # nothing comes after an end
     say.line()
     line.record["text"] |= {
         "added": cfg.text or "",
-        "continuation": decode(path.ids[0].tolist()),
-        "token_ids": path.ids[0].tolist(),
-        "branches": [decode(row) for row in path.ids.tolist()],
+        "continuation": decode(ids[0].tolist()),
+        "token_ids": ids[0].tolist(),
+        "ended": path.ended,
+        "branches": [decode(row) for row in ids.tolist()],
         "account": [dict(entry) for entry in added.account],
     }
     if cfg.out:  # before anything is compared: what was generated is safe

@@ -9,11 +9,12 @@ import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.compare import metrics
+from harness.compare.soundness import Soundness
 from harness.compare.verdict import decide
 from harness.config import CacheConfig
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
-from harness.pipeline import drive
+from harness.pipeline import drive, yardstick
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
@@ -91,9 +92,20 @@ def _beside_memory(
         UNJUDGED,
         token,
         restored.waived,
-        against=MEMORY,
+        _soundness(session, state, memory),
+        MEMORY,
     )
     return verdict, reason, apart, noise
+
+
+def _soundness(session: Session, state: State, memory: drive.Path) -> Soundness | None:
+    """Whether the model's own cached path over the whole buffer computes what it computes without a
+    cache: asked even where the state is compared with itself. None where that would take too long."""
+    if state.tokens > session.cfg.compare.limit:
+        return None
+    name, chunk = "the model's own cached run", session.cfg.prompt.chunk
+    path = yardstick.logic(session.loaded, state, memory.fed, name, memory.chunks, chunk)
+    return Soundness({"against": "float64"}, [path])
 
 
 def _continued(
