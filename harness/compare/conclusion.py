@@ -8,8 +8,10 @@ def conclusion(result: Mapping[str, Any]) -> str:
     """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
     verdict = result.get("verdict") or "unjudged"
     said = _SAID.get(verdict, _plain)(result)
+    if verdict not in _SAID or verdict == "unsound":
+        return said
     facts = [fact for fact in (_speed(result), _size(result)) if fact]
-    return ", ".join([said, *facts]) + "." if verdict in _SAID else said
+    return ", ".join([said, *facts]) + "."
 
 
 def _exact(result: Mapping[str, Any]) -> str:
@@ -37,7 +39,7 @@ def _diverged(result: Mapping[str, Any]) -> str:
 
 
 def _unsound(result: Mapping[str, Any]) -> str:
-    return f"No verdict on the restored run: {result.get('reason')}"
+    return f"No verdict on the restored run: {result.get('reason')}."
 
 
 def _plain(result: Mapping[str, Any]) -> str:

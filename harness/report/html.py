@@ -113,7 +113,9 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     good = result["verdict"] in ("exact", "equivalent", "unjudged")
     chosen = result["options"]
     title = f"{chosen['model']} / {chosen['cache']} / {chosen['save']}"
-    said = f"{result['conclusion']} ({result['reason']})"
+    said = result["conclusion"]
+    if result["reason"] not in said:
+        said = f"{said} ({result['reason']})"
     write_text(path, page(title, sections, result["verdict"], said, good))
     return path
 
