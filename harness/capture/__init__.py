@@ -174,7 +174,8 @@ def prefill(
     chunk: int | None = None,
 ) -> torch.Tensor:
     """Logits `[batch, 1, vocab]` of the last token; fills `cache`."""
-    size = chunk or ids.shape[1]
+    whole = getattr(loaded, "switch", None) is not None and ids.shape[1] > loaded.switch
+    size = ids.shape[1] if whole or not chunk else chunk  # factors switch: no chunk goes before
     sent = None if bool(mask.all()) else mask
     for start in range(0, ids.shape[1], size):
         stop = min(start + size, ids.shape[1])

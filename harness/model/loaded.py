@@ -14,6 +14,7 @@ import torch
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import footprint, identity, recurrence, twin
 from harness.model.oracle import Oracle
+from harness.model.switch import switch_of
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SHIPPED = {"tiny": ASSETS / "tiny"}
@@ -88,6 +89,11 @@ class Loaded:
     def parameters(self) -> int:
         """How many numbers the weights are."""
         return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def switch(self) -> int | None:
+        """Tokens after which the RoPE factors are others, so that a cache from before must go."""
+        return switch_of(self.text_config)
 
     @property
     def layers(self) -> int:

@@ -65,6 +65,11 @@ class Oracle:
         return self.loaded.device
 
     @property
+    def switch(self) -> int | None:
+        """As the loaded model: what was said of it holds here."""
+        return self._working.switch
+
+    @property
     def layers(self) -> int:
         """Decoder layers."""
         return self.loaded.layers

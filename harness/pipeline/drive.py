@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.capture import new_cache, positions_of, prefill
+from harness.model.switch import crosses
 from harness.snapshot.state import State
 
 
@@ -33,12 +34,14 @@ class Path:
 
 
 class Live:
-    """The run that was never interrupted: it goes on with the very cache the prefill filled."""
+    """The run that was never interrupted: it goes on with the very cache the prefill filled. Where the
+    model's RoPE factors switch, it processes everything again, as the library's `generate` does."""
 
     def __init__(self, loaded: Any, live: Any, state: State):
         self.loaded, self.state, self._cache = loaded, state, live
         self._position, self._mask = state.next_position[:, None], state.attention_mask
         self._padded = not bool(state.attention_mask.all())
+        self._ids = state.token_ids.to(loaded.device)
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed `ids` `[batch, new]`; logits `[batch, new, vocab]`. Grows the live cache."""
@@ -47,6 +50,11 @@ class Live:
         positions = self._position + torch.arange(ids.shape[1], device=ids.device)
         self._position = self._position + ids.shape[1]
         mask = self._mask if self._padded else None
+        self._ids = torch.cat([self._ids, ids], dim=1)
+        last = int(self._position.max())
+        if crosses(self.loaded.switch, last - ids.shape[1], last):
+            self._cache, where = new_cache(self.loaded), positions_of(self._mask)
+            return self.loaded.forward(self._ids, where, mask, self._cache, keep=ids.shape[1])
         return self.loaded.forward(ids, positions, mask, self._cache)
 
 

@@ -241,7 +241,7 @@ class Line:
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):
             self.record["bound"] = decoder.account()
-        self.record["cache"] = served(decoder.first if isinstance(decoder, Bounded) else decoder)
+        self.record["cache"] = served(getattr(decoder, "first", decoder))
         return decoder, path
 
     def uninterrupted(

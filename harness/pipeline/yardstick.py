@@ -6,6 +6,7 @@ plain path's own). Here the plain path has no cache, so that a fault of the cach
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -77,10 +78,10 @@ def _measured(
 ) -> Yardstick:
     fed, other = reference.fed, settings.noise_chunk
     begun = fed[:, :FEW]
-    uncached = alone(loaded, state, fed)
+    uncached = alone(loaded, state, fed, chunks=reference.chunks)
     again = rechunked(loaded, state, fed, other)
-    exact = alone(loaded.oracle, state, fed) if settings.oracle else None
-    scale = exact if exact is not None else alone(loaded, state, fed, beside=True)
+    exact = alone(loaded.oracle, state, fed, chunks=reference.chunks) if settings.oracle else None
+    scale = exact if exact is not None else alone(loaded, state, fed, True, chunks=reference.chunks)
     error = float((uncached.double() - scale.double()).abs().max())
     against = "float64" if exact is not None else "itself beside other rows"
     paths = [
@@ -111,16 +112,25 @@ def logic(
     dear = loaded.parameters * (state.tokens + fed.shape[1]) > WORK
     model, who = (loaded.twin.oracle, " (twin)") if dear else (loaded.oracle, "")
     cached = replayed(model, state, fed, chunks, chunk)
-    return exact_path(f"{name} in float64{who}", cached, alone(model, state, fed), model.layers)
+    return exact_path(
+        f"{name} in float64{who}", cached, alone(model, state, fed, chunks=chunks), model.layers
+    )
 
 
 def alone(
-    model: Any, state: State, fed: torch.Tensor, beside: bool = False, before: int = 0
+    model: Any,
+    state: State,
+    fed: torch.Tensor,
+    beside: bool = False,
+    before: int = 0,
+    chunks: Sequence[int] = (),
 ) -> torch.Tensor:
     """Logits after `fed` `[batch, n]` (and after the last `before` tokens of the buffer): `[batch,
     before + n, vocab]`, one uncached pass per row of the batch, without padding.
 
     model: a Loaded or its Oracle. beside: in a batch of two, another composition of the same sums.
+    chunks: in which lengths `fed` is fed, single tokens by default; only a model whose RoPE factors
+    switch at a length asks: what was said before the switch is computed by a pass that ends there.
     """
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     rows: dict[tuple[int, ...], torch.Tensor] = {}
@@ -130,9 +140,24 @@ def alone(
         key = tuple(whole.tolist())
         if key not in rows:
             batch = whole[None].repeat(2, 1) if beside else whole[None]
-            rows[key] = model.uncached(batch, before + len(more))[:1]
+            last = before + len(more)
+            lengths = [int(seen.sum()), *(chunks or (1,) * len(more))]
+            early = _before(model.switch, lengths) - (len(whole) - last)
+            parts = [model.uncached(batch, last)[:1]]
+            if early > 0:
+                cut = len(whole) - last + early
+                parts = [model.uncached(batch[:, :cut], early)[:1], parts[0][:, early:]]
+            rows[key] = torch.cat(parts, 1)
         logits.append(rows[key])
     return torch.cat(logits)
+
+
+def _before(switch: int | None, lengths: Sequence[int]) -> int:
+    """How many tokens were fed in calls that ended before the switch; 0 where there is none to pass."""
+    ends = list(accumulate(lengths))
+    if switch is None or ends[-1] <= switch:
+        return 0
+    return max((end for end in ends if end <= switch), default=0)
 
 
 def replayed(
