@@ -63,6 +63,11 @@ def deaf() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def heard() -> None:
+    """What a signal asked for is being done: `check` and `stopped` know nothing of it any more."""
+    _last.clear()
+
+
 def stopped() -> bool:
     """Whether this job was told to end, even if a library made another exception of it."""
     return bool(_last)

@@ -72,10 +72,9 @@ def _task(conf: Path, name: str) -> str:
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
     body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
     body += [part for line in said[1:] for part in _folded(f"  {line}")]
-    common = (
-        f"common keys (of those that not every task reads: {reads}):" if reads else "common keys:"
-    )
-    return "\n".join([*body, *(["", "its keys:", *keys] if keys else []), "", common, KEYS])
+    common = f"common keys (read here: {reads}):" if reads else "common keys:"
+    told = [*body, *(["", "its keys:", *keys] if keys else []), "", *_folded(common), KEYS]
+    return "\n".join(told)
 
 
 def _defaults(conf: Path) -> dict[str, str]:

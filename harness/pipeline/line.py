@@ -177,12 +177,15 @@ class Line:
         return stored
 
     def write(self, state: State) -> Stored:
-        """Write `state` as a snapshot, to `out=` or into the run directory."""
+        """Write `state` as a snapshot, to `out=` or into the run directory. What a run that did not
+        come to its end left in its own directory is replaced."""
         cfg, say = self.session.cfg, self.session.say
         place = destination(cfg, self.session.folder)
         say.stage(f"save {cfg.save.name}")
+        here = place == self.session.folder / "snapshot"
+        access = store.current(**({"overwrite": True} if here else {}))
         start = time.perf_counter()
-        stored = Stored(place, store.save(state, place, cfg.save, say.note))
+        stored = Stored(place, store.save(state, place, cfg.save, say.note, access=access))
         self.session.times["save"] = time.perf_counter() - start
         say.done(f"{stored.nbytes / 1024:.0f} KiB to {shown(place)}")
         return stored

@@ -48,6 +48,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if sweep or problem.exit_code == 3 or not fresh:
             failure.record_failure(cfg, folder, verdict, problem)
         else:
+            _log_to(None)  # what is logged from now on would look for the folder again
             shutil.rmtree(folder, ignore_errors=True)
         return Outcome(problem.exit_code, verdict, str(folder), str(problem))
     except (Exception, KeyboardInterrupt) as problem:
@@ -65,14 +66,16 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         return Outcome(1, "failed", str(folder), str(problem))
 
 
-def _log_to(folder: Path) -> None:
-    """Libraries' warnings go to the run's own log, not to the console."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _log_to(folder: Path | None) -> None:
+    """Libraries' warnings go to the run's own log, not to the console; nowhere without a folder."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
         handler.close()
-    handler = logging.FileHandler(folder / "harness.log", encoding="utf-8")
+    handler: logging.Handler = logging.NullHandler()
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(folder / "harness.log", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(handler)
     root.setLevel(logging.INFO)

@@ -42,7 +42,7 @@ def config(tmp_path, prune, sampling=None, cache="manual", **given):
         name="test", text=TEXT, runs_dir=str(tmp_path), steps=given.pop("steps", 24),
         task=option("task", "loop", every=given.pop("every", 5)),
         model=ModelConfig(name="tiny", id="tiny"), tokenizer=TokenizerConfig(name="explicit"),
-        cache=CacheConfig(name=cache), prune=option("prune", **prune),
+        cache=CacheConfig(name=cache), prune=option("prune", prune["name"], **{k: v for k, v in prune.items() if k != "name"}),
         save=SaveConfig(name="safetensors", sync=False),
         prompt=PromptConfig(name="text", text=TEXT), compare=CompareConfig(name="lossless"),
         sampling=SamplingConfig(**(sampling or {"name": "greedy"})),

@@ -38,7 +38,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         row, seconds = spoken(session, dialogue, turn, number)
         place = folder / "snapshot" / f"turn-{number:03d}"
         state = dialogue.state(parent)
-        manifest = store.save(state, place, cfg.save, say.note)
+        manifest = store.save(state, place, cfg.save, say.note, store.current(overwrite=True))
         parent = manifest["id"]
         rows.append(row | {"snapshot": str(place.relative_to(folder)),
                            "stored_bytes": store.stored_bytes(place)})  # fmt: skip

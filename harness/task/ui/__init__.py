@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness import interrupt
 from harness.config import at_least, within
 from harness.errors import InputProblem
 from harness.snapshot.result import UNJUDGED
@@ -60,7 +61,7 @@ def _wait(seconds: float) -> None:
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 3600))
     except KeyboardInterrupt:
-        pass
+        interrupt.heard()  # it is how a page ends; what is left to do is done in peace
 
 
 def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
