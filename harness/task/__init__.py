@@ -69,9 +69,9 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
 def _log_to(folder: Path | None) -> None:
     """Libraries' warnings go to the run's own log, not to the console; nowhere without a folder."""
     root = logging.getLogger()
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
-        handler.close()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
     handler: logging.Handler = logging.NullHandler()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
