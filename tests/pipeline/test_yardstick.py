@@ -148,3 +148,12 @@ def test_the_same_run_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _judged(loaded).soundness == first.soundness
     with pytest.raises(ZeroDivisionError):
         _judged(loaded, tokens=17)
+
+
+def test_where_experts_are_chosen_only_float64_is_asked() -> None:
+    """A tie in the router falls either way, in bfloat16 by more than any bound on rounding (measured
+    over the families: 2 times it); another function still shows in float64."""
+    judged = _judged(_model("mixtral", HEALTHY["mixtral"], "bfloat16"))
+    assert judged.verdict == "exact"
+    assert all("float64" in row["path"] for row in judged.soundness["paths"])
+    assert not yardstick.routed(_model("llama", {}))
