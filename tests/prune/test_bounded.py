@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from harness.cache.registry import decoder
+from harness.compare.soundness import FACTOR
 from harness.config import CacheConfig
 from harness.errors import ConfigProblem
 from harness.pipeline.bounded import Bounded
@@ -58,9 +59,16 @@ def test_it_is_commit_and_prune_by_hand(positions):
     for a, b in zip(run.commit().layers, state.layers, strict=True):
         assert torch.equal(a.key, b.key) and torch.equal(a.positions, b.positions)
     *_, other = bounded("keydiff", positions=positions)
-    assert torch.allclose(other.step(NEXT), got, atol=1e-4)
+    plain = [decoder(loaded, whole, CacheConfig(name="manual")) for _ in range(2)]
+    singly = torch.cat([plain[0].step(one) for one in NEXT.split(1, 1)], 1)
+    noise = float(
+        (plain[1].step(NEXT) - singly).abs().max()
+    )  # what the cut does with nothing pruned
+    allowed = FACTOR * max(noise, float(got.abs().max()) * torch.finfo(got.dtype).eps)
+    assert (other.step(NEXT) - got).abs().max() <= allowed
     *_, never = bounded("keydiff", at=1000, positions=positions)  # the twin: it does prune
-    assert not torch.allclose(torch.cat([never.step(one) for one in NEXT.split(1, 1)], 1), got, atol=1e-2)  # fmt: skip
+    apart = torch.cat([never.step(one) for one in NEXT.split(1, 1)], 1) - got
+    assert apart.abs().max() > allowed
 
 
 def test_branches_are_refused():
