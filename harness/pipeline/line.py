@@ -195,7 +195,8 @@ class Line:
 
         Where this line captured it, sampler and generator must be the same as well.
         """
-        session, say = self.session, self.session.say
+        session = self.session.on(self.session.cfg.restore.device)
+        say = session.say
         say.stage(f"load {shown(stored.place)}")
         start = time.perf_counter()
         state, manifest = store.load(stored.place)
@@ -241,6 +242,7 @@ class Line:
         before = decoder.fingerprint(cfg.cache.audit == "digest")
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token, ends)
         times.update(path.times)
+        path = replace(path, logits=path.logits.to(self.session.loaded.device))
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):
             self.record["bound"] = decoder.account()

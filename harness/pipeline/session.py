@@ -15,7 +15,7 @@ from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config
-from harness.model.loaded import Loaded, load
+from harness.model.loaded import Loaded, load, resolve_device
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
 from harness.pipeline.prompt import prompt_meta, prompt_rows
@@ -55,6 +55,12 @@ class Session:
             say.once(SLOWER)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         return cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
+
+    def on(self, device: str | None) -> "Session":
+        """This job with its model on `device`; the job itself for None and where it is there."""
+        if device is None or resolve_device(device) == self.loaded.device:
+            return self
+        return replace(self, loaded=load(self.cfg.model, self.cfg.dtype, device))
 
     def encoded(self) -> list[Encoded]:
         """The declared prompt under the tokenizer policy, one entry per batch row."""
