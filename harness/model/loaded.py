@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, identity, recurrence, twin
+from harness.model import footprint, gguf, identity, recurrence, twin
 from harness.model.oracle import Oracle
 from harness.model.switch import switch_of
 
@@ -232,6 +232,8 @@ def _build(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any
     _quiet()
     if settings.architecture:
         return _from_architecture(settings, dtype, device)
+    if gguf.is_file(settings.path):
+        return _from_gguf(settings, dtype)
     place, revision = _place(settings)
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -247,6 +249,22 @@ def _build(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any
     commit = getattr(model.config, "_commit_hash", None)
     shown = settings.id or settings.name
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}
+
+
+def _from_gguf(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+    file = Path(settings.path).expanduser().absolute()
+    model = gguf.model_of(file, dtype, _attention(settings.attention))
+    if settings.tokenizer:
+        tokenizer = _tokenizer(settings.tokenizer, None)
+    else:
+        try:
+            tokenizer = gguf.tokenizer_of(file)
+        except Exception as problem:  # whatever its table of tokens makes the library raise
+            raise InputProblem(
+                f"no tokenizer could be read from {file}: {_first_line(problem)} "
+                "Give model.tokenizer=DIR."
+            ) from problem
+    return model, tokenizer, {"name": file.name, "revision": None, "commit": None}
 
 
 def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
@@ -290,8 +308,8 @@ def _place(settings: Any) -> tuple[str, str | None]:
         folder = Path(settings.path).expanduser()
         if not (folder / "config.json").is_file():
             raise InputProblem(
-                f"model.path={settings.path} is not a save_pretrained directory: "
-                "it has no config.json. Give the folder that holds config.json and the weights."
+                f"model.path={settings.path} is not a save_pretrained directory: it has no "
+                "config.json. Give the folder that holds config.json and the weights, or a GGUF file."
             )
         return str(folder), None
     if settings.id in SHIPPED:
