@@ -43,8 +43,7 @@ def model_of(path: Path, dtype: torch.dtype, attention: dict[str, str]) -> Any:
         with redirect_stderr(StringIO()):  # its progress bar
             read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
     except (OSError, ValueError, KeyError, IndexError, NotImplementedError) as problem:
-        said = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
-        raise InputProblem(f"{path} cannot be read as a model: {said}") from None
+        raise InputProblem(f"{path} cannot be read as a model: {_first(problem)}") from None
     tied = set(getattr(model, "all_tied_weights_keys", {}) or {})
     missing = set(model.load_state_dict(read["tensors"], strict=False).missing_keys) - tied
     if missing:
@@ -54,10 +53,21 @@ def model_of(path: Path, dtype: torch.dtype, attention: dict[str, str]) -> Any:
 
 
 def tokenizer_of(path: Path) -> Any:
-    """The tokenizer in `path`. Raises what the library raises."""
+    """The tokenizer in `path`. Raises InputProblem for one that the library cannot build."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    try:
+        return AutoTokenizer.from_pretrained(
+            path.parent, gguf_file=path.name, local_files_only=True
+        )
+    except Exception as problem:  # whatever its table of tokens makes the library raise
+        raise InputProblem(
+            f"no tokenizer could be read from {path}: {_first(problem)} Give model.tokenizer=DIR."
+        ) from problem
+
+
+def _first(problem: Exception) -> str:
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
 
 
 def _check(path: Path, reader: Any) -> None:

@@ -254,16 +254,8 @@ def _build(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any
 def _from_gguf(settings: Any, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
     file = Path(settings.path).expanduser().absolute()
     model = gguf.model_of(file, dtype, _attention(settings.attention))
-    if settings.tokenizer:
-        tokenizer = _tokenizer(settings.tokenizer, None)
-    else:
-        try:
-            tokenizer = gguf.tokenizer_of(file)
-        except Exception as problem:  # whatever its table of tokens makes the library raise
-            raise InputProblem(
-                f"no tokenizer could be read from {file}: {_first_line(problem)} "
-                "Give model.tokenizer=DIR."
-            ) from problem
+    named = settings.tokenizer
+    tokenizer = _tokenizer(named, None) if named else gguf.tokenizer_of(file)
     return model, tokenizer, {"name": file.name, "revision": None, "commit": None}
 
 
