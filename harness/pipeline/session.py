@@ -15,7 +15,8 @@ from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config
-from harness.model.loaded import Loaded, load, resolve_device
+from harness.model.build import resolve_device
+from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
 from harness.pipeline.prompt import prompt_meta, prompt_rows
@@ -58,7 +59,7 @@ class Session:
 
     def on(self, device: str | None) -> "Session":
         """This job with its model on `device`; the job itself for None and where it is there."""
-        if device is None or resolve_device(device) == self.loaded.device:
+        if device is None or resolve_device(device).type == self.loaded.device.type:
             return self
         return replace(self, loaded=load(self.cfg.model, self.cfg.dtype, device))
 
