@@ -1,7 +1,6 @@
 """`task=resume`: restore a snapshot, continue it with new text, and judge it against a run that was
 never interrupted (rebuilt from the token buffer)."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,11 +10,11 @@ from harness.config import Config
 from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Stored, continued
-from harness.pipeline.session import Session
 from harness.pipeline.yardstick import seconds
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
 from harness.tokenizer.policy import continuation
+from harness.tokenizer.stream import Stream
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -36,9 +35,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     say.line(f"{cfg.text or ''}", end="")
     ends = end_tokens(loaded)
-    decoder, path = line.go_on(restored, given, on_token=_stream(line.session), ends=ends)
+    stream = Stream(loaded.tokenizer)
+
+    def show(token: torch.Tensor) -> None:
+        say.line(stream.add(int(token[0, 0])), end="")
+
+    decoder, path = line.go_on(restored, given, on_token=show, ends=ends)
     ids = path.ids[:, : path.fed.shape[1]] if path.ended else path.ids  # nothing comes after an end
-    say.line()
+    say.line(stream.rest())
     line.record["text"] |= {
         "added": cfg.text or "",
         "continuation": decode(ids[0].tolist()),
@@ -70,18 +74,3 @@ def _unjudged(cfg: Config, tokens: int, needed: float) -> str:
         f"not compared: judging would take about {needed:.0f} s, more than "
         f"compare.budget_s={cfg.compare.budget_s:g}; to judge: {asked}"
     )
-
-
-def _stream(session: Session) -> Callable[[torch.Tensor], None]:
-    """Print tokens as they come, holding back bytes that are not yet a whole character."""
-    decode, said, ids = session.loaded.tokenizer.decode, "", []
-
-    def show(token: torch.Tensor) -> None:
-        nonlocal said
-        ids.append(int(token[0, 0]))
-        text = decode(ids)
-        if not text.endswith("\ufffd"):
-            session.say.line(text[len(said) :], end="")
-            said = text
-
-    return show
