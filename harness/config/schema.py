@@ -207,6 +207,13 @@ class RestoreConfig:
 
 
 @dataclass
+class ReportConfig:
+    """What the console shows beside the conclusion."""
+
+    digests: bool = False  # of the 13 elements
+
+
+@dataclass
 class PluginsConfig:
     """Code from outside: the folder it is importable from, and what a record may name."""
 
@@ -258,6 +265,7 @@ class Config:
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
     plugins: PluginsConfig = field(default_factory=PluginsConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     model: ModelConfig = field(default_factory=lambda: _unset(ModelConfig))
