@@ -21,7 +21,10 @@ def sections(rows: list[Row], answered: dict[str, list[Row]]) -> list[Row]:
             text="Each point is a policy or quantizer at a budget; bars are 95% intervals (Wilson for "
             "shares, bootstrap over the prompts otherwise), the dashed line is the full cache. "
             "Joined: the Pareto front, where nothing smaller is as good.",
-            svg=_picture(rows),
+            legend=plots.colours(
+                " ".join(p for p in group if p != "none") for group in _groups(rows)
+            ),
+            panels=_pictures(rows),
         ),
         section(
             "Every cell",
@@ -159,37 +162,43 @@ def _said(answered: dict[str, list[Row]]) -> list[list[str]]:
     return sorted(made, key=lambda row: row[0])
 
 
-def _picture(rows: list[Row]) -> str:
+def _pictures(rows: list[Row]) -> list[str]:
     asked = list(dict.fromkeys(r["asked"] for r in rows))
     panels = [("contains", a) for a in asked] + [("nll", asked[0])]
-    made, axes = plots.figure(4.4 * len(panels), 3.8, len(panels))
-    for axis, (measure, when) in zip(axes, panels, strict=True):
-        some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
-        groups = list(dict.fromkeys((r["prune"], r["quantize"]) for r in some if not _is_full(r)))
-        for number, group in enumerate(groups):
-            line = sorted(
-                (r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)),
-                key=lambda r: r["kv_bytes"],
-            )
-            label = " ".join(p for p in group if p != "none")
-            low = [r["value"] - r["low"] for r in line]
-            high = [r["high"] - r["value"] for r in line]
-            axis.errorbar(
-                [r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
-                fmt="o", markersize=4, linewidth=0.8, color=plots.COLOURS[number % 6], label=label,
-            )  # fmt: skip
-        for row in some:
-            if _is_full(row):
-                axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
-        front = pareto(some, larger=measure == "contains")
-        axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
-                  color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
-        if measure == "contains":
-            axis.set_ylim(-0.03, 1.05)
-        title = f"Right answers, asked {when}" if measure == "contains" else "Expected answer"
-        unit = "share" if measure == "contains" else "nats per token"
-        plots.label(axis, title, "KiB of K/V held", unit)
-    plots.legend(axes[0])
+    return [_panel(rows, measure, when) for measure, when in panels]
+
+
+def _groups(rows: list[Row]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((r["prune"], r["quantize"]) for r in rows if not _is_full(r)))
+
+
+def _panel(rows: list[Row], measure: str, when: str) -> str:
+    made, (axis,) = plots.figure(plots.WIDTH, 3.6)
+    some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
+    groups, widest = _groups(rows), max(r["kv_bytes"] for r in some) / 1024
+    for number, group in enumerate(groups):
+        line = sorted(
+            (r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)),
+            key=lambda r: r["kv_bytes"],
+        )
+        aside = (number - len(groups) / 2) * widest / 120  # beside one another, not on top
+        low = [r["value"] - r["low"] for r in line]
+        high = [r["high"] - r["value"] for r in line]
+        axis.errorbar(
+            [r["kv_bytes"] / 1024 + aside for r in line], [r["value"] for r in line], [low, high],
+            fmt="o", markersize=4, linewidth=0.8, color=plots.COLOURS[number % len(plots.COLOURS)],
+        )  # fmt: skip
+    for row in some:
+        if _is_full(row):
+            axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
+    right = measure == "contains"
+    front = pareto(some, larger=right)
+    axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
+              color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
+    if right:
+        axis.set_ylim(-0.03, 1.05)
+    title = f"Right answers, asked {when}" if right else "Expected answer"
+    plots.label(axis, title, "KiB of K/V held", "share" if right else "nats per token")
     return plots.svg(made)
 
 
