@@ -215,12 +215,11 @@ class Line:
         except RestoreRefused as refused:
             refused.diagnosis = diagnose(met.loaded, state, refused.differences).document()
             raise
-        state = self.fault.inputs(state)
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
-        self.record["pruned"] = state.pruned
+        self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        self.restored = Restored(state, met, sampler, waived)
+        self.restored = Restored(self.fault.inputs(state), met, sampler, waived)
         return self.restored
 
     def go_on(

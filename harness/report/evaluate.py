@@ -1,20 +1,25 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
+from math import exp
 from typing import Any
 
 from harness.report import plots
-from harness.report.html import section
+from harness.report.html import section, soundness
 
-COLUMNS = ("cell", "asked", "KiB", "ms", "contains", "95%", "exact", "nll", "KL", "differs at")
+COLUMNS = (
+    "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
+)  # fmt: skip
+SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
 PLACE = ("prune", "quantize", "budget", "cache", "asked")
 BEST = 3  # answers shown per cell that is worse than the full cache
+APART = 0.08  # how far series of the same size stand apart, as a share of it
 WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
 
 Row = dict[str, Any]
 
 
-def sections(rows: list[Row], answered: dict[str, list[Row]]) -> list[Row]:
-    """Blocks of the page for `html.page`."""
+def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> list[Row]:
+    """Blocks of the page for `html.page`. plain: the `soundness` block of the path that fills cells."""
     made = [
         section(
             "Answers against memory",
@@ -29,8 +34,9 @@ def sections(rows: list[Row], answered: dict[str, list[Row]]) -> list[Row]:
         section(
             "Every cell",
             text="Contains: the answer has the expected one in it. Exact: up to its first full stop it "
-            "is the expected one. nll: nats per token of the expected answer. KL: to the full cache, "
-            "along the expected answer. Differs at: the first token said otherwise, on average.",
+            "is the expected one. Bytes: of the full cache's. ppl: perplexity of the expected answer. KL: "
+            "to the full cache, along the expected answer. Differs at: the first token said "
+            "otherwise, on average.",
             columns=list(COLUMNS),
             rows=_table(rows),
         ),
@@ -55,7 +61,7 @@ def sections(rows: list[Row], answered: dict[str, list[Row]]) -> list[Row]:
             )
         )  # fmt: skip
     made.append(section("What was said otherwise than by the full cache", columns=["cell", "said", "full cache"], rows=_said(answered)))  # fmt: skip
-    return made
+    return [*made, soundness(plain)]
 
 
 def shown(rows: list[Row]) -> list[Row]:
@@ -88,6 +94,7 @@ def children(rows: list[Row]) -> list[Row]:
         first = next(iter(cell.values()))
         metrics = {f"answers/{m}": r["value"] for m, r in cell.items()}
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
+        metrics["answers/perplexity"] = exp(cell["nll"]["value"])
         if first["per_token_s"] is not None:
             metrics["time/per_token_s"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
@@ -125,14 +132,22 @@ def _table(rows: list[Row]) -> list[list[Any]]:
     for place, cell in _cells(rows).items():
         where = dict(zip(PLACE, place, strict=True))
         right, seconds = cell["contains"], cell["contains"]["per_token_s"]
+        share = right["kv_bytes"] / _full(rows, right)["kv_bytes"]
         made.append(
             [
-                _name(where) + (f", {where['cache']}" if several else ""), where["asked"],
-                round(right["kv_bytes"] / 1024), None if seconds is None else round(1000 * seconds, 2),
-                right["value"], f"{right['low']:.2f} to {right['high']:.2f}", cell["exact"]["value"],
-                cell["nll"]["value"], cell["kl"]["value"], cell["divergence_step"]["value"],
+                _name(where) + (f", {where['cache']}" if several else ""),
+                where["asked"],
+                round(right["kv_bytes"] / 1024),
+                f"{share:.1%}",
+                None if seconds is None else round(1000 * seconds, 2),
+                round(right["value"], 3),
+                f"{right['low']:.2f}-{right['high']:.2f}",
+                round(cell["exact"]["value"], 3),
+                exp(cell["nll"]["value"]),
+                cell["kl"]["value"],
+                cell["divergence_step"]["value"],
             ]
-        )  # fmt: skip
+        )
     return made
 
 
@@ -175,18 +190,17 @@ def _groups(rows: list[Row]) -> list[tuple[str, str]]:
 def _panel(rows: list[Row], measure: str, when: str) -> str:
     made, (axis,) = plots.figure(plots.WIDTH, 3.6)
     some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
-    groups, widest = _groups(rows), max(r["kv_bytes"] for r in some) / 1024
+    groups = _groups(rows)
     for number, group in enumerate(groups):
-        line = sorted(
-            (r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)),
-            key=lambda r: r["kv_bytes"],
-        )
-        aside = (number - len(groups) / 2) * widest / 120  # beside one another, not on top
+        line = [r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)]
+        line.sort(key=lambda r: r["kv_bytes"])
+        beside = 1 + APART * (number - len(groups) / 2) / len(groups)
         low = [r["value"] - r["low"] for r in line]
         high = [r["high"] - r["value"] for r in line]
         axis.errorbar(
-            [r["kv_bytes"] / 1024 + aside for r in line], [r["value"] for r in line], [low, high],
-            fmt="o", markersize=4, linewidth=0.8, color=plots.COLOURS[number % len(plots.COLOURS)],
+            [beside * r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
+            fmt=plots.mark(number) + ":", markersize=4, linewidth=0.8,
+            color=plots.COLOURS[number % len(plots.COLOURS)],
         )  # fmt: skip
     for row in some:
         if _is_full(row):
@@ -195,10 +209,13 @@ def _panel(rows: list[Row], measure: str, when: str) -> str:
     front = pareto(some, larger=right)
     axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
               color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
+    axis.set_xlim(0, 1.05 * max(r["kv_bytes"] for r in some) / 1024)
     if right:
         axis.set_ylim(-0.03, 1.05)
-    title = f"Right answers, asked {when}" if right else "Expected answer"
-    plots.label(axis, title, "KiB of K/V held", "share" if right else "nats per token")
+    title = "Right answers" if right else "Expected answer"
+    plots.label(
+        axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
+    )
     return plots.svg(made)
 
 

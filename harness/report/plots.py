@@ -17,6 +17,7 @@ VERDICTS = {  # drawn with the first, shown as the second: they follow the page 
     "bad": ("#010206", "var(--bad)"),
 }
 MARKERS = "os^Dv<>P"
+SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
@@ -60,11 +61,16 @@ def plain(axis: Any) -> None:
 
 
 def colours(names: Iterable[str]) -> str:
-    """A page's legend: a square of each series' colour beside its name, in the order of COLOURS."""
+    """A page's legend: each series' own mark and colour beside its name, in the order of COLOURS."""
     return "".join(
-        f'<span><b style="color:{COLOURS[number % len(COLOURS)]}">\u25a0</b> {escape(name)}</span>'
+        f'<span><b style="color:{COLOURS[number % len(COLOURS)]}">{SHAPES[mark(number)]}</b> {escape(name)}</span>'
         for number, name in enumerate(names)
     )
+
+
+def mark(number: int) -> str:
+    """The marker of a series: another one each time the colours begin anew."""
+    return MARKERS[number // len(COLOURS) % len(MARKERS)]
 
 
 def svg(made: Any) -> str:

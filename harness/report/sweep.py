@@ -22,7 +22,6 @@ TABLE = {
     "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
     "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
 }  # fmt: skip
-SHAPES = dict(zip(plots.MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
@@ -250,7 +249,7 @@ def _legend(rows: list[dict[str, Any]], by: str | None) -> str:
     if by is None or len(set(marks.values())) < len(marks):
         return colours
     return colours + "".join(
-        f"<span>{SHAPES[mark]} {escape(group)}</span>" for group, mark in marks.items()
+        f"<span>{plots.SHAPES[mark]} {escape(group)}</span>" for group, mark in marks.items()
     )
 
 
