@@ -20,14 +20,14 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
-import store_damage
-import torch
-from store_states import FORMATS, assert_same, grown, make_state, settings
+import store_damage  # noqa: E402
+import torch  # noqa: E402
+from store_states import FORMATS, assert_same, grown, make_state, settings  # noqa: E402
 
-from harness import variants
-from harness.errors import HarnessError
-from harness.save import cipher, store
-from harness.snapshot import manifest as manifests
+from harness import variants  # noqa: E402
+from harness.errors import HarnessError  # noqa: E402
+from harness.save import cipher, store  # noqa: E402
+from harness.snapshot import manifest as manifests  # noqa: E402
 
 SMALL = {"dtype": "bfloat16", "tokens": 10}
 KEY = cipher.Key(b"fuzz" * 8)
