@@ -98,7 +98,8 @@ def finish_run(session: Job, record: Record) -> Outcome:
     from harness.report import console, html
 
     result, say = completed(session, record), session.say
-    return finish(session.cfg, session.folder, say, result, html.write, partial(console.show, say))
+    show = partial(console.show, say, digests=session.cfg.report.digests)
+    return finish(session.cfg, session.folder, say, result, html.write, show)
 
 
 def finish_table(
@@ -130,8 +131,9 @@ def finish_table(
     def show(result: Record) -> None:
         if not say.quiet:
             cells = [[row.get(c) for c in columns] for row in shown_rows or rows]
-            say.out.print(console.table(name, list(columns), cells))
-            say.out.print()
+            console.concluded(say, result)
+            console.tabled(say, name, list(columns), cells)
+            say.line()
         say.line(f"verdict:      {verdict.upper()}: {reason}")
         say.line(f"report:       {result['folder']}/report.html")
 

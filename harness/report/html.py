@@ -58,6 +58,17 @@ def cell(text: Any, href: str = "", kind: str = "") -> dict[str, str]:
     return {"text": number(text), "href": href, "kind": kind}
 
 
+def soundness(block: dict[str, Any]) -> dict[str, Any]:
+    """The section of a `soundness` block of `result.json`."""
+    return section(
+        "Is the yardstick sound?",
+        text="Plain cached runs beside the same model without a cache, each row alone: the "
+        "largest difference of any logit, and what rounding explains.",
+        columns=["plain path", "error", "bound"],
+        rows=[[r["path"], r["error"], r["bound"]] for r in block["paths"]],
+    )
+
+
 def page(title: str, sections: list[dict[str, Any]], verdict: str = "", reason: str = "", good: bool = True) -> str:  # fmt: skip
     """The page as text. Everything but our own SVG is escaped."""
     from jinja2 import Environment
@@ -138,11 +149,5 @@ def _comparison(result: dict[str, Any]) -> list[dict[str, Any]]:
             columns=["what", "value"],
             rows=[[k, v] for k, v in result["oracle"].items()],
         ),
-        section(
-            "Is the yardstick sound?",
-            text="Plain cached runs beside the same model without a cache, each row alone: the "
-            "largest difference of any logit, and what rounding explains.",
-            columns=["plain path", "error", "bound"],
-            rows=[[r["path"], r["error"], r["bound"]] for r in result["soundness"]["paths"]],
-        ),
+        soundness(result["soundness"]),
     ]

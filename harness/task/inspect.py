@@ -47,11 +47,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
     say.line()
-    say.out.print(console.table("What it is", ["what", "value"], [list(f) for f in facts]))
+    console.tabled(say, "What it is", ["what", "value"], [list(f) for f in facts])
     say.line()
-    say.out.print(console.table("The 13 elements", ["#", "element", "kept as", "digest"], elements))
+    console.tabled(say, "The 13 elements", ["#", "element", "kept as", "digest"], elements)
     say.line()
-    say.out.print(console.table("Layers", columns, [list(r.values()) for r in layers]))
+    console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
 
 
@@ -77,9 +77,9 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
         html.section("Layers", columns=["layer", "kind", "shape", "dtype"], rows=rows),
     ]
     write_text(folder / "report.html", html.page(path.name, sections))
-    say.out.print(console.table("What it is", ["what", "value"], facts))
+    console.tabled(say, "What it is", ["what", "value"], facts)
     say.line()
-    say.out.print(console.table("The 13 elements", columns, elements))
+    console.tabled(say, "The 13 elements", columns, elements)
     reason = f"{there.kind}: {len(there.lacks)} of 13 elements are not in it"
     say.line(f"{reason}; its keys and values cannot be verified, it has no digests")
     return Outcome(0, UNJUDGED, str(folder), reason)
@@ -108,7 +108,7 @@ def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
         ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),
         ("Files", ["file", "bytes, encrypted"], [[f, str(n)] for f, n in rows]),
     ):
-        say.out.print(console.table(title, columns, table))
+        console.tabled(say, title, columns, table)
         say.line()
     say.line("The rest needs decrypt=KEYFILE. Nothing was verified.")
     return Outcome(0, "unjudged", str(folder), "encrypted: nothing was verified")
