@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # (arguments, exit code, what the message must say)
@@ -40,6 +42,10 @@ MISTAKES = [
     (["task", "save"], 2, "'task' is not key=value"),
     (["--task=save"], 2, "Keys have no dashes: task=save"),
     (["--hlep"], 2, "Did you mean '--help'"),
+    (["--steps", "8"], 2, "Keys have no dashes: steps=8"),
+    (["--stpes", "8"], 2, "Did you mean steps=8?"),
+    (["--model.path", "x"], 2, "model.path=x"),
+    (["dashboard", "prot=1"], 2, "Did you mean 'port'"),
     (["--cfg", "jobb"], 2, "There is: job, hydra, all"),
     (["TASK=save"], 2, "Did you mean 'task'"),
     (["sampling.temprature=1"], 2, "Did you mean 'sampling.temperature'"),
@@ -156,6 +162,32 @@ def test_every_task_has_a_help_with_an_example(process) -> None:
         text = help.show(config.conf_dir(), [f"task={name}", "--help"])
         assert "example:" in text, name
         assert len(text.splitlines()) <= 24
+
+
+def test_version_is_ours(harness) -> None:
+    done = harness("--version")
+    assert done.code == 0 and done.out.startswith(f"harness {__version__}\n")
+    assert "torch 2." in done.out
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_sweep_shows_the_configuration_of_its_first_point(harness) -> None:
+    done = harness("-m", "cache=manual,cloned", "seed=5,6,7", "--cfg", "job", track="none")
+    assert done.code == 0 and done.out.startswith("# the first of 6 points")
+    assert "name: manual" in done.out and "seed: 5" in done.out and not done.folders
+
+
+@pytest.mark.parametrize(
+    "flags, says, not_says",
+    [
+        (["--cfg", "job", "--package", "sampling"], "@package sampling", "runs_dir"),
+        (["--cfg", "job", "--resolve"], "name: experiment", "${task.name}"),
+        (["--info", "searchpath"], "conf", "Traceback"),
+    ],
+)
+def test_what_hydra_shows_is_shown(harness, flags, says, not_says) -> None:
+    done = harness(*flags)
+    assert done.code == 0 and says in done.out and not_says not in done.out
 
 
 def test_cfg_job_prints_the_composed_config(process) -> None:

@@ -45,8 +45,11 @@ def _unsound(result: Mapping[str, Any]) -> str:
 def _plain(result: Mapping[str, Any]) -> str:
     """Nothing was compared, or nothing could be."""
     reason = str(result.get("reason") or "no reason was recorded").strip().splitlines()[0]
-    word = {"refused": "Not restored", "failed": "It failed"}.get(str(result.get("verdict")))
-    return f"{word or 'Nothing was compared'}: {reason.rstrip('.')}."
+    word = {"refused": "Not restored: ", "failed": "It failed: "}.get(
+        str(result.get("verdict")), ""
+    )
+    said = f"{word}{reason.rstrip('.')}."
+    return said[0].upper() + said[1:]
 
 
 def _other(result: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.attention.kernels.cpu.program import compiling
 from harness.capture import new_cache, positions_of, prefill
 from harness.model.switch import crosses
 from harness.snapshot.state import State
@@ -70,7 +71,8 @@ def drive(
     """Feed `given` `[batch, k]` in one call, then `steps` tokens one by one.
 
     runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
-    whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
+    whatever this path would choose itself (teacher forcing), n steps. Times leave out what was compiled
+    meanwhile. on_token sees each generated
     token `[batch, 1]` before it is fed. ends: ids that end a sequence; when every row has chosen one,
     no more is generated. Advances `runner` and `sampler`.
     """
@@ -80,11 +82,11 @@ def drive(
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
         nonlocal seen
-        start = time.perf_counter()
+        start, compiled = time.perf_counter(), compiling()
         out = runner.step(ids)
         if out.is_cuda:
             torch.cuda.synchronize(out.device)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start - (compiling() - compiled))
         seen = torch.cat([seen, ids.cpu()], dim=1)
         logits.append(out)
         fed.append(ids.cpu())

@@ -15,6 +15,7 @@ from harness.errors import UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.questions import questions
 from harness.pipeline.session import Session
+from harness.progress import over
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED, UNSOUND
 from harness.task.evaluate.answers import TIMED, answers, soundness
@@ -39,7 +40,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     progress = Progress(cfg.runs_dir, identity(session, cells, asking))
     before = len(progress.answered)
     say.stage(f"{len(asking)} prompts, {len(cells.every)} cells")
-    for number, question in enumerate(asking):
+    for number, question in over(enumerate(asking), "prompts", len(asking)):
         for asked in cfg.task.asked:
             name = f"{number}/{asked}"
             if name not in progress.answered:
