@@ -39,6 +39,7 @@ from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation, encode
+from harness.tokenizer.stream import Stream
 
 
 def load_model(
@@ -159,7 +160,7 @@ class Resumed(Iterator[str]):
             steps,
         )  # prompt: `[batch, n]`, fed before the first token
         self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
-        self._text = ""
+        self._text = Stream(model.tokenizer)
         self._ends = end_tokens(model)
         self.ids: list[int] = []
 
@@ -171,10 +172,10 @@ class Resumed(Iterator[str]):
             token = self._sampler.choose(self._logits, self._seen)
             self._feed(token)
             self.ids.append(int(token[0, 0]))
-            text = self._model.tokenizer.decode(self.ids)
-            if not text.endswith("\ufffd"):  # hold back bytes that are no whole character yet
-                piece, self._text = text[len(self._text) :], text
+            if piece := self._text.add(self.ids[-1]):  # else it is no whole character yet
                 return piece
+        if piece := self._text.rest():
+            return piece
         raise StopIteration
 
     def _feed(self, ids: torch.Tensor) -> None:

@@ -231,6 +231,7 @@ class Config:
     ASKED: ClassVar[tuple[str, ...]] = (
         "snapshot",
         "out",
+        "at",
         "text",
         "run",
         "a",
@@ -251,6 +252,7 @@ class Config:
     steps: int = 32
     snapshot: str | None = None
     out: str | None = None
+    at: int | None = None  # resume: go back to where so many tokens had been processed
     text: str | None = None
     run: str | None = None
     a: str | None = None  # task=diff: the two snapshots
@@ -293,6 +295,7 @@ class Config:
         if self.device not in ("auto", "cpu", "cuda") and not self.device.startswith("cuda:"):
             one_of("device", self.device, ("auto", "cpu", "cuda"))
         at_least("steps", self.steps, 1)
+        at_least("at", self.at, 1)
         at_least("threads", self.threads, 1)
 
 

@@ -1,13 +1,15 @@
 """What is read: the declared prompt as text, as ids per batch row, and as element +4."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.config import Config
 from harness.errors import InputProblem
-from harness.pipeline.questions import questions
+from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.questions.recall import recall_dialogue
+from harness.pipeline.questions.score import scores
 from harness.snapshot.digest import digest_document
 from harness.tokenizer.policy import Encoded, decode, encode
 
@@ -82,6 +84,18 @@ def prompt_text(cfg: Config, tokenizer: Any = None) -> tuple[str, list[dict[str,
     if prompt.text is None:
         raise InputProblem(f"prompt={prompt.name} has no text. Give text=... or prompt.text=...")
     return prompt.text, []
+
+
+def answered(cfg: Config, tokenizer: Any, text: Mapping[str, Any]) -> dict[str, Any]:
+    """The expected answer, and whether `continuation` and `restored` of `text` have it in them;
+    nothing where the prompt asks nothing."""
+    prompt = cfg.prompt
+    if cfg.text is not None or prompt.ids or prompt.name not in KINDS:
+        return {}
+    question = questions(replace(prompt, samples=1), tokenizer)[0]
+    runs = ("continuation", "restored")
+    right = {f"{run}_right": bool(scores(text[run], question)["contains"]) for run in runs}
+    return {"expected": question.expected, **right}
 
 
 def prompt_meta(row: Encoded, tokenizer: Any) -> dict[str, Any]:
