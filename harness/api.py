@@ -234,7 +234,9 @@ def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
 
 
 def _session(model: Loaded, seed: int = 0, strict: bool = True, verify: str = "proof") -> Session:
-    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict=strict, verify=verify))
+    cfg = config.Config(
+        name="api", seed=seed, restore=config.RestoreConfig(strict=strict, verify=verify)
+    )
     cfg.sampling, cfg.prune = config.SamplingConfig(name="greedy"), config.PruneConfig(name="none")
     cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
     return Session(cfg, Path(), model, Say(quiet=True))
