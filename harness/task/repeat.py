@@ -17,6 +17,7 @@ from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.report.html import section
+from harness.snapshot.codes import dense
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import Segment, State
 
@@ -84,15 +85,25 @@ def batch(session: Session, size: int) -> State:
         replace(
             layer,
             segments=tuple(
-                Segment(_rows(part.key, size), _rows(part.value, size), _rows(part.positions, size))
+                Segment(
+                    _rows(dense(part.key), size),
+                    _rows(dense(part.value), size),
+                    _rows(part.positions, size),
+                )
                 for part in layer.segments
             ),
             recurrent=MappingProxyType({k: _rows(t, size) for k, t in layer.recurrent.items()}),
         )
         for layer in one.layers
     )
-    rows = ("token_ids", "attention_mask", "next_position", "logits")
-    return replace(one, layers=layers, **{name: _rows(getattr(one, name), size) for name in rows})
+    return replace(
+        one,
+        layers=layers,
+        token_ids=_rows(one.token_ids, size),
+        attention_mask=_rows(one.attention_mask, size),
+        next_position=_rows(one.next_position, size),
+        logits=_rows(one.logits, size),
+    )
 
 
 def _rows(one: torch.Tensor, size: int) -> torch.Tensor:
