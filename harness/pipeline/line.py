@@ -18,7 +18,7 @@ from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.compare.identity import Difference
 from harness.config import Config
-from harness.errors import InputProblem, RestoreRefused
+from harness.errors import RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -32,7 +32,8 @@ from harness.pipeline.prompt import answered
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
-from harness.pipeline.session import WRITING, Session
+from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored, destination
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
@@ -40,44 +41,6 @@ from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A snapshot, its manifest validated. place: a directory or an fsspec URL."""
-
-    place: Path | str
-    manifest: dict[str, Any]
-
-    @classmethod
-    def asked(cls, cfg: Config) -> "Stored":
-        """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
-        SnapshotInvalid for a manifest that breaks its rules."""
-        place = store.place(snapshot_named(cfg))
-        return cls(place, store.read_manifest(place))
-
-    @property
-    def nbytes(self) -> int:
-        return store.stored_bytes(self.place)
-
-    def block(self) -> dict[str, Any]:
-        """The `snapshot` block of `result.json`."""
-        return {
-            "id": self.manifest["id"],
-            "path": shown(self.place),
-            "format": self.manifest["payload_format"],
-            "format_version": self.manifest["format_version"],
-        }
-
-    def record(self, whole: State, kept: State) -> dict[str, Any]:
-        """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
-        size = {
-            "tokens": whole.tokens,
-            "kept_tokens": kept.kept_tokens,
-            "kv_bytes": kept.kv_bytes,
-            "stored_bytes": self.nbytes,
-        }
-        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
 
 
 @dataclass(frozen=True)
@@ -316,21 +279,6 @@ class Line:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
         said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
         return finish_run(self.session, {**said, **self.record, **record})
-
-
-def snapshot_named(cfg: Config) -> str:
-    """What `snapshot=` says. Raises InputProblem when it says nothing."""
-    if not cfg.snapshot:
-        raise InputProblem(
-            f"task={cfg.task.name} needs snapshot=DIR, a directory written by task=save."
-        )
-    return cfg.snapshot
-
-
-def destination(cfg: Config, folder: Path) -> Path | str:
-    """Where a task that writes one snapshot puts it: `out=`, or into the run directory."""
-    named = cfg.out if cfg.task.name in WRITING else None
-    return store.place(named) if named else folder / "snapshot"
 
 
 def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:

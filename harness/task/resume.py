@@ -10,8 +10,9 @@ from harness.capture import check_length
 from harness.config import Config
 from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Restored, Stored, continued
+from harness.pipeline.line import Line, Restored, continued
 from harness.pipeline.rewind import checkpoints, rewound
+from harness.pipeline.stored import Stored
 from harness.pipeline.yardstick import seconds
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED

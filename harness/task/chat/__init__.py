@@ -11,9 +11,10 @@ from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew, end_tokens
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.judge import Judgement
-from harness.pipeline.line import Line, Stored
+from harness.pipeline.line import Line
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
