@@ -28,6 +28,7 @@ from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
+from harness.pipeline.prompt import answered
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
@@ -284,13 +285,15 @@ class Line:
         told = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
         say.done(f"{self.session.cfg.steps} tokens, teacher forced{told}")
         path = comparable(path, reference)
-        decode = self.session.loaded.tokenizer.decode
+        cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(
-            continuation=decode(reference.ids[0].tolist()),
-            restored=decode(path.ids[0].tolist()),
+            continuation=tokenizer.decode(reference.ids[0].tolist()),
+            restored=tokenizer.decode(path.ids[0].tolist()),
             token_ids=reference.ids[0].tolist(),
             restored_ids=path.ids[0].tolist(),
         )
+        if self.captured is not None:
+            self.record["text"] |= answered(cfg, tokenizer, self.record["text"])
         return self.verdict(rows, reference, path, restored.waived)
 
     def verdict(

@@ -19,7 +19,7 @@ from harness.model import libraries
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
-from harness.pipeline.prompt import prompt_meta, prompt_rows
+from harness.pipeline.prompt import check_prompt, prompt_meta, prompt_rows
 from harness.pipeline.prune import observes
 from harness.pipeline.restore import floor
 from harness.report.console import Say
@@ -48,6 +48,8 @@ class Session:
         seed(cfg.seed)
         if cfg.out and cfg.task.name in WRITING:
             store.check_place(cfg.out)
+        if "text" in cfg.task.reads and not cfg.snapshot:
+            check_prompt(cfg)
         threads = default_threads()
         torch.set_num_threads(cfg.threads or threads)
         if not libraries.imported():
