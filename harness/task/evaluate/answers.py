@@ -11,7 +11,7 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
 from harness.config import CacheConfig
-from harness.pipeline.dialogue import end_tokens
+from harness.model.ending import end_tokens
 from harness.pipeline.questions.question import Question
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
