@@ -34,7 +34,6 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     state, sampler = begin(line, source)
     done = int(state.documents["generation"].get("steps", 0))
     loop = Loop(line.session, state)
-    sampler.begin(state)
     check_positions(line.session, loop.state, cfg.steps)
     target, start = destination(cfg, folder), loop.state.tokens
     stored: Stored | None = None
@@ -80,6 +79,7 @@ def begin(line: Line, source: Stored | None) -> tuple[State, Sampler]:
     if state.batch != 1:
         rows = "this snapshot holds several" if source else "give prompt.batch=1"
         raise InputProblem(f"task=loop follows one stream of thought; {rows}.")
+    sampler.begin(state)
     return state, sampler
 
 
