@@ -29,8 +29,8 @@ test: $(READY) ## the whole test suite but the slow runs, a worker per core (WOR
 test-slow: $(READY) ## the long fuzz, soak and training runs
 	@$(PY) -m pytest -m slow $(ARGS)
 
-fuzz: $(READY) ## damage snapshots and manifests, count what is caught (FUZZ_SNAPSHOTS, FUZZ_MANIFESTS)
-	@$(PY) -m pytest -m slow -s -n 0 tests/save/test_store_fuzz.py $(ARGS)
+fuzz: $(READY) ## damage snapshots, manifests and records, count what is caught (ARGS=--help: sizes)
+	@$(PY) tests/save/fuzz.py $(ARGS)
 
 lint: $(READY) ## ruff: lint and format check; mypy: types
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

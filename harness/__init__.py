@@ -7,7 +7,7 @@ shapes and errors. Nothing heavy is imported before one of them is used.
 
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "capture_text", "from_cache", "judge", "load_model", "load_state", "resume", "save_state",
     "to_cache", "wrap",

@@ -33,12 +33,14 @@ def command() -> None:
 
 def _run(given: list[str]) -> int:
     from harness import config, extras
-    from harness.cli import help
+    from harness.cli import help, verbs
     from harness.errors import HarnessError
 
     if {"-h", "--help"} & set(given):
         print(help.show(config.conf_dir(), given), flush=True)
         return 0
+    if "--version" in given or (given[:1] and given[0] in verbs.VERBS):
+        return _verb(given)
     from harness.cli import arguments, resume, sweep
 
     sweep.Watch.forget()
@@ -50,7 +52,8 @@ def _run(given: list[str]) -> int:
         if (said := resume.delivered(given)) is not None:
             print(said)
             return 0
-        sys.argv[1:] = given = resume.resumed(arguments.literal_text(arguments.ordered(given)))
+        given = resume.resumed(arguments.literal_text(arguments.ordered(given)))
+        sys.argv[1:] = given = arguments.one_point(given)
         extras.for_launcher(given)
         config.check_typed([a for a in given if not a.startswith("-")])
         job = sweep.Job(config.register())
@@ -78,6 +81,20 @@ def _run(given: list[str]) -> int:
             return _fail(message, 1)
         raise
     return max([summary, *(o.exit_code for o in job.outcomes)])
+
+
+def _verb(given: list[str]) -> int:
+    """A word that stands alone: no job."""
+    from harness.cli import verbs
+    from harness.errors import HarnessError
+
+    if "--version" in given:
+        print(verbs.versions())
+        return 0
+    try:
+        return verbs.VERBS[given[0]](given[1:])
+    except HarnessError as problem:
+        return _fail(str(problem), problem.exit_code)
 
 
 def _kept(stop: KeyboardInterrupt) -> str:

@@ -24,7 +24,8 @@ from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
 from harness.errors import InputProblem
-from harness.model.loaded import SHIPPED, Loaded
+from harness.model.build import SHIPPED
+from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, interop

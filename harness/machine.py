@@ -26,7 +26,7 @@ def private(handle: int) -> bool:
     """Whether only this user (or root) on this machine can write into the opened directory."""
     found = os.fstat(handle)
     ours = found.st_uid in (0, os.getuid())
-    return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not _shared(found.st_dev)
+    return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared(found.st_dev)
 
 
 def human(nbytes: float) -> str:
@@ -37,7 +37,7 @@ def human(nbytes: float) -> str:
     return f"{nbytes / 1024:.3g} KiB"
 
 
-def _shared(device: int) -> bool:
+def shared(device: int) -> bool:
     """Whether other machines, or a program, may serve and change what lies on this device."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

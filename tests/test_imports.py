@@ -26,6 +26,7 @@ LEVEL = {
     "interrupt": 0,
     "machine": 0,
     "process": 0,
+    "progress": 0,
 }
 ROOM = 4
 LOOKUP = ("variants.py", "prune/registry.py")  # import, within a room, what that room asks for

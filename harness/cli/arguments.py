@@ -2,7 +2,10 @@
 
 import base64
 import re
+from dataclasses import fields
+from difflib import get_close_matches
 
+from harness.config import Config
 from harness.errors import ConfigProblem, suggestion
 
 MULTIRUN = ("-m", "--multirun")
@@ -12,6 +15,7 @@ VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path"
           "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
 FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydra-help", "--version",
          "--shell-completion", "-sc")  # fmt: skip
+SHOWING = ("--cfg", "-c", "--info", "-i")
 CFG = ("job", "hydra", "all")
 _BARE = re.compile(r"(?! )[\w./:+%@~ -]*(?<! )", re.ASCII)  # read by the grammar as it stands
 _MEANT = re.compile(r"'.*'|\".*\"|.*\$\{.*|\w+\(.*\)", re.DOTALL)  # grammar on purpose
@@ -28,10 +32,38 @@ def check_flags(arguments: list[str]) -> None:
                 raise ConfigProblem(f"{flag} {given} is not possible. There is: {', '.join(CFG)}.")
         if not argument.startswith("-") or flag in FLAGS:
             continue
-        near = (
-            f" Keys have no dashes: {argument.lstrip('-')}" if equals else suggestion(flag, FLAGS)
-        )
+        key = flag.lstrip("-").replace("-", "_")
+        rest = value if equals else "".join(arguments[i + 1 : i + 2])
+        known = [f.name for f in fields(Config)]
+        if equals or key.partition(".")[0] in known:
+            near = f" Keys have no dashes: {key}={rest or '...'}"
+        else:
+            near = suggestion(flag, FLAGS)
+            if meant := get_close_matches(key, known, n=1, cutoff=0.7):
+                near = f" Did you mean {meant[0]}={rest or '...'}?"
         raise ConfigProblem(f"{argument} is not a flag.{near}")
+
+
+def one_point(arguments: list[str]) -> list[str]:
+    """`-m ... --cfg job` (or `--info`): the arguments for the first point of the sweep, which is what
+    is shown; a comment says so. Anything else is left alone."""
+    showing = any(a.partition("=")[0] in SHOWING for a in arguments)
+    if not showing or not any(a in MULTIRUN for a in arguments):
+        return arguments
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parser, points, single = OverridesParser.create(), 1, []
+    for i, argument in enumerate(arguments):
+        flag = argument.startswith("-") or (i and arguments[i - 1] in VALUED)
+        swept = None if flag else parser.parse_override(argument)
+        if swept is None or not swept.is_sweep_override():
+            single.append(argument)
+            continue
+        values = list(swept.sweep_string_iterator())
+        points *= len(values)
+        single.append(f"{swept.input_line.partition('=')[0]}={values[0]}")
+    print(f"# the first of {points} points")
+    return [a for a in single if a not in MULTIRUN]
 
 
 def ordered(arguments: list[str]) -> list[str]:

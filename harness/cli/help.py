@@ -4,6 +4,8 @@ import textwrap
 from pathlib import Path
 
 from harness.config import options
+from harness.errors import suggestion
+from harness.variants import folders
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "engine", "track", "experiment")  # fmt: skip
@@ -21,7 +23,8 @@ KEYS = """\
 WIDTH = 80
 MANY = 40  # options; a longer list is not read
 MORE = (
-    "more: --cfg job prints the composed config, --config-dir DIR adds options.",
+    "more: --cfg job prints the composed config, --config-dir DIR adds options,",
+    "      --version, dashboard (MLflow's pages), completion (of bash, zsh, fish).",
     "exit: 0 done, 1 a worse verdict, 2 bad input, 3 snapshot refused.",
 )
 
@@ -30,7 +33,7 @@ def show(conf: Path, arguments: list[str]) -> str:
     """Help for the task among `arguments`, or for everything."""
     for argument in arguments:
         if argument.startswith("task="):
-            return _task(conf, argument.removeprefix("task="))
+            return _task(argument.removeprefix("task="))
     return _overview(conf)
 
 
@@ -57,10 +60,11 @@ def _overview(conf: Path) -> str:
     return "\n".join([*lines, *MORE])
 
 
-def _task(conf: Path, name: str) -> str:
-    path = conf / "task" / f"{name}.yaml"
-    if not path.is_file():
-        return f"task={name} is not a task. There is: {', '.join(options('task', conf))}."
+def _task(name: str) -> str:
+    known = options("task")
+    if name not in known:
+        return f"task={name} is not a task.{suggestion(name, known)}"
+    path = next(p for f in folders() if (p := f / "task" / f"{name}.yaml").is_file())
     lines = [line for line in path.read_text().splitlines() if "@package" not in line]
     said = [line[1:].strip() for line in lines if line.startswith("#")]
     if "task:" in lines:  # a task that also chooses options of other groups

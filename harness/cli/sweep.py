@@ -214,7 +214,10 @@ def _kept(cfg: Any, folder: Path) -> Any:
 
 def same(cfg: config.Config, held: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
-    return json.loads(json.dumps(asdict(cfg))) == held
+    now = json.loads(json.dumps(asdict(cfg)))
+    for key in ("report",):  # what is shown is not what was measured
+        now.pop(key, None), held.pop(key, None)
+    return now == held
 
 
 def _total(cfg: Any) -> int | None:
@@ -233,20 +236,14 @@ def _overrides(cfg: Any) -> tuple[str, ...]:
 
 def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
     """One line per point, with the time that the rest will take at the pace so far."""
+    from harness.report.bar import span
+
     done = len(finished(Watch.folder)) if Watch.folder else 0
     count, left = f"{done}", ""
     if Watch.total:
         count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
         pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
-        left = f", {_span(pace * (Watch.total - done))} left"
+        left = f", {span(pace * (Watch.total - done))} left"
     varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
     sys.stdout.write(f"[{count}] {outcome.verdict:<10} {seconds:4.1f} s{left:<14} {varied}\n")
     sys.stdout.flush()
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(max(seconds, 0)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
-    )

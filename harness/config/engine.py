@@ -15,6 +15,7 @@ class EngineConfig(Open):
 
     name: str = "transformers"  # also in records older than the group
     model: str | None = only(None)  # a file, a folder or a served name
+    weights: str | None = only(None)  # of the float64 oracle: save_pretrained directory, GGUF file
     url: str | None = only(None)  # openai: http://HOST:PORT/v1
     evict: str | None = only(None)  # openai: commands of the user's own
     restart: str | None = only(None)

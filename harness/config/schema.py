@@ -187,6 +187,13 @@ class RestoreConfig:
 
 
 @dataclass
+class ReportConfig:
+    """What the console shows beside the conclusion."""
+
+    digests: bool = False  # of the 13 elements
+
+
+@dataclass
 class PluginsConfig:
     """Code from outside: the folder it is importable from, and what a record may name."""
 
@@ -204,6 +211,7 @@ class Config:
     ASKED: ClassVar[tuple[str, ...]] = (
         "snapshot",
         "out",
+        "at",
         "text",
         "run",
         "a",
@@ -224,6 +232,7 @@ class Config:
     steps: int = 32
     snapshot: str | None = None
     out: str | None = None
+    at: int | None = None  # resume: go back to where so many tokens had been processed
     text: str | None = None
     run: str | None = None
     a: str | None = None  # task=diff: the two snapshots
@@ -236,6 +245,7 @@ class Config:
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
     plugins: PluginsConfig = field(default_factory=PluginsConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     model: ModelConfig = field(default_factory=lambda: _unset(ModelConfig))
@@ -265,6 +275,7 @@ class Config:
         if self.device not in ("auto", "cpu", "cuda") and not self.device.startswith("cuda:"):
             one_of("device", self.device, ("auto", "cpu", "cuda"))
         at_least("steps", self.steps, 1)
+        at_least("at", self.at, 1)
         at_least("threads", self.threads, 1)
 
 

@@ -7,6 +7,7 @@ sees why. Nothing here knows about verdicts.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 Token = int | str  # an id, or the token's text where the engine gives no ids
@@ -67,6 +68,11 @@ class Engine(ABC):
     def versions(self) -> dict[str, str]:
         """What is judged: names and versions for the report."""
         return {}
+
+    @property
+    def weights(self) -> Path | None:
+        """File or folder of the very weights that it runs, where they can be read."""
+        return None
 
     def encode(self, text: str) -> Prompt:
         """Token ids of `text` where the engine can say them, else the text itself."""

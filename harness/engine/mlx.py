@@ -47,6 +47,11 @@ class Mlx(Engine):
         named = {k: metadata.version(k) for k in ("mlx", "mlx-lm")}
         return named | {"model": Path(self.settings.model).name, **{k: str(v) for k, v in self.settings.options.items()}}  # fmt: skip
 
+    @property
+    def weights(self) -> Path | None:
+        """None where they are in mlx's own codes."""
+        return None if "quantization" in self._config else Path(self.settings.model).expanduser()
+
     def encode(self, text: str) -> Prompt:
         from transformers import AutoTokenizer
 

@@ -4,11 +4,12 @@ Modules are told apart by what they are (an embedding, a norm) or where they are
 never by a list of models. Nothing is mutated.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from harness.snapshot.digest import digest_document, digest_named, digest_tensor
+from harness.snapshot.digest import digest_document, digest_tensor
 
 # bookkeeping that does not change what the model computes, or that is recorded elsewhere
 _IGNORED = {
@@ -18,24 +19,31 @@ _IGNORED = {
 }  # fmt: skip
 
 
-def documents(model: Any) -> dict[str, Any]:
-    """JSON-able identity of `model` for elements 2, 3, 6, 7 and 8 (weights as digests)."""
-    groups = _groups(model)
+def documents(model: Any, digests: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """JSON-able identity of `model` for elements 2, 3, 6, 7 and 8 (weights as digests).
+
+    digests: of every parameter, as `weights` makes them, where they are known already.
+    """
+    digests = weights(model) if digests is None else digests
+    groups = {
+        group: {"tensors": len(tensors), "digest": _together(tensors, digests)}
+        for group, tensors in _groups(model).items()
+    }
     config = model.config.get_text_config(decoder=True)
     generation = getattr(model, "generation_config", None)
     return {
-        "token_embeddings": _weights(groups["embeddings"]),
+        "token_embeddings": groups["embeddings"],
         "positions": {
             **_rotary(model, config),
-            "learned": _weights(groups["positions"]),
+            "learned": groups["positions"],
             "max_positions": getattr(config, "max_position_embeddings", None),
         },
-        "layer_norm": {**_weights(groups["norms"]), "epsilon": _epsilons(model)},
-        "attention_weights": {**_weights(groups["attention"]), "scaling": _scalings(model)},
+        "layer_norm": {**groups["norms"], "epsilon": _epsilons(model)},
+        "attention_weights": {**groups["attention"], "scaling": _scalings(model)},
         "model_config": {
             "config": _clean(model.config.to_dict()),
             "generation": _clean(generation.to_dict()) if generation is not None else {},
-            "other_weights": _weights(groups["other"]),
+            "other_weights": groups["other"],
             **_adapters(model),
         },
     }
@@ -81,8 +89,21 @@ def _group(path: str, module: nn.Module, token_table: nn.Module) -> str:
     return "attention" if any("att" in part for part in path.lower().split(".")) else "other"
 
 
-def _weights(tensors: dict[str, Any]) -> dict[str, Any]:
-    return {"tensors": len(tensors), "digest": digest_named(tensors)}
+def weights(model: Any) -> dict[str, str]:
+    """Digest of every parameter by name, tied ones under each of theirs: all of them are read once."""
+    known: dict[int, str] = {}
+    found = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        if id(tensor) not in known:
+            known[id(tensor)] = digest_tensor(tensor)
+        found[name] = known[id(tensor)]
+    return found
+
+
+def _together(tensors: dict[str, Any], digests: Mapping[str, str]) -> str:
+    """One digest over names, dtypes, shapes and bytes (see `snapshot.digest.digest_named`)."""
+    rows = [[n, str(t.dtype), list(t.shape), digests[n]] for n, t in sorted(tensors.items())]
+    return digest_document(rows)
 
 
 def _rotary(model: Any, config: Any) -> dict[str, Any]:

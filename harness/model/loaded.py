@@ -1,4 +1,4 @@
-"""Load or build a model with its tokenizer. Nothing is downloaded unless a hub id asks for it.
+"""A loaded model with its tokenizer, and the jobs of one process sharing it.
 
 `Loaded` is the one object the other rooms receive; they call its methods and never import this room.
 """
@@ -11,13 +11,11 @@ from typing import Any
 
 import torch
 
-from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, identity, recurrence, twin
+from harness.model import identity, ledger, recurrence, twin
+from harness.model.build import build, origin, resolve_device
+from harness.model.ledger import Ledger
 from harness.model.oracle import Oracle
 from harness.model.switch import switch_of
-
-ASSETS = Path(__file__).resolve().parent / "assets"
-SHIPPED = {"tiny": ASSETS / "tiny"}
 
 
 @dataclass
@@ -35,6 +33,8 @@ class Loaded:
     origin: dict[str, Any] = field(default_factory=dict)
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
     _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
+    # how the weights are known without reading them, and how they lay when they were loaded
+    _ledger: tuple[Ledger, Any] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         import inspect
@@ -63,10 +63,24 @@ class Loaded:
     def documents(self) -> dict[str, Any]:
         """Identity of the weights and config by Big 8+4 element (JSON-able): remembered until a
         weight is written to or replaced."""
-        written = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
+        written = ledger.written(self.model)
         if self._known is None or self._known[0] != written:
-            self._known = written, identity.documents(self.model)
+            self._known = written, identity.documents(self.model, self._digests(written))
         return self._known[1]
+
+    def _digests(self, written: Any) -> dict[str, str]:
+        """Digest of every parameter: read off the weights, unless they are as they were loaded and
+        the ledger of that load knows them."""
+        entry, loaded = self._ledger or (None, None)
+        if entry is None or loaded != written:
+            return identity.weights(self.model)
+        names = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        digests = entry.read(names)
+        if not digests:
+            digests = identity.weights(self.model)
+            if ledger.written(self.model) == loaded:
+                entry.write(digests)
+        return digests
 
     @cached_property
     def attention_configs(self) -> list[Any]:
@@ -169,167 +183,23 @@ _MEMORY: dict[str, Loaded] = {}
 
 
 def load(settings: Any, dtype: str, device: str) -> Loaded:
-    """The model that `settings` (a ModelConfig) declares; jobs of one process share it.
+    """The model that `settings` (a ModelConfig) declares; jobs of one process share it for as long as
+    its files stay as they are.
 
     Raises InputProblem when the weights cannot be had, ConfigProblem for an unknown architecture.
     """
-    key = f"{settings} {dtype} {device}"
+    folder = Path(settings.path).expanduser() if settings.path else None
+    files = ledger.stamps(folder) if folder is not None and folder.exists() else ()
+    key = f"{settings} {dtype} {device} {files}"
     if key not in _MEMORY:
         _MEMORY.clear()  # one model at a time: the next sweep point may need the memory
         start = time.perf_counter()
         torch_device = resolve_device(device)
-        model, tokenizer, source = _build(settings, getattr(torch, dtype), torch_device)
+        model, tokenizer, source, entry = build(settings, getattr(torch, dtype), torch_device)
         model.to(torch_device).eval()
         loaded = Loaded(model, tokenizer, source, time.perf_counter() - start)
+        if entry is not None:
+            loaded._ledger = entry, ledger.written(model)
         loaded.origin = origin(settings, model)
         _MEMORY[key] = loaded
     return _MEMORY[key]
-
-
-def declared(settings: Any) -> dict[str, Any] | None:
-    """The config of the model that `settings` names, from its config.json alone; None where there is
-    none to read on this machine."""
-    from transformers import AutoConfig
-
-    try:
-        if settings.architecture:
-            config = AutoConfig.for_model(settings.architecture, **settings.config)
-            return {**config.to_dict(), "vocab_size": settings.config.get("vocab_size")}
-        place, revision = _place(settings)
-        config = AutoConfig.from_pretrained(place, revision=revision, local_files_only=True)
-    except Exception:  # the loader says it better
-        return None
-    return config.to_dict()
-
-
-def origin(settings: Any, model: Any) -> dict[str, Any]:
-    """Where the weights of `model` came from, as a snapshot says it (JSON-able)."""
-    kept = {
-        "option": settings.name,
-        "id": settings.id,
-        "revision": settings.revision,
-        "path": str(Path(settings.path).expanduser().absolute()) if settings.path else None,
-        "architecture": settings.architecture,
-        "tokenizer": settings.tokenizer,
-        "attention": None if settings.attention == "auto" else settings.attention,
-    }
-    count = sum(p.numel() for p in model.parameters())
-    return {**{k: v for k, v in kept.items() if v is not None}, "parameters": count}
-
-
-def resolve_device(device: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises InputProblem for CUDA without a CUDA device."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputProblem(
-            f"device={device}: this machine has no usable CUDA device. Use device=cpu or device=auto."
-        )
-    return torch.device(device)
-
-
-def _build(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
-    _quiet()
-    if settings.architecture:
-        return _from_architecture(settings, dtype, device)
-    place, revision = _place(settings)
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        declared = AutoConfig.from_pretrained(place, revision=revision)
-        footprint.check_weights(settings.name, declared, dtype, device)
-        model = AutoModelForCausalLM.from_pretrained(
-            place, revision=revision, dtype=dtype, **_attention(settings.attention)
-        )
-    except (OSError, ValueError, KeyError) as problem:
-        raise InputProblem(_cannot_load(settings, place, problem)) from problem
-    tokenizer = _tokenizer(settings.tokenizer or place, revision)
-    commit = getattr(model.config, "_commit_hash", None)
-    shown = settings.id or settings.name
-    return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}
-
-
-def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
-    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
-
-    if settings.architecture not in CONFIG_MAPPING:
-        near = suggestion(settings.architecture, list(CONFIG_MAPPING))
-        raise ConfigProblem(f"model.architecture={settings.architecture} is not known.{near}")
-    tokenizer = _tokenizer(settings.tokenizer or "tiny", None)
-    special = {
-        f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("bos", "eos", "pad")
-    }
-    values = {"vocab_size": len(tokenizer), **special, **settings.config}
-    try:
-        config = AutoConfig.for_model(settings.architecture, **values)
-        footprint.check_weights(settings.name, config, dtype, device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, **_attention(settings.attention)
-            )
-    except HarnessError:
-        raise
-    except Exception as problem:  # every family checks its config in its own way
-        raise ConfigProblem(
-            f"model.architecture={settings.architecture} cannot be built from model.config: "
-            f"{_first_line(problem.__cause__ or problem)}"
-        ) from problem
-    name = f"{settings.name}:{settings.architecture}:seed{settings.seed}"
-    return model, tokenizer, {"name": name, "revision": None, "commit": None}
-
-
-def _attention(name: str) -> dict[str, str]:
-    """`auto` leaves the choice to the library: sdpa for the classes that have it, else eager."""
-    return {} if name == "auto" else {"attn_implementation": name}
-
-
-def _place(settings: Any) -> tuple[str, str | None]:
-    """Where to load from: a shipped directory, a given directory, or a hub id and revision."""
-    if settings.path:
-        folder = Path(settings.path).expanduser()
-        if not (folder / "config.json").is_file():
-            raise InputProblem(
-                f"model.path={settings.path} is not a save_pretrained directory: "
-                "it has no config.json. Give the folder that holds config.json and the weights."
-            )
-        return str(folder), None
-    if settings.id in SHIPPED:
-        return str(SHIPPED[settings.id]), None
-    return settings.id, settings.revision
-
-
-def _tokenizer(place: str, revision: str | None) -> Any:
-    from transformers import AutoTokenizer
-
-    where = str(SHIPPED.get(place, place))
-    local = Path(where).is_dir()  # said here, or the files it saves would tell HF_HUB_OFFLINE
-    try:
-        return AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
-    except (OSError, ValueError, KeyError) as problem:
-        raise InputProblem(
-            f"no tokenizer could be loaded from {where}: {_first_line(problem)} "
-            "Save one beside the weights, or give model.tokenizer=DIR."
-        ) from problem
-
-
-def _cannot_load(settings: Any, place: str, problem: Exception) -> str:
-    hint = (
-        "Check the directory; it must hold config.json and the weights."
-        if settings.path
-        else "Without a network, copy it here with `save_pretrained` and use model=path model.path=DIR."
-    )
-    return f"model={settings.name}: cannot load '{place}': {_first_line(problem)} {hint}"
-
-
-def _first_line(problem: BaseException) -> str:
-    line = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
-    return line if line.endswith((".", ":", "?")) else line + "."
-
-
-def _quiet() -> None:
-    """The library's own warnings and progress bars stay out of our console."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()

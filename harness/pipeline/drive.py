@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.attention.kernels.cpu.program import compiling
 from harness.capture import new_cache, positions_of, prefill
 from harness.model.switch import crosses
 from harness.snapshot.state import State
@@ -76,7 +77,8 @@ def drive(
     runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
     whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
     token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
-    generated; a row that ends before the others goes on with padding. Advances `runner` and `sampler`.
+    generated; a row that ends before the others goes on with padding. Times leave out what was
+    compiled meanwhile. Advances `runner` and `sampler`.
     """
     seen, last = runner.state.token_ids.cpu(), runner.state.logits
     count = 0 if given is None else given.shape[1]
@@ -85,11 +87,11 @@ def drive(
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
         nonlocal seen
-        start = time.perf_counter()
+        start, compiled = time.perf_counter(), compiling()
         out = runner.step(ids)
         if out.is_cuda:
             torch.cuda.synchronize(out.device)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start - (compiling() - compiled))
         seen = torch.cat([seen, ids.cpu()], dim=1)
         logits.append(out)
         fed.append(ids.cpu())

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from harness import progress
+from harness.attention.kernels.cpu.program import compiling
 from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.compare.identity import Difference
@@ -26,6 +28,7 @@ from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
+from harness.pipeline.prompt import answered
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
@@ -220,12 +223,11 @@ class Line:
         except RestoreRefused as refused:
             refused.diagnosis = diagnose(met.loaded, state, refused.differences).document()
             raise
-        state = self.fault.inputs(state)
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
-        self.record["pruned"] = state.pruned
+        self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        self.restored = Restored(state, met, sampler, waived)
+        self.restored = Restored(self.fault.inputs(state), met, sampler, waived)
         return self.restored
 
     def go_on(
@@ -280,18 +282,24 @@ class Line:
         """Continue `restored` along the uninterrupted run of the unpruned `state`, and judge it."""
         rows = state.branched(self.session.cfg.cache.branches)  # one copy of the K/V
         reference = self.uninterrupted(rows)
-        self.session.say.stage(f"restored run, cache {self.session.cfg.cache.name}")
-        _, path = self.go_on(restored, follow=reference.fed)
-        self.session.say.done(f"{path.fed.shape[1]} tokens, teacher forced")
+        say, compiled = self.session.say, compiling()
+        say.stage(f"restored run, cache {self.session.cfg.cache.name}")
+        with progress.counting("restored run", reference.fed.shape[1]) as done:
+            _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: done(1))
+        compiled = compiling() - compiled
+        told = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
+        say.done(f"{path.fed.shape[1]} tokens, teacher forced{told}")
         path = comparable(path, reference)
-        decode = self.session.loaded.tokenizer.decode
+        cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(
-            continuation=decode(reference.said[0].tolist()),
-            restored=decode(path.said[0].tolist()),
+            continuation=tokenizer.decode(reference.said[0].tolist()),
+            restored=tokenizer.decode(path.said[0].tolist()),
             token_ids=reference.said[0].tolist(),
             restored_ids=path.said[0].tolist(),
             ended=reference.ended,
         )
+        if self.captured is not None:
+            self.record["text"] |= answered(cfg, tokenizer, self.record["text"])
         return self.verdict(rows, reference, path, restored.waived)
 
     def verdict(
@@ -333,7 +341,8 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
     cache = new_cache(loaded)
-    start = time.perf_counter()
-    logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
-    seconds = time.perf_counter() - start
+    with progress.passes(loaded.model, loaded.layers, "prefill again", ids.numel()):
+        start = time.perf_counter()
+        logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
+        seconds = time.perf_counter() - start
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds

@@ -12,7 +12,7 @@ from typing import Any
 from harness.compare.identity import Difference
 from harness.config import ModelConfig
 from harness.errors import InputProblem, RestoreRefused
-from harness.model.loaded import SHIPPED, declared
+from harness.model.build import SHIPPED, declared
 from harness.snapshot.elements import BY_NAME
 
 # what a config says of the shapes of its weights, outermost first

@@ -9,6 +9,7 @@ from harness.cache.base import Decoder
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
+from harness.tokenizer.stream import Stream
 
 
 class Resumed(Iterator[Any]):
@@ -36,7 +37,7 @@ class Resumed(Iterator[Any]):
         self._prompt, self._left, self.sampler = prompt, steps, line
         self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
         self.rows: list[list[int]] = [[] for _ in self._seen]
-        self._texts = [""] * len(self.rows)
+        self._streams = [Stream(model.tokenizer) for _ in self.rows]
         sampler.begin(decoder.state, 0 if prompt is None else prompt.shape[1])
 
     @property
@@ -47,8 +48,7 @@ class Resumed(Iterator[Any]):
     @property
     def text(self) -> Any:
         """What was generated; of a batch a tuple, one `str` per row."""
-        said = tuple(self._decode(row) for row in self.rows)
-        return said[0] if len(said) == 1 else said
+        return self._one_or_all([self._model.tokenizer.decode(row) for row in self.rows])
 
     @property
     def state(self) -> State:
@@ -60,27 +60,23 @@ class Resumed(Iterator[Any]):
             self._feed(self._prompt)
             self._prompt = None
         while self._left > 0 and not bool((ended := self._sampler.ended(self._seen)).all()):
-            before = ended.tolist()
+            over = ended.tolist()
             token = self._sampler.choose(self._logits, self._seen)
             self._feed(token)
             self._left -= 1
-            for row, new, over in zip(self.rows, token[:, 0].tolist(), before, strict=True):
-                row.extend([] if over else [new])
-            pieces = tuple(self._piece(number) for number in range(len(self.rows)))
-            if any(pieces):
-                return pieces[0] if len(pieces) == 1 else pieces
+            pieces = [""] * len(over)
+            for number, new in enumerate(token[:, 0].tolist()):
+                if not over[number]:
+                    self.rows[number].append(new)
+                    pieces[number] = self._streams[number].add(new)
+            if any(pieces):  # else there is no whole character yet
+                return self._one_or_all(pieces)
+        if any(rest := [stream.rest() for stream in self._streams]):
+            return self._one_or_all(rest)
         raise StopIteration
 
-    def _piece(self, number: int) -> str:
-        """What came to a row's text; bytes that are no whole character yet are held back."""
-        said, text = self._texts[number], self._decode(self.rows[number])
-        if text.endswith("\ufffd") or not text.startswith(said):
-            return ""
-        self._texts[number] = text
-        return text[len(said) :]
-
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._model.tokenizer.decode(ids))
+    def _one_or_all(self, texts: list[str]) -> Any:
+        return texts[0] if len(texts) == 1 else tuple(texts)
 
     def _feed(self, ids: torch.Tensor) -> None:
         self._logits = self._decoder.step(ids)[:, -1]

@@ -10,17 +10,18 @@ from typing import Any
 
 import torch
 
-from harness import extras
+from harness import extras, progress
 from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
+from harness.model import libraries
 from harness.model.ending import Ending
 from harness.model.generation import declared
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
-from harness.pipeline.prompt import prompt_meta, prompt_rows
+from harness.pipeline.prompt import check_prompt, prompt_meta, prompt_rows
 from harness.pipeline.prune import observes
 from harness.pipeline.restore import floor
 from harness.pipeline.sampling import described
@@ -50,8 +51,13 @@ class Session:
         seed(cfg.seed)
         if cfg.out and cfg.task.name in WRITING:
             store.check_place(cfg.out)
+        if "text" in cfg.task.reads and not cfg.snapshot:
+            check_prompt(cfg)
         threads = default_threads()
         torch.set_num_threads(cfg.threads or threads)
+        if not libraries.imported():
+            say.stage("transformers")
+            say.done(libraries.version())
         say.stage(f"model {cfg.model.name}")
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         if loaded.device.type == "cpu" and extras.missing("kernels"):
@@ -87,7 +93,9 @@ class Session:
         documents["prompt_meta"]["buffer"] = buffer_document(ids)
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
         files, chunk = tokenizer_files(self.loaded), self.cfg.prompt.chunk
-        with observing(self.loaded, observes(self.cfg.prune)) as attention:
+        loaded, seen = self.loaded, observes(self.cfg.prune)
+        counted = progress.passes(loaded.model, loaded.layers, "prefill", ids.numel())
+        with counted, observing(loaded, seen) as attention:
             captured = capture(self.loaded, ids, mask, documents, files, sampler.rng, chunk)
         self.times["prefill"] = captured.prefill_s
         state = received(captured.state, attention)

@@ -5,12 +5,14 @@ plain path's own). Here the plain path has no cache, so that a fault of the cach
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import torch
 
+from harness import progress
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, exact_path, rounded_path
 from harness.pipeline.drive import Live, Path
@@ -78,9 +80,14 @@ def _measured(
 ) -> Yardstick:
     fed, other = reference.fed, settings.noise_chunk
     begun = fed[:, :FEW]
-    uncached = alone(loaded, state, fed, chunks=reference.chunks)
-    again = rechunked(loaded, state, fed, other)
-    exact = alone(loaded.oracle, state, fed, chunks=reference.chunks) if settings.oracle else None
+    with _counted(loaded, state, fed, "noise, without a cache"):
+        uncached = alone(loaded, state, fed, chunks=reference.chunks)
+    with _counted(loaded, state, fed, f"noise, chunks of {other}"):
+        again = rechunked(loaded, state, fed, other)
+    exact = None
+    if settings.oracle:
+        with _counted(loaded.oracle, state, fed, "float64 oracle"):
+            exact = alone(loaded.oracle, state, fed, chunks=reference.chunks)
     scale = exact if exact is not None else alone(loaded, state, fed, True, chunks=reference.chunks)
     error = float((uncached.double() - scale.double()).abs().max())
     against = "float64" if exact is not None else "itself beside other rows"
@@ -124,10 +131,11 @@ def logic(
     """
     dear = loaded.parameters * (state.tokens + fed.shape[1]) > WORK
     model, who = (loaded.twin.oracle, " (twin)") if dear else (loaded.oracle, "")
-    cached = replayed(model, state, fed, chunks, chunk)
-    return exact_path(
-        f"{name} in float64{who}", cached, alone(model, state, fed, chunks=chunks), model.layers
-    )
+    with _counted(model, state, fed, "float64, the same with a cache"):
+        cached = replayed(model, state, fed, chunks, chunk)
+    with _counted(model, state, fed, "float64, without a cache"):
+        uncached = alone(model, state, fed, chunks=chunks)
+    return exact_path(f"{name} in float64{who}", cached, uncached, model.layers)
 
 
 def alone(
@@ -190,6 +198,14 @@ def replayed(
 def rechunked(loaded: Any, state: State, fed: torch.Tensor, chunk: int) -> torch.Tensor:
     """The second plain path: the prompt prefilled in other chunks, then token by token."""
     return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk)
+
+
+def _counted(
+    model: Any, state: State, fed: torch.Tensor, what: str
+) -> AbstractContextManager[None]:
+    """One pass of `model` over the whole buffer and `fed`, for whoever looks."""
+    tokens = state.token_ids.numel() + fed.numel()
+    return progress.passes(model.model, model.layers, what, tokens)
 
 
 def _name(loaded: Any) -> str:

@@ -1,15 +1,23 @@
 """What a person sees in the terminal: progress, then one clear table. 80 columns, no colour needed."""
 
+import shlex
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness import interrupt
+from harness import interrupt, process, progress
+from harness.report.bar import Bar
+from harness.snapshot.result import UNJUDGED
+
+PROSE = 16  # columns that a cell of several words needs beyond its longest word
 
 
 class Say:
@@ -23,6 +31,17 @@ class Say:
         self.what = ""  # the work that goes on
         self._start = 0.0
         self._open = self._midline = False
+        self._bar = Bar(Console(stderr=True, highlight=False))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside the block long work shows a bar, where somebody looks: on a terminal."""
+        seen = not self.quiet and self._bar.console.is_terminal
+        progress.show_on(self._bar if seen else None)
+        try:
+            yield
+        finally:
+            progress.show_on(None)
 
     def stage(self, what: str) -> None:
         """Announce work that is about to begin."""
@@ -30,15 +49,13 @@ class Say:
         self.what = what
         self._start = time.perf_counter()
         if not self.quiet:
-            sys.stderr.write(f"  {what} ... ")
-            sys.stderr.flush()
+            self._begun(f"  {what} ... ")
             self._open = True
 
     def note(self, what: str) -> None:
         """Something worth knowing about the work that goes on."""
         if not self.quiet:
-            sys.stderr.write(f"{what} ... ")
-            sys.stderr.flush()
+            self._begun(f"{self._bar.line}{what} ... ", f"{what} ... ")
 
     def once(self, what: str) -> None:
         """A note that one process shows one time, however many jobs it runs."""
@@ -52,7 +69,13 @@ class Say:
             seconds = time.perf_counter() - self._start
             sys.stderr.write(f"{result} ({seconds:.2f} s)\n")
             sys.stderr.flush()
-        self._open, self.what = False, ""
+        self._open, self.what, self._bar.line = False, "", ""
+
+    def _begun(self, line: str, more: str | None = None) -> None:
+        """What now stands on the open line of stderr, and the last part of it, which is written."""
+        self._bar.line = line
+        sys.stderr.write(line if more is None else more)
+        sys.stderr.flush()
 
     def line(self, text: str = "", end: str = "\n") -> None:
         """One plain line of result."""
@@ -65,7 +88,7 @@ class Say:
             self.line()
         if self._open:
             sys.stderr.write("\n")
-        self._open = False
+        self._open, self._bar.line = False, ""
 
     def problem(self, text: str) -> None:
         """A message on stderr, after any unfinished line."""
@@ -75,14 +98,40 @@ class Say:
 
 
 def table(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
-    """A plain ASCII table; the first column is left aligned, the others right if they are numbers."""
+    """A plain ASCII table; the first column is left aligned, the others right if they are numbers.
+    Words are folded between words; a name is never cut."""
     made = Table(title=title, box=box.ASCII2, title_justify="left", show_edge=False, pad_edge=False)
     for i, column in enumerate(columns):
-        numeric = i and all(isinstance(r[i], int | float | type(None)) for r in rows)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        cells = [r[i] for r in rows]
+        numeric = i and all(isinstance(c, int | float | type(None)) for c in cells)
+        words = any(" " in number(c) for c in cells) and i
+        made.add_column(
+            column, justify="right" if numeric else "left", overflow="fold", no_wrap=not words
+        )
     for row in rows:
         made.add_row(*(number(v) for v in row))
     return made
+
+
+def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """Print a table; where it does not fit the terminal, a paragraph for each row."""
+    made = table(title, columns, rows)
+    size = Console(width=10_000).measure(made)
+    if size.maximum <= say.out.width or size.minimum + PROSE <= say.out.width:
+        say.out.print(made)
+        return
+    say.line(title)
+    if len(columns) == 2:
+        for name, value in rows:
+            told = textwrap.wrap(f"{name}: {number(value)}", say.out.width, subsequent_indent="  ",
+                                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
+            say.line("\n".join(told))
+        return
+    for row in rows:
+        pairs = [f"{c} {number(v)}" for c, v in zip(columns[1:], row[1:], strict=True)]
+        told = textwrap.wrap(", ".join(pairs), say.out.width - 2, break_long_words=False,
+                             break_on_hyphens=False)  # fmt: skip
+        say.line("\n  ".join([number(row[0]), *told]))
 
 
 def number(value: Any) -> str:
@@ -96,36 +145,66 @@ def number(value: Any) -> str:
     return str(value)
 
 
-def show(say: Say, result: dict[str, Any]) -> None:
-    """The elements, the metrics beside the noise floor, times, verdict, where to look next."""
+def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
+    """The conclusion, the metrics beside the noise floor, what it cost, where to look next.
+
+    digests: of the 13 elements, too."""
     if say.quiet:
         return
-    out = say.out
-    say.line(textwrap.fill(result["conclusion"], say.out.width))
-    say.line()
-    out.print(
-        table(
-            "The 13 elements of the state",
-            ["#", "element", "kept as", "digest (BLAKE3)"],
-            [[e["label"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]],
-        )
-    )
-    out.print()
+    concluded(say, result)
     if result.get("curves"):
         noise = result["noise_floor"]
         rows = [[k, v, noise.get(k)] for k, v in result["metrics"].items()]
-        columns = ["metric", "measured", "noise floor"]
-        out.print(table("Restored against uninterrupted", columns, rows))
-        out.print()
+        tabled(say, "Restored against uninterrupted", ["metric", "measured", "noise floor"], rows)
+        say.line()
+    tabled(say, "Cost", ["what", "value"], _cost(result))
+    say.line()
+    if digests:
+        rows = [[e["label"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]]
+        columns = ["#", "element", "kept as", "digest (BLAKE3)"]
+        tabled(say, "The 13 elements of the state", columns, rows)
+        say.line()
+    if "continuation" in result["text"]:
+        say.line(f"continuation: {result['text']['continuation']!r}")
+    say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
+    if told := result.get("diagnosis"):
+        say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
+    if result["verdict"] != UNJUDGED:
+        say.line(f"required:     {result['required']}")
+    say.line(f"snapshot:     {result['snapshot']['path']}")
+    say.line(f"report:       {result['folder']}/report.html")
+    if result.get("mlflow"):
+        say.line(f"dashboard:    {dashboard(result['mlflow'])}")
+
+
+def concluded(say: Say, result: dict[str, Any]) -> None:
+    """The sentence that says it all, and an empty line."""
+    say.line(textwrap.fill(result["conclusion"], say.out.width))
+    say.line()
+
+
+def dashboard(tracked: dict[str, Any]) -> str:
+    """The command, or the address, that shows the runs which `tracked` (`mlflow` of a result) is in."""
+    uri = str(tracked["uri"])
+    if not uri.startswith("sqlite:///"):
+        return uri if uri.startswith("http") else f"mlflow server --backend-store-uri {uri}"
+    runs = Path(uri.removeprefix("sqlite:///")).parent
+    place = "" if runs == Path("runs") else f" runs_dir={shlex.quote(str(runs))}"
+    return f"{process.spelled()} dashboard{place}"
+
+
+def _cost(result: dict[str, Any]) -> list[list[str]]:
     facts = [[f"time: {k}", f"{v:.4f} s"] for k, v in result["time_s"].items() if v is not None]
     facts += [[f"size: {k}", f"{v:,}"] for k, v in result["size"].items()]
     moved = result["mutation"]
     if moved["mutated"] is not None:
         facts += [
             ["caller's cache mutated", number(moved["mutated"])],
-            ["its length before, after", f"{moved['length_before']}, {moved['length_after']}"],
             ["bytes copied per token", f"{moved['bytes_copied_per_token']:,.0f}"],
         ]
+    if moved["mutated"]:
+        before, after = moved["length_before"], moved["length_after"]
+        facts.append(["its length before, after", f"{before}, {after}"])
     if coded := result.get("quantization"):
         share = coded["kv_bytes"] / coded["plain_bytes"]
         worst = max(coded["layers"], key=lambda row: row["key_error"] + row["value_error"])
@@ -136,15 +215,4 @@ def show(say: Say, result: dict[str, Any]) -> None:
                 f"keys {worst['key_error']:.3%}, values {worst['value_error']:.3%}",
             ],
         ]
-    out.print(table("Cost", ["what", "value"], facts))
-    out.print()
-    if "continuation" in result["text"]:
-        say.line(f"continuation: {result['text']['continuation']!r}")
-    say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
-    if told := result.get("diagnosis"):
-        say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
-    say.line(f"required:     {result['required']}")
-    say.line(f"snapshot:     {result['snapshot']['path']}")
-    say.line(f"report:       {result['folder']}/report.html")
-    if result.get("mlflow"):
-        say.line("dashboard:    make dashboard")
+    return facts

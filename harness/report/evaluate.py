@@ -1,33 +1,42 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
+from math import exp
 from typing import Any
 
 from harness.report import plots
-from harness.report.html import section
+from harness.report.html import section, soundness
 
-COLUMNS = ("cell", "asked", "KiB", "ms", "contains", "95%", "exact", "nll", "KL", "differs at")
+COLUMNS = (
+    "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
+)  # fmt: skip
+SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
 PLACE = ("prune", "quantize", "budget", "cache", "asked")
 BEST = 3  # answers shown per cell that is worse than the full cache
+APART = 0.08  # how far series of the same size stand apart, as a share of it
 WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
 
 Row = dict[str, Any]
 
 
-def sections(rows: list[Row], answered: dict[str, list[Row]]) -> list[Row]:
-    """Blocks of the page for `html.page`."""
+def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> list[Row]:
+    """Blocks of the page for `html.page`. plain: the `soundness` block of the path that fills cells."""
     made = [
         section(
             "Answers against memory",
             text="Each point is a policy or quantizer at a budget; bars are 95% intervals (Wilson for "
             "shares, bootstrap over the prompts otherwise), the dashed line is the full cache. "
             "Joined: the Pareto front, where nothing smaller is as good.",
-            svg=_picture(rows),
+            legend=plots.colours(
+                " ".join(p for p in group if p != "none") for group in _groups(rows)
+            ),
+            panels=_pictures(rows),
         ),
         section(
             "Every cell",
             text="Contains: the answer has the expected one in it. Exact: up to its first full stop it "
-            "is the expected one. nll: nats per token of the expected answer. KL: to the full cache, "
-            "along the expected answer. Differs at: the first token said otherwise, on average.",
+            "is the expected one. Bytes: of the full cache's. ppl: perplexity of the expected answer. KL: "
+            "to the full cache, along the expected answer. Differs at: the first token said "
+            "otherwise, on average.",
             columns=list(COLUMNS),
             rows=_table(rows),
         ),
@@ -52,7 +61,7 @@ def sections(rows: list[Row], answered: dict[str, list[Row]]) -> list[Row]:
             )
         )  # fmt: skip
     made.append(section("What was said otherwise than by the full cache", columns=["cell", "said", "full cache"], rows=_said(answered)))  # fmt: skip
-    return made
+    return [*made, soundness(plain)]
 
 
 def shown(rows: list[Row]) -> list[Row]:
@@ -85,6 +94,7 @@ def children(rows: list[Row]) -> list[Row]:
         first = next(iter(cell.values()))
         metrics = {f"answers/{m}": r["value"] for m, r in cell.items()}
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
+        metrics["answers/perplexity"] = exp(cell["nll"]["value"])
         if first["per_token_s"] is not None:
             metrics["time/per_token_s"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
@@ -122,14 +132,22 @@ def _table(rows: list[Row]) -> list[list[Any]]:
     for place, cell in _cells(rows).items():
         where = dict(zip(PLACE, place, strict=True))
         right, seconds = cell["contains"], cell["contains"]["per_token_s"]
+        share = right["kv_bytes"] / _full(rows, right)["kv_bytes"]
         made.append(
             [
-                _name(where) + (f", {where['cache']}" if several else ""), where["asked"],
-                round(right["kv_bytes"] / 1024), None if seconds is None else round(1000 * seconds, 2),
-                right["value"], f"{right['low']:.2f} to {right['high']:.2f}", cell["exact"]["value"],
-                cell["nll"]["value"], cell["kl"]["value"], cell["divergence_step"]["value"],
+                _name(where) + (f", {where['cache']}" if several else ""),
+                where["asked"],
+                round(right["kv_bytes"] / 1024),
+                f"{share:.1%}",
+                None if seconds is None else round(1000 * seconds, 2),
+                round(right["value"], 3),
+                f"{right['low']:.2f}-{right['high']:.2f}",
+                round(cell["exact"]["value"], 3),
+                exp(cell["nll"]["value"]),
+                cell["kl"]["value"],
+                cell["divergence_step"]["value"],
             ]
-        )  # fmt: skip
+        )
     return made
 
 
@@ -159,37 +177,45 @@ def _said(answered: dict[str, list[Row]]) -> list[list[str]]:
     return sorted(made, key=lambda row: row[0])
 
 
-def _picture(rows: list[Row]) -> str:
+def _pictures(rows: list[Row]) -> list[str]:
     asked = list(dict.fromkeys(r["asked"] for r in rows))
     panels = [("contains", a) for a in asked] + [("nll", asked[0])]
-    made, axes = plots.figure(4.4 * len(panels), 3.8, len(panels))
-    for axis, (measure, when) in zip(axes, panels, strict=True):
-        some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
-        groups = list(dict.fromkeys((r["prune"], r["quantize"]) for r in some if not _is_full(r)))
-        for number, group in enumerate(groups):
-            line = sorted(
-                (r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)),
-                key=lambda r: r["kv_bytes"],
-            )
-            label = " ".join(p for p in group if p != "none")
-            low = [r["value"] - r["low"] for r in line]
-            high = [r["high"] - r["value"] for r in line]
-            axis.errorbar(
-                [r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
-                fmt="o", markersize=4, linewidth=0.8, color=plots.COLOURS[number % 6], label=label,
-            )  # fmt: skip
-        for row in some:
-            if _is_full(row):
-                axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
-        front = pareto(some, larger=measure == "contains")
-        axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
-                  color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
-        if measure == "contains":
-            axis.set_ylim(-0.03, 1.05)
-        title = f"Right answers, asked {when}" if measure == "contains" else "Expected answer"
-        unit = "share" if measure == "contains" else "nats per token"
-        plots.label(axis, title, "KiB of K/V held", unit)
-    plots.legend(axes[0])
+    return [_panel(rows, measure, when) for measure, when in panels]
+
+
+def _groups(rows: list[Row]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((r["prune"], r["quantize"]) for r in rows if not _is_full(r)))
+
+
+def _panel(rows: list[Row], measure: str, when: str) -> str:
+    made, (axis,) = plots.figure(plots.WIDTH, 3.6)
+    some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
+    groups = _groups(rows)
+    for number, group in enumerate(groups):
+        line = [r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)]
+        line.sort(key=lambda r: r["kv_bytes"])
+        beside = 1 + APART * (number - len(groups) / 2) / len(groups)
+        low = [r["value"] - r["low"] for r in line]
+        high = [r["high"] - r["value"] for r in line]
+        axis.errorbar(
+            [beside * r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
+            fmt=plots.mark(number) + ":", markersize=4, linewidth=0.8,
+            color=plots.COLOURS[number % len(plots.COLOURS)],
+        )  # fmt: skip
+    for row in some:
+        if _is_full(row):
+            axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
+    right = measure == "contains"
+    front = pareto(some, larger=right)
+    axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
+              color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
+    axis.set_xlim(0, 1.05 * max(r["kv_bytes"] for r in some) / 1024)
+    if right:
+        axis.set_ylim(-0.03, 1.05)
+    title = "Right answers" if right else "Expected answer"
+    plots.label(
+        axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
+    )
     return plots.svg(made)
 
 

@@ -9,7 +9,7 @@ from harness.report.html import cell, page, section
 from harness.snapshot.result import write_text
 
 COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
-           "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
+           "oracle_error", "plain_error", "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
 CONSOLE = ["case", "verdict", "reused_tokens", "max_abs_diff", "noise_floor", "bad", "repeats"]
 GOOD = ("exact", "equivalent")
 BLIND = (
@@ -24,7 +24,7 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
     said = [[r["case"], r.get("evidence", ""), r["reason"]] for r in rows]
     facts = [*known.items(), *((k, where[k]) for k in ("cpu", "cores", "platform", "python"))]
     return [
-        section("Cases", text="Out of the cache against without it. A control is a wrong state: it must fail.", columns=COLUMNS, rows=shown),
+        section("Cases", text="Out of the cache against without it. A control is a wrong state: it must fail. With a float64 oracle, oracle_error may be twice plain_error, the cold runs' own; without one, max_abs_diff twice noise_floor.", columns=COLUMNS, rows=shown),
         section("Why", columns=["case", "how", "reason"], rows=said),
         section("Noise floor", text="Cold runs of other composition against the first cold run. Twice the largest is allowed.",
                 columns=["composition", "max_abs_diff", "kl_max", "top1_agreement"], rows=[list(r.values()) for r in floor_rows(floors)]),

@@ -11,6 +11,7 @@ from math import prod
 
 import torch
 
+from harness.progress import counting
 from harness.snapshot.digest import digest_tensor
 
 
@@ -55,11 +56,13 @@ class Stream:
         return self._staging.reuses_buffers
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        with ThreadPoolExecutor(1, "digest") as background:
+        total = sum(entry.nbytes for entry in self.entries)
+        with counting("write", total) as done, ThreadPoolExecutor(1, "digest") as background:
             waiting: tuple[str, Future[str]] | None = None
             for entry, tensor in self._staging:
                 digest = background.submit(digest_tensor, tensor, 1)
                 yield entry.name, tensor
+                done(entry.nbytes)
                 if waiting:
                     self.digests[waiting[0]] = waiting[1].result()
                 waiting = entry.name, digest

@@ -10,7 +10,7 @@ from typing import Any
 SCHEMA = 1
 GOOD = ("exact", "equivalent")
 ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
-UNJUDGED = "unjudged"
+UNJUDGED, UNSOUND = "unjudged", "unsound"
 
 METRICS = (
     "bitwise_equal", "max_abs_diff", "mean_abs_diff", "max_ulp", "kl_mean", "kl_max",

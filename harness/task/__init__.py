@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -40,8 +41,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
         _log_to(folder)
-        with using(cfg):
-            return import_module(f"harness.task.{cfg.task.name}").run(cfg, folder, say)
+        with using(cfg), say.watched():
+            return _story(cfg.task.name, say).run(cfg, folder, say)
     except HarnessError as problem:
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
@@ -64,6 +65,14 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         )
         failure.record_failure(cfg, folder, "failed", problem)
         return Outcome(1, "failed", str(folder), str(problem))
+
+
+def _story(name: str, say: Any) -> Any:
+    """The module of a task. What torch takes to import is said by name, once."""
+    if "torch" not in sys.modules:
+        say.stage("torch")
+        say.done(str(import_module("torch").__version__))
+    return import_module(f"harness.task.{name}")
 
 
 def _log_to(folder: Path | None) -> None:

@@ -31,7 +31,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     said = text_of(state)
     facts, layers = needs(state, manifest), layer_rows(state)
     elements = [
-        [e["label"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
+        [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
     ]
     write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
     columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", "bytes"]
@@ -47,11 +47,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
     say.line()
-    say.out.print(console.table("What it is", ["what", "value"], [list(f) for f in facts]))
+    console.tabled(say, "What it is", ["what", "value"], [list(f) for f in facts])
     say.line()
-    say.out.print(console.table("The 13 elements", ["#", "element", "kept as", "digest"], elements))
+    console.tabled(say, "The 13 elements", ["#", "element", "kept as", "digest"], elements)
     say.line()
-    say.out.print(console.table("Layers", columns, [list(r.values()) for r in layers]))
+    console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
 
 
@@ -66,7 +66,7 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     there = saved.read(path)
     say.done(there.kind)
     facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
-    elements = [[e.label, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
+    elements = [[e.number, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
     columns = ["#", "element", "in the file", "what it is"]
     rows = [[*r.values()] for r in there.layers]
     write_json(folder / "inspect.json", {"kind": there.kind, "facts": there.facts, "layers": there.layers,
@@ -77,9 +77,9 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
         html.section("Layers", columns=["layer", "kind", "shape", "dtype"], rows=rows),
     ]
     write_text(folder / "report.html", html.page(path.name, sections))
-    say.out.print(console.table("What it is", ["what", "value"], facts))
+    console.tabled(say, "What it is", ["what", "value"], facts)
     say.line()
-    say.out.print(console.table("The 13 elements", columns, elements))
+    console.tabled(say, "The 13 elements", columns, elements)
     reason = f"{there.kind}: {len(there.lacks)} of 13 elements are not in it"
     say.line(f"{reason}; its keys and values cannot be verified, it has no digests")
     return Outcome(0, UNJUDGED, str(folder), reason)
@@ -108,7 +108,7 @@ def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
         ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),
         ("Files", ["file", "bytes, encrypted"], [[f, str(n)] for f, n in rows]),
     ):
-        say.out.print(console.table(title, columns, table))
+        console.tabled(say, title, columns, table)
         say.line()
     say.line("The rest needs decrypt=KEYFILE. Nothing was verified.")
     return Outcome(0, "unjudged", str(folder), "encrypted: nothing was verified")

@@ -1,7 +1,7 @@
 """`task=resume`: restore a snapshot, continue it with new text, and judge it against a run that was
 never interrupted (rebuilt from the token buffer)."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,34 +9,40 @@ import torch
 from harness.capture import check_length
 from harness.config import Config
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Stored
-from harness.pipeline.session import Session
+from harness.pipeline.line import Line, Restored, Stored
+from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.yardstick import seconds
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
 from harness.tokenizer.policy import continuation
+from harness.tokenizer.stream import Stream
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed.
-    With `out=DIR` the continued state becomes the next snapshot."""
+    With `out=DIR` the continued state becomes the next snapshot. `at=N` goes back first, to where N
+    tokens had been processed."""
     source = Stored.asked(cfg)  # a bad snapshot is refused before the model is loaded
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)
-    state, loaded, decode = (
-        restored.state,
-        line.session.loaded,
-        line.session.loaded.tokenizer.decode,
-    )
+    if cfg.at is not None:
+        restored = back(line, restored, source)
+    state, loaded = restored.state, line.session.loaded
+    decode = loaded.tokenizer.decode
     added = continuation(cfg.tokenizer, loaded.tokenizer, cfg.text or "")
     rows = state.branched(cfg.cache.branches)  # one copy of the K/V, whatever the branches
     given = torch.tensor([added.ids] * rows.batch) if added.ids else None
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
 
     say.line(f"{cfg.text or ''}", end="")
-    decoder, path = line.go_on(restored, given, on_token=_stream(line.session))
+    stream = Stream(loaded.tokenizer)
+
+    def show(token: torch.Tensor) -> None:
+        say.line(stream.add(int(token[0, 0])), end="")
+
+    decoder, path = line.go_on(restored, given, on_token=show)
     ids = path.said
-    say.line()
+    say.line(stream.rest())
     line.record["text"] |= {
         "added": cfg.text or "",
         "continuation": decode(ids[0].tolist()),
@@ -57,6 +63,22 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     return line.finish(line.verdict(rows, reference, path, restored.waived))
 
 
+def back(line: Line, restored: Restored, source: Stored) -> Restored:
+    """What was restored, as it was after its first `at` tokens; how it came there is in the record."""
+    cfg, session, say = line.session.cfg, line.session, line.session.say
+    say.stage(f"back to token {cfg.at}")
+    lineage = checkpoints(source.place)
+    told = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage)
+    say.done(str(told))
+    line.whole, restored = told.state, replace(restored, state=told.state)
+    line.restored = restored
+    line.record |= source.record(told.state, told.state) | {"back": told.document()}
+    line.record["text"]["prompt"] = session.loaded.tokenizer.decode(
+        told.state.token_ids[0].tolist()
+    )
+    return restored
+
+
 def _unjudged(cfg: Config, tokens: int, needed: float) -> str:
     """Why nothing was compared, and the command that does it."""
     if tokens > cfg.compare.limit:
@@ -68,18 +90,3 @@ def _unjudged(cfg: Config, tokens: int, needed: float) -> str:
         f"not compared: judging would take about {needed:.0f} s, more than "
         f"compare.budget_s={cfg.compare.budget_s:g}; to judge: {asked}"
     )
-
-
-def _stream(session: Session) -> Callable[[torch.Tensor], None]:
-    """Print tokens as they come, holding back bytes that are not yet a whole character."""
-    decode, said, ids = session.loaded.tokenizer.decode, "", []
-
-    def show(token: torch.Tensor) -> None:
-        nonlocal said
-        ids.append(int(token[0, 0]))
-        text = decode(ids)
-        if not text.endswith("\ufffd"):
-            session.say.line(text[len(said) :], end="")
-            said = text
-
-    return show

@@ -5,7 +5,7 @@ from table import CASES
 
 QUICK = ("layer_swap", "stale_values", "bit_flip bit=3", "query_tuned", "position_off_by_one",
          "buffer_reordered", "template_edited", "prefix_lost", "vocabulary_resized",
-         "ring_rotated", "recurrent_behind")  # fmt: skip
+         "ring_rotated", "recurrent_behind", "restore_nothing")  # fmt: skip
 SLIDING, HYBRID = (["model=tiny_gemma3", "cache=cloned"], ["model=tiny_hybrid", "cache=cloned"])
 NEEDS = {
     "padding_unmasked": ["prompt.batch=2"],

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 import harness
 from harness.errors import InputProblem, RestoreRefused, UnsupportedModel
 from harness.fault import edit
-from harness.model.loaded import SHIPPED
+from harness.model.build import SHIPPED
 
 STEPS = 8
 

@@ -1,9 +1,13 @@
 """Pages and tables: what is shown is what was measured, and nothing of it is run or fetched."""
 
+import json
 import re
 
+import pytest
+from rich.console import Console
+
 from harness.report import html
-from harness.report.console import Say, number, table
+from harness.report.console import Say, dashboard, number, show, table, tabled
 
 NASTY = "<script>alert(1)</script>"
 
@@ -46,6 +50,41 @@ def test_a_table_shows_every_cell() -> None:
         say.out.print(table("Title", ["name", "value"], [["a", 1.5], ["b", None]]))
     lines = caught.get()
     assert all(word in lines for word in ("Title", "name", "value", "a", "1.5", "b", "-"))
+
+
+NAMES = ("position_wrong_after_pruning", "padding_attended_twice_over", "logits_of_another_request")
+
+
+@pytest.mark.parametrize("prose", ["short", "a sentence of many words, " * 8])
+@pytest.mark.parametrize("columns", [2, 4, 9])
+def test_no_name_is_cut_or_folded_at_80_columns(prose, columns) -> None:
+    rows = [[f"{name}_{'x' * columns}", *[True] * (columns - 2), prose] for name in NAMES]
+    say = Say()
+    say.out = Console(width=80, highlight=False)
+    with say.out.capture() as caught:
+        tabled(say, "faults", [f"column_{i}" for i in range(columns)], rows)
+    lines = caught.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(any(row[0] in line for line in lines) for row in rows)
+    assert "".join("".join(lines).replace("|", "").split()).count("sentence") in (0, 24)
+
+
+def test_the_conclusion_comes_first_and_digests_only_when_asked(recorded) -> None:
+    result = json.loads((recorded / "result.json").read_text())
+    say = Say()
+    for digests in (False, True):
+        with say.out.capture() as caught:
+            show(say, result, digests)
+        text = caught.get()
+        assert text.split()[:2] == result["conclusion"].split()[:2]
+        assert (result["elements"][0]["digest"][:16] in text) is digests
+
+
+def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["harness"])
+    assert dashboard({"uri": "sqlite:///runs/mlflow.db"}) == "harness dashboard"
+    assert dashboard({"uri": "sqlite:////a/b c/mlflow.db"}) == "harness dashboard runs_dir='/a/b c'"
+    assert dashboard({"uri": "http://host:5000"}) == "http://host:5000"
 
 
 def test_a_quiet_reporter_says_problems_only(capsys) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.model.loaded import SHIPPED
+from harness.model.build import SHIPPED
 
 TEXT = "text=let k be 5 ."
 
@@ -61,9 +61,6 @@ def test_other_weights_of_the_same_shape_are_refused_by_digest(harness, moved) -
     name = next(n for n in weights if "down_proj" in n)
     weights[name][0, 0] += 1
     save_file(weights, moved / "model.safetensors", {"format": "pt"})
-    from harness.model import loaded
-
-    loaded._MEMORY.clear()
     done = harness("task=resume", "snapshot=a", "steps=2")
     assert done.code == 3 and "other_weights" in done.out
 

@@ -22,3 +22,25 @@ def test_beyond_the_budget_it_is_unjudged_and_says_how_to_judge(harness) -> None
     assert done.code == 0 and done.result["verdict"] == "unjudged"
     assert "compare.budget_s" in done.result["reason"] and "snapshot=a" in done.result["reason"]
     assert harness(*arguments).result["verdict"] in ("exact", "equivalent")
+
+
+def test_it_goes_back_and_says_how(harness) -> None:
+    assert harness("task=save", "model=tiny_hybrid", "out=a").code == 0
+    assert harness("task=resume", "snapshot=a", "model=tiny_hybrid", "steps=6", "out=b").code == 0
+    tokens = harness("task=resume", "snapshot=b", "model=tiny_hybrid", "steps=1").result["size"][
+        "tokens"
+    ]
+    back = ("task=resume", "snapshot=b", "model=tiny_hybrid", "steps=4", "text= no , what is m ?")
+    done = harness(*back, f"at={tokens - 3}", "out=c")
+    assert done.code == 0 and done.result["verdict"] in ("exact", "equivalent")
+    told = done.result["back"]
+    assert (told["how"], told["source"], told["replayed_tokens"]) == ("checkpoint", "a", 3)
+    assert f"back at token {tokens - 3} of {tokens}" in done.out
+    assert harness("task=verify", "snapshot=c").code == 0
+
+
+def test_a_place_that_is_not_there_is_one_line(harness) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    for at, said in (("0", "too small"), ("999", "is not a place in this state")):
+        done = harness("task=resume", "snapshot=a", f"at={at}", "steps=2")
+        assert done.code == 2 and said in done.out

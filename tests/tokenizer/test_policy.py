@@ -81,7 +81,7 @@ def test_an_empty_prompt_is_refused(tokenizer) -> None:
 def test_every_special_token_has_exactly_one_row(text: str) -> None:
     from transformers import AutoTokenizer
 
-    from harness.model.loaded import SHIPPED
+    from harness.model.build import SHIPPED
 
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED["tiny"])
     for name in ("explicit", "raw", "library"):

@@ -62,6 +62,10 @@ class LlamaCpp(Engine):
             "flash attention": own.flash, **{k: str(v) for k, v in own.options.items()},
         }  # fmt: skip
 
+    @property
+    def weights(self) -> Path:
+        return Path(self._model)
+
     def encode(self, text: str) -> Prompt:
         return self._post("/tokenize", {"content": text, "add_special": True})["tokens"]
 

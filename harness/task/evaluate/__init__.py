@@ -2,7 +2,7 @@
 
 Every prompt is read once; every cell (policy x budget x quantizer) makes its own of that State; every
 cache answers from it. The full cache is always a cell, and every other one is compared with it prompt
-by prompt.
+by prompt. Once per model the yardstick is asked whether the path that fills the cells is sound.
 """
 
 from dataclasses import asdict
@@ -15,9 +15,10 @@ from harness.errors import UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.questions import questions
 from harness.pipeline.session import Session
+from harness.progress import over
 from harness.report.console import Say
-from harness.snapshot.result import UNJUDGED
-from harness.task.evaluate.answers import TIMED, answers
+from harness.snapshot.result import UNJUDGED, UNSOUND
+from harness.task.evaluate.answers import TIMED, answers, soundness
 from harness.task.evaluate.cells import Cells
 from harness.task.evaluate.progress import Progress
 from harness.task.evaluate.rows import averages
@@ -33,10 +34,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     session = Session.open(cfg, folder, say)
     if asking is None:
         asking = questions(cfg.prompt, session.loaded.tokenizer)
+    say.stage("is the plain path sound?")
+    plain = soundness(session, asking[0], cfg.task.asked[0])
+    say.done("sound" if plain.sound else "unsound")
     progress = Progress(cfg.runs_dir, identity(session, cells, asking))
     before = len(progress.answered)
     say.stage(f"{len(asking)} prompts, {len(cells.every)} cells")
-    for number, question in enumerate(asking):
+    for number, question in over(enumerate(asking), "prompts", len(asking)):
         for asked in cfg.task.asked:
             name = f"{number}/{asked}"
             if name not in progress.answered:
@@ -49,10 +53,17 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}
     return finish_table(
-        session, "evaluate", rows, evaluate.sections(rows, progress.answered), UNJUDGED,
-        evaluate.conclusion(rows), list(evaluate.COLUMNS), children=evaluate.children(rows),
-        record={"evaluation": size}, shown_rows=evaluate.shown(rows),
-    )  # fmt: skip
+        session,
+        "evaluate",
+        rows,
+        evaluate.sections(rows, progress.answered, plain.document()),
+        UNJUDGED if plain.sound else UNSOUND,
+        evaluate.conclusion(rows) if plain.sound else plain.reason,
+        list(evaluate.SHOWN),
+        children=evaluate.children(rows),
+        record={"evaluation": size, "soundness": plain.document()},
+        shown_rows=evaluate.shown(rows),
+    )
 
 
 def cached(cfg: Config) -> list[CacheConfig]:

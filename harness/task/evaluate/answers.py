@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
-from harness.capture import check_length
+from harness.capture import capture, check_length
+from harness.compare.soundness import Soundness
 from harness.config import CacheConfig
 from harness.model.ending import end_tokens
+from harness.pipeline import drive, yardstick
 from harness.pipeline.questions.question import Question
+from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
 from harness.task.evaluate.cells import FULL, Cells, Kept, stacked, together
-from harness.task.evaluate.score import scores
 from harness.tokenizer.policy import continuation, encode
 
 TIMED, STEPS = 4, 5  # prompts on which single steps are timed, and how many
@@ -48,6 +50,19 @@ class Asked:
             ids, asks = (*ids, *asks[:-1]), asks[-1:]
         check_length(session.loaded, len(ids), len(asks) + max(len(says), cfg.steps))
         return cls(ids, context.prefix, asks, says)
+
+
+def soundness(session: Session, question: Question, asked: str) -> Soundness:
+    """Whether the library's own cached path, which fills every cell, computes what this model computes
+    without a cache: on one prompt and `steps` tokens after it. Raises InputProblem when it is too long."""
+    place = Asked.of(session, question, asked)
+    row = torch.tensor([place.ids])
+    captured = capture(session.loaded, row, torch.ones_like(row), {"prompt_meta": {}})
+    live = drive.Live(session.loaded, captured.live, captured.state)
+    follow = torch.tensor([place.follow])
+    path = drive.drive(live, session.sampler(), session.cfg.steps, follow)
+    compare = session.cfg.compare
+    return yardstick.measure(session.loaded, captured.state, path, compare).soundness
 
 
 def answers(

@@ -9,6 +9,7 @@ from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
+from harness.progress import over
 from harness.report.console import Say
 from harness.task.faults import accuracy, plain
 from harness.task.faults.columns import measure
@@ -50,7 +51,8 @@ def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dic
     bed = beds.build(name, session, session.cfg.steps)
     own = bed.session
     healthy = plain.resume(bed, own.loaded, bed.state, own.cfg.sampling, bed.state.rng)
-    rows = [measure(bed, fault, healthy, beds.scratch(session.folder)) for fault in faults]
+    each = over(faults, f"faults of {name}", len(faults))
+    rows = [measure(bed, fault, healthy, beds.scratch(session.folder)) for fault in each]
     for row, fault in zip(rows, faults, strict=True):
         row |= {"bed": name, "what": described(fault), "why": fault.why}
     say.done(f"noise floor {bed.unit:.2g} logits")

@@ -17,6 +17,7 @@ from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Stored, destination
 from harness.pipeline.prune import policy_of
 from harness.pipeline.session import Session
+from harness.progress import over
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
@@ -39,7 +40,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     stored: Stored | None = None
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
     with closing(Trace(folder / "trace.json")) as trace:
-        for step in range(done + 1, done + cfg.steps + 1):
+        for step in over(range(done + 1, done + cfg.steps + 1), "steps", cfg.steps):
             trace.add({"step": step, **loop.step(sampler)})
             ended = bool(sampler.ended(loop.state.token_ids))
             if (step - done) % cfg.task.every == 0 or step == done + cfg.steps or ended:

@@ -1,17 +1,19 @@
 """`task=referee`: another engine judged. Does its cache give what it gives without one?"""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.engine import Engine
 from harness.engine.base import Prompt
+from harness.engine.registry import OURS
 from harness.engine.registry import engine as build_engine
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
 from harness.pipeline.session import Session
-from harness.task.referee import cases, scan, verdict, yardstick
+from harness.task.referee import cases, oracle, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
 
@@ -23,16 +25,20 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """
     from harness.report import referee as report
 
-    with build_engine(cfg.engine, lambda: Ours(Session.open(cfg, folder, say))) as engine:
+    ours = cache(lambda: Ours(Session.open(cfg, folder, say)))
+    with build_engine(cfg.engine, ours) as engine:
         say.stage(f"engine {cfg.engine.name}")
         prompt = prompt_of(cfg, engine)
         engine.probe(prompt)
         say.done(", ".join(f"{k} {v}" for k, v in engine.versions().items()))
         say.stage("noise floor: cold runs, alone and otherwise")
-        yard = yardstick.measure(engine, prompt, cfg.steps)
+        mine = ours if cfg.engine.name == OURS else None
+        exact, where = oracle.oracle(cfg, engine, len(prompt) + cfg.steps, mine)
+        yard = yardstick.measure(engine, prompt, cfg.steps, exact)
         say.done("there is none" if isinstance(yard, str) else f"{yard.floor['max_abs_diff']:.3g} nats")  # fmt: skip
-        judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say)
-        known = engine.versions()
+        say.line(f"float64 oracle: {(where := oracle.described(where, yard))}")
+        judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say, exact)  # fmt: skip
+        known = {**engine.versions(), "float64 oracle": where}
         scanned = attributed(engine, yard, judged, say)
     rows = [case.row(cfg.engine.name) for case in judged]
     blinded(rows)
@@ -54,7 +60,9 @@ def prompt_of(cfg: Any, engine: Engine) -> Prompt:
     return list(cfg.prompt.ids) or engine.encode(prompt_text(cfg)[0])
 
 
-def judge(engine: Engine, yard: Yardstick, cfg: Any, say: Any) -> list[Case]:
+def judge(
+    engine: Engine, yard: Yardstick, cfg: Any, say: Any, exact: yardstick.Exact | None = None
+) -> list[Case]:
     """Every case `task.repeats` times, then the controls."""
     found = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
     for name in engine.cases:
@@ -63,13 +71,13 @@ def judge(engine: Engine, yard: Yardstick, cfg: Any, say: Any) -> list[Case]:
         for turn in range(cfg.task.repeats):
             own = yard
             if turn and not engine.repeatable:
-                again = yardstick.measure(engine, yardstick.bare(yard.prompt), cfg.steps)
+                again = yardstick.measure(engine, yardstick.bare(yard.prompt), cfg.steps, exact)
                 own = yard if isinstance(again, str) else again
             cases.brought_back(engine, case, own)
         found.append(case)
         say.done(case.row("")["verdict"])
     say.stage("controls: other states, which must fail")
-    found += [cases.control(engine, name, yard) for name in cases.CONTROLS]
+    found += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
     say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in found if c.control))
     return found
 
@@ -90,7 +98,7 @@ def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: A
 def unjudged(engine: Engine, reason: str) -> list[Case]:
     """Every case without a verdict, for want of a yardstick."""
     names = ["cold_again", *engine.cases]
-    return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in cases.CONTROLS]  # fmt: skip
+    return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in yardstick.CONTROLS]  # fmt: skip
 
 
 def blinded(rows: list[dict[str, Any]]) -> None:

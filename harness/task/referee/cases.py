@@ -1,16 +1,14 @@
 """The cases of one engine: what is brought back, how often, and what is said about it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.engine import Answer, Engine
 from harness.engine.base import forced
-from harness.task.referee import tops, verdict, yardstick
+from harness.task.referee import verdict, yardstick
 from harness.task.referee.yardstick import Yardstick
 
 NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"  # fmt: skip
-CONTROLS: dict[str, Callable[..., Any]] = {"other_prompt": yardstick.other_prompt, "one_token_off": yardstick.one_off}  # fmt: skip
 
 
 @dataclass
@@ -22,16 +20,21 @@ class Case:
     evidence: str = ""
     runs: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, answer: Answer, yard: Yardstick, floor: float, must_reuse: bool) -> None:
+    def add(self, answer: Answer, yard: Yardstick, must_reuse: bool) -> None:
         """Judge one run against the cold one."""
-        metrics = tops.compare(answer, yard.reference)
-        said, reason = verdict.decide(metrics, floor)
+        self.judge(yard.compare(answer), answer, yard, yard.floor["max_abs_diff"], yard.plain)
         if must_reuse and not answer.reused:
-            said, reason = "unjudged", yardstick.UNSAID if answer.reused is None else NOTHING
+            reason = yardstick.UNSAID if answer.reused is None else NOTHING
+            self.runs[-1] |= {"verdict": "unjudged", "reason": reason}
+
+    def judge(self, metrics: dict[str, Any], answer: Answer, yard: Yardstick, floor: float, plain: float | None) -> None:  # fmt: skip
+        """Keep one run's metrics with its verdict. floor, plain: see `verdict.decide`."""
+        said, reason = verdict.decide(metrics, floor, plain)
         self.runs.append(metrics | {
             "verdict": said, "reason": reason, "floor": floor, "reused": answer.reused,
             "seconds": answer.seconds, "cold_seconds": yard.reference.seconds,
-            "prompt_tokens": len(yard.prompt), "first_beyond": verdict.first_beyond(metrics, floor),
+            "prompt_tokens": len(yard.prompt), "plain": plain,
+            "first_beyond": verdict.first_beyond(metrics, floor, plain),
         })  # fmt: skip
 
     def row(self, engine: str) -> dict[str, Any]:
@@ -51,6 +54,8 @@ class Case:
             "first_beyond": worst["first_beyond"], "steps": worst["steps"], "seen": worst["seen"],
             "repeats": len(self.runs), "bad": bad, "rate_low": low, "rate_high": high,
             "seconds": worst["seconds"], "cold_seconds": worst["cold_seconds"],
+            "oracle_error": max(worst["errors"]) if "errors" in worst else None,
+            "plain_error": worst["plain"],
             "control": self.control, "evidence": self.evidence, "reason": worst["reason"],
         }  # fmt: skip
 
@@ -59,13 +64,8 @@ def cold_again(yard: Yardstick) -> Case:
     """The cold run against itself, by a floor that the others set."""
     case = Case("cold_again", evidence="evaluated without a cache")
     name, metrics = next(iter(yard.others.items()))
-    floor = yard.without(name)
-    said, reason = verdict.decide(metrics, floor)
-    case.runs.append(metrics | {
-        "verdict": said, "reason": reason, "floor": floor, "reused": 0,
-        "seconds": yard.reference.seconds, "cold_seconds": yard.reference.seconds,
-        "prompt_tokens": len(yard.prompt), "first_beyond": verdict.first_beyond(metrics, floor),
-    })  # fmt: skip
+    cold = replace(yard.reference, reused=0)
+    case.judge(metrics, cold, yard, yard.without(name), yard.plain_without(name))
     return case
 
 
@@ -74,13 +74,13 @@ def brought_back(engine: Engine, case: Case, yard: Yardstick) -> None:
     engine.save(yard.prompt)
     engine.restore(case.name)
     answer = forced(engine.resume, yard.prompt, yard.reference)
-    case.add(answer, yard, yard.floor["max_abs_diff"], must_reuse=True)
+    case.add(answer, yard, must_reuse=True)
 
 
 def control(engine: Engine, name: str, yard: Yardstick) -> Case:
     """What must fail: the state of another prompt, forged where the engine's files allow it, else
     evaluated: the very tokens that such a state consists of."""
-    other = CONTROLS[name](yard.prompt)
+    other = yardstick.CONTROLS[name](yard.prompt)
     forged = engine.forge(yard.prompt, other)
     case = Case(
         name, control=True, evidence="a forged state" if forged else "its tokens, evaluated"
@@ -88,9 +88,6 @@ def control(engine: Engine, name: str, yard: Yardstick) -> Case:
     if forged:
         answer = forced(engine.resume, yard.prompt, yard.reference)
     else:
-        wrong = yardstick.over_state_of(other, yard.prompt)
-        ask = engine.evaluate if engine.repeatable else engine.resume
-        answer = ask(wrong, len(yard.reference.tokens))
-        answer = yardstick.until_other(answer, yard.reference)
-    case.add(answer, yard, yard.floor["max_abs_diff"], must_reuse=False)
+        answer = yardstick.wrong(engine, yard.prompt, other, yard.reference)
+    case.add(answer, yard, must_reuse=False)
     return case

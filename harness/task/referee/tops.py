@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from harness.engine import Answer
 
 EPS = 2.0**-23  # engines hand out float32 log-probabilities at best
@@ -43,6 +45,15 @@ def compare(found: Answer, expected: Answer) -> dict[str, Any]:
         "seen": min(seen, default=0.0),
         "gaps": gaps,
     }
+
+
+def errors(answer: Answer, exact: np.ndarray) -> list[float]:
+    """Per step the largest difference from float64 `exact` `[steps, vocab]`, in nats, over what the
+    engine lists. Tokens go by their ids."""
+    return [
+        max(abs(value - float(row[token])) for token, value in top.items() if int(token) < len(row))
+        for top, row in zip(answer.tops, exact)
+    ]
 
 
 def rounding(answer: Answer) -> float:

@@ -1,7 +1,8 @@
 """The verdict on one case: what came out of the cache against what comes out without it.
 
-The scale is the noise floor of this engine, here and now: how far its own cold runs of other
-composition lie apart. Twice the floor is allowed, as in the FlashAttention tests.
+With a float64 oracle: the error of what came out of the cache against it, at most twice that of the
+engine's own cold runs, as in the FlashAttention tests. Without one the scale is the noise floor of
+this engine, here and now: how far its cold runs of other composition lie apart, twice that at most.
 """
 
 import math
@@ -14,8 +15,9 @@ ORDER = ("exact", "equivalent", "unjudged", "drifted", "diverged", "unsound")
 Z = 1.96  # a 95 % interval
 
 
-def decide(metrics: Mapping[str, Any], floor: float) -> tuple[str, str]:
-    """`(verdict, reason)` for one comparison. floor: in nats of log-probability."""
+def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None) -> tuple[str, str]:
+    """`(verdict, reason)` for one comparison. floor: in nats of log-probability. plain: the largest
+    error of cold runs against float64; `metrics` then has the `errors` of this one, step by step."""
     gap, other = metrics["max_abs_diff"], metrics["first_divergence"]
     if not metrics["steps"]:
         return "unjudged", "the engine answered without a single token"
@@ -23,15 +25,23 @@ def decide(metrics: Mapping[str, Any], floor: float) -> tuple[str, str]:
         return "exact", "every log-probability is bit-equal to the cold run's"
     rule = f"largest difference {gap:.3g} nats, noise floor {floor:.3g}"
     within = gap <= FACTOR * floor
+    if plain is not None:
+        error = max(metrics["errors"])
+        apart = "" if within else f"; {gap:.3g} from the cold run, whose noise is {floor:.3g}"
+        within = error <= FACTOR * plain
+        rule = f"error {error:.3g} nats against float64, without the cache {plain:.3g}{apart}"
     if other is not None and not (within and metrics["lead"] <= FACTOR * floor):
         return "diverged", f"token {other} after the cache is another one; {rule}"
     return ("equivalent", rule) if within else ("drifted", f"{rule}; every token is the same")
 
 
-def first_beyond(metrics: Mapping[str, Any], floor: float) -> int | None:
+def first_beyond(
+    metrics: Mapping[str, Any], floor: float, plain: float | None = None
+) -> int | None:
     """The first step that no noise explains."""
-    gaps = metrics["gaps"]
-    return next((i for i, gap in enumerate(gaps) if gap > FACTOR * floor), metrics["first_divergence"])  # fmt: skip
+    gaps, scale = (metrics["gaps"], floor) if plain is None else (metrics["errors"], plain)
+    beyond = (i for i, gap in enumerate(gaps) if gap > FACTOR * scale)
+    return next(beyond, metrics["first_divergence"])
 
 
 def worst(verdicts: Sequence[str]) -> str:

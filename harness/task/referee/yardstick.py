@@ -2,12 +2,16 @@
 
 import os
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from harness.engine import Answer, Engine
 from harness.engine.base import ALONE, Prompt, extended, forced
 from harness.task.referee import tops
+from harness.task.referee.verdict import FACTOR
 
 NEVER_SENT = 12  # leading tokens (or words) that make a prompt new to the server
 AT_ONCE = 3  # requests at the same time, where a cold run cannot be had twice
@@ -16,14 +20,43 @@ FROM_HITS = "from the cache, again"  # for want of a second cold run
 PREFILLED = 6  # steps whose decoding is checked against a prefill
 
 
+Exact = Callable[[Sequence[int], Sequence[int]], np.ndarray]  # prompt, tokens -> `[tokens, vocab]`
+
+
 @dataclass(frozen=True)
 class Yardstick:
-    """One prompt, its cold run, and the comparisons of other cold runs with it, by composition."""
+    """One prompt, its cold run, and the comparisons of other cold runs with it, by composition.
+
+    exact: `[steps, vocab]` float64 log-probabilities along the cold run's tokens, where the weights can
+    be read; the cold runs' comparisons then have their `errors` against it, and so has `alone`.
+    """
 
     prompt: Prompt
     reference: Answer
     others: dict[str, dict[str, Any]]
     least: float  # one rounding
+    exact: np.ndarray | None = None
+    alone: tuple[float, ...] = ()
+    blunt: float | None = None  # float64 lies so far from cold runs that it tells no wrong state
+
+    @property
+    def plain(self) -> float | None:
+        """The largest error of a cold run against float64, in nats; None without an oracle."""
+        return self._plain([*self.others])
+
+    def plain_without(self, name: str) -> float | None:
+        """The same, of every cold run but `name`."""
+        return self._plain([n for n in self.others if n != name])
+
+    def _plain(self, names: Sequence[str]) -> float | None:
+        if self.exact is None:
+            return None
+        others = (e for n in names for e in self.others[n].get("errors", ()))
+        return max([self.least, *self.alone, *others])
+
+    def compare(self, answer: Answer) -> dict[str, Any]:
+        """Metrics of `answer` against the cold run, and its errors against float64."""
+        return _metrics(answer, self.reference, self.exact)
 
     @property
     def floor(self) -> dict[str, float]:
@@ -35,23 +68,55 @@ class Yardstick:
         return tops.worst(rest, self.least)["max_abs_diff"]
 
 
-def measure(engine: Engine, prompt: Prompt, steps: int) -> Yardstick | str:
+def measure(
+    engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None = None
+) -> Yardstick | str:
     """The yardstick for `prompt` (where cold runs repeat) or for it behind a head that was never sent.
-    A string says why there is none."""
+    A string says why there is none. oracle: float64 of the engine's weights."""
     if not engine.repeatable:
-        return _at_once(engine, fresh(prompt), steps)
+        return _at_once(engine, fresh(prompt), steps, oracle)
     reference = engine.evaluate(prompt, steps)
+    exact = _exact(oracle, prompt, reference)
     answers = {ALONE.name: reference}
     others = {}
     for composition in engine.compositions:
         answer = forced(lambda p, n, c=composition: engine.evaluate(p, n, c), prompt, reference)
         answers[composition.name] = answer
-        others[composition.name] = tops.compare(answer, reference)
-    if prefilled := _prefilled(engine, prompt, reference):
+        others[composition.name] = _metrics(answer, reference, exact)
+    if prefilled := _prefilled(engine, prompt, reference, exact):
         others["prefilled instead of decoded"] = prefilled
     if warm := [f"{name} ({a.reused})" for name, a in answers.items() if a.reused]:
         return f"runs that should be cold reused tokens: {', '.join(warm)}"
-    return Yardstick(prompt, reference, others, tops.rounding(reference))
+    return _yardstick(engine, prompt, reference, others, exact)
+
+
+def _yardstick(
+    engine: Engine, prompt: Prompt, reference: Answer, others: dict[str, Any], exact: Any
+) -> Yardstick:
+    """With float64 only where twice the plain error is less than what a wrong state is off by."""
+    least = tops.rounding(reference)
+    if exact is None:
+        return Yardstick(prompt, reference, others, least)
+    yard = Yardstick(prompt, reference, others, least, exact, tuple(tops.errors(reference, exact)))
+    bad = [wrong(engine, prompt, make(prompt), reference) for make in CONTROLS.values()]
+    if FACTOR * (yard.plain or 0.0) < min(max(tops.errors(answer, exact)) for answer in bad):
+        return yard
+    unmeasured = {n: {k: v for k, v in m.items() if k != "errors"} for n, m in others.items()}
+    return Yardstick(prompt, reference, unmeasured, least, blunt=yard.plain)
+
+
+def _exact(oracle: Exact | None, prompt: Prompt, reference: Answer) -> np.ndarray | None:
+    """None also where tokens go by their text: float64 of what, nobody can say."""
+    ids = [t for t in (reference.ids or reference.tokens) if isinstance(t, int)]
+    listed = all(isinstance(t, int) for top in reference.tops for t in top)
+    if oracle is None or isinstance(prompt, str) or len(ids) < len(reference.tokens) or not listed:
+        return None
+    return oracle(prompt, ids)
+
+
+def _metrics(answer: Answer, reference: Answer, exact: np.ndarray | None) -> dict[str, Any]:
+    metrics = tops.compare(answer, reference)
+    return metrics if exact is None else metrics | {"errors": tops.errors(answer, exact)}
 
 
 def fresh(prompt: Prompt) -> Prompt:
@@ -89,7 +154,22 @@ def over_state_of(other: Prompt, prompt: Prompt) -> Prompt:
     return [*other[:-1], prompt[-1]]
 
 
-def _prefilled(engine: Engine, prompt: Prompt, reference: Answer) -> dict[str, Any]:
+def wrong(engine: Engine, prompt: Prompt, other: Prompt, reference: Answer) -> Answer:
+    """What the engine says that took the state of `other` for that of `prompt`: of the very tokens
+    that it has read then."""
+    ask = engine.evaluate if engine.repeatable else engine.resume
+    return until_other(ask(over_state_of(other, prompt), len(reference.tokens)), reference)
+
+
+CONTROLS: dict[str, Callable[[Prompt], Prompt]] = {
+    "other_prompt": other_prompt,
+    "one_token_off": one_off,
+}
+
+
+def _prefilled(
+    engine: Engine, prompt: Prompt, reference: Answer, exact: np.ndarray | None
+) -> dict[str, Any]:
     """Some steps of the reference again, its tokens read as part of the prompt."""
     count = len(reference.tokens)
     chosen = sorted({round(i * (count - 1) / PREFILLED) for i in range(1, PREFILLED + 1)} - {0})
@@ -103,10 +183,11 @@ def _prefilled(engine: Engine, prompt: Prompt, reference: Answer) -> dict[str, A
     if not chosen:
         return {}
     expected = Answer(tuple(reference.tokens[s] for s in chosen), tuple(reference.tops[s] for s in chosen), None)  # fmt: skip
-    return tops.compare(Answer(tuple(tokens), tuple(found), None), expected)
+    rows = None if exact is None else exact[chosen]
+    return _metrics(Answer(tuple(tokens), tuple(found), None), expected, rows)
 
 
-def _at_once(engine: Engine, prompt: Prompt, steps: int) -> Yardstick | str:
+def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -> Yardstick | str:
     """The yardstick of a prompt that can be cold only once: several runs at the same time, before any
     is cached. Where the engine shares even those, the floor is how far answers from its cache lie
     apart among themselves: weaker, but a cache that is wrong each time alike does not widen it."""
@@ -117,15 +198,16 @@ def _at_once(engine: Engine, prompt: Prompt, steps: int) -> Yardstick | str:
     if not cold:
         return "no cold run can be had: a prompt that was never sent before was reported as reused"
     reference, *rest = cold
+    exact = _exact(oracle, prompt, reference)
     others = {
-        f"at the same time, {i}": tops.compare(until_other(a, reference), reference)
+        f"at the same time, {i}": _metrics(until_other(a, reference), reference, exact)
         for i, a in enumerate(rest, 1)
     }
     if not others:
         hits = [forced(engine.resume, prompt, reference) for _ in range(1 + AT_ONCE)]
         apart = [tops.compare(until_other(h, hits[0]), hits[0]) for h in hits[1:]]
         others = {FROM_HITS: sorted(apart, key=lambda m: m["max_abs_diff"])[len(apart) // 2]}
-    return Yardstick(prompt, reference, others, tops.rounding(reference))
+    return _yardstick(engine, prompt, reference, others, exact)
 
 
 def until_other(answer: Answer, reference: Answer) -> Answer:

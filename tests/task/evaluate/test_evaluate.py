@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.pipeline.questions.question import Question
+from harness.pipeline.questions.score import scores
 from harness.report.evaluate import pareto
 from harness.task.evaluate.progress import Progress
-from harness.task.evaluate.score import scores
 from harness.task.evaluate.statistics import mean, paired, share
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
@@ -215,3 +215,22 @@ def test_the_front_holds_what_nothing_smaller_matches() -> None:
     rows = [{"kv_bytes": size, "value": value} for size, value in points]
     assert [r["kv_bytes"] for r in pareto(rows, larger=True)] == [10, 30]
     assert [r["kv_bytes"] for r in pareto(rows, larger=False)] == [10, 20]
+
+
+def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatch) -> None:
+    from harness.compare.soundness import PlainPath
+    from harness.pipeline import yardstick
+
+    small = (*SMALL, "prompt.samples=2", "task.prunes=[none]", "task.asked=[after]")
+    sound = harness(*small)
+    assert sound.code == 0 and sound.result["soundness"]["sound"], sound.out
+    assert len(sound.result["soundness"]["paths"]) == 4
+    monkeypatch.setattr(  # the library's cached path is one token off
+        yardstick, "exact_path",
+        lambda name, cached, uncached, layers: PlainPath(
+            name, float((cached.roll(1, 1) - uncached).abs().max()), 1e-5
+        ),
+    )  # fmt: skip
+    wrong = harness(*small, "prompt.seed=9")  # the first is remembered
+    assert wrong.code == 1 and wrong.result["verdict"] == "unsound", wrong.out
+    assert "without a cache" in wrong.result["reason"]

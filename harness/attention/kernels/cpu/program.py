@@ -8,6 +8,7 @@ Whoever makes a program asks two things first: `available`, of this machine, and
 tensors.
 """
 
+import time
 import warnings
 from array import array
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ KINDS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 SLOWER = "without numba decode steps are slower: pip install 'harness[kernels]'"
 _FINE = 2**13  # scores in all, up to which an attention is computed in float64
 _UNUSED = (0,) * FIELDS
+_compiling = [0.0]  # seconds
 
 Entry = tuple[int, ...]
 
@@ -150,10 +152,12 @@ class Program:
         """The program as it is now."""
         compiled = _compiled()
         assert compiled is not None, "nobody asked `available` first"
+        began = time.perf_counter()
+        function = compiled.runner(self._kind).address
+        _compiling[0] += time.perf_counter() - began
         sizes = (len(self._phases), self._rows, self._queries, self._depth)
         lines = [(*sizes, *_UNUSED[len(sizes) :]), *self._phases, *self._entries]
         task = array("q", [number for line in lines for number in line])
-        function = compiled.runner(self._kind).address
         return Ready(function, task, self._jobs, self._numbers, self._held)
 
     def _phase(self, jobs: int, entries: list[Entry]) -> None:
@@ -216,12 +220,21 @@ def readable(dtype: torch.dtype, *stored: Any) -> bool:
 @cache
 def _compiled() -> Any:
     """The module that compiles, or None where Numba cannot be imported."""
+    began = time.perf_counter()
     try:
         from harness.attention.kernels.cpu import compiled
     except ImportError as problem:
         warnings.warn(f"{SLOWER} ({problem})", RuntimeWarning, stacklevel=4)
         return None
+    finally:
+        _compiling[0] += time.perf_counter() - began
     return compiled
+
+
+def compiling() -> float:
+    """Seconds for which this process had Numba imported and kernels compiled, or read from their cache:
+    no part of what a step costs."""
+    return _compiling[0]
 
 
 def _bits(number: float) -> int:

@@ -1,0 +1,114 @@
+"""Shell completion: options of groups, keys and flags, from the YAML alone, without a heavy import."""
+
+import os
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import variants
+from harness.config import Config, chosen, readable
+from harness.config.option import NAMES, schemas
+from harness.errors import ConfigProblem, suggestion
+
+BASH = """\
+_harness() {
+    local IFS=$'\\n'
+    COMPREPLY=($("${COMP_WORDS[0]}" complete "${COMP_LINE:0:COMP_POINT}" 2>/dev/null))
+    local word="${COMP_LINE:0:COMP_POINT}"; word="${word##* }"
+    if [[ $COMP_WORDBREAKS == *=* && $word == *=* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*=}"}"}")
+    fi
+    [[ ${COMPREPLY[0]} == *= || ${COMPREPLY[0]} == *. ]] && compopt -o nospace
+}
+complete -o default -F _harness harness
+"""
+ZSH = """\
+#compdef harness
+_harness() {
+    local -a all
+    all=("${(@f)$(${words[1]} complete "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
+    compadd -S '' -- $all || _files
+}
+_harness "$@"
+"""
+FISH = """\
+complete -c harness -a '(harness complete (commandline -cp) 2>/dev/null)'
+"""
+SHELLS = {
+    "bash": (BASH, "bash-completion/completions/harness"),
+    "zsh": (ZSH, "zsh/site-functions/_harness"),
+    "fish": (FISH, "fish/vendor_completions.d/harness.fish"),
+}
+HYDRA_OPTIONS = {
+    "hydra/launcher": ("basic", "joblib", "ray", "submitit_local", "submitit_slurm"),
+    "hydra/sweeper": ("basic", "optuna"),
+    "hydra.verbose": ("true", "false"),
+}
+HYDRA = tuple(f"{key}=" for key in HYDRA_OPTIONS)
+FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--resolve", "--package", "--info")
+
+
+def install(given: list[str]) -> str:
+    """Write the completion of a shell (of `$SHELL`, unless one is named) where it looks for it; what
+    was done. Raises ConfigProblem for a shell that is not known."""
+    shell = (given or [Path(os.environ.get("SHELL", "bash")).name])[0]
+    if shell not in SHELLS:
+        raise ConfigProblem(f"no completion for '{shell}'.{suggestion(shell, tuple(SHELLS))}")
+    script, place = SHELLS[shell]
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    path = Path(data).expanduser() / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script, "utf-8")
+    told = f"{shell} completes `harness` from its next start on ({path})."
+    if shell == "zsh":
+        told += f"\nIn ~/.zshrc, before compinit: fpath=({path.parent} $fpath)"
+    return told
+
+
+def candidates(line: str) -> list[str]:
+    """What the last word of `line` may become, sorted; empty where only the person can know."""
+    words = line.split(" ")[1:] or [""]
+    sys.argv[1:] = words  # where `--config-dir` is looked for
+    word, others = words[-1], [w for w in words[:-1] if w]
+    key, equals, value = word.partition("=")
+    if equals:
+        before, comma, last = value.rpartition(",")
+        return sorted(f"{key}={before}{comma}{o}" for o in _values(key) if o.startswith(last))
+    if word.startswith("-"):
+        return sorted(flag for flag in FLAGS if flag.startswith(word))
+    return sorted(k for k in _keys(word, others) if k.startswith(word))
+
+
+def _values(key: str) -> list[str]:
+    """The options of a group; true and false for a switch."""
+    if key in schemas() or key == "experiment":
+        return variants.options(key)
+    group, dot, inner = key.partition(".")
+    if dot and group in schemas():
+        options = (variants.signature(group, option) for option in variants.options(group))
+        usual = next((keys[inner] for keys in options if inner in keys), None)
+        return ["true", "false"] if isinstance(usual, bool) else []
+    if key in HYDRA_OPTIONS:
+        return list(HYDRA_OPTIONS[key])
+    schema: Any = Config
+    for part in key.split("."):
+        known = {f.name: f for f in fields(schema)} if is_dataclass(schema) else {}
+        if part not in known:
+            return []
+        schema, usual = known[part].type, known[part].default
+    return ["true", "false"] if isinstance(usual, bool) else []
+
+
+def _keys(word: str, others: list[str]) -> set[str]:
+    """Keys and groups; below a group, what its chosen option reads."""
+    group, dot, _ = word.partition(".")
+    if dot and group in schemas():
+        options = [o for o in chosen(group, others) if o in variants.options(group)]
+        return {f"{group}.{k}=" for o in options for k in readable(group, o) - set(NAMES)}
+    blocks = {f.name: f.type for f in fields(Config) if is_dataclass(f.type)}
+    if dot and group in blocks:
+        return {f"{group}.{f.name}=" for f in fields(blocks[group])}
+    single = {f.name for f in fields(Config)} - (set(blocks) - set(schemas())) | {"experiment"}
+    below = {f"{group}." for group in blocks if word and group.startswith(word)}
+    return {f"{key}=" for key in single} | below | set(HYDRA)

@@ -1,0 +1,178 @@
+"""Load a model with its tokenizer, or build one. Nothing is downloaded unless a hub id asks for it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
+from harness.model import footprint, gguf
+from harness.model.ledger import Ledger
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+SHIPPED = {"tiny": ASSETS / "tiny"}
+Built = tuple[Any, Any, dict[str, Any], Ledger | None]
+
+
+def build(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
+    """`(model, tokenizer, source, ledger entry)`."""
+    _quiet()
+    if settings.architecture:
+        return _from_architecture(settings, dtype, device)
+    if gguf.is_file(settings.path):
+        return _from_gguf(settings, dtype)
+    place, revision = _place(settings)
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        declared = AutoConfig.from_pretrained(place, revision=revision)
+        footprint.check_weights(settings.name, declared, dtype, device)
+        entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
+        model, report = AutoModelForCausalLM.from_pretrained(
+            place, revision=revision, dtype=dtype, output_loading_info=True,
+            **_attention(settings.attention),
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError) as problem:
+        raise InputProblem(_cannot_load(settings, place, problem)) from problem
+    tokenizer = _tokenizer(settings.tokenizer or place, revision)
+    commit = getattr(model.config, "_commit_hash", None)
+    shown = settings.id or settings.name
+    if report["missing_keys"] or report["mismatched_keys"]:
+        entry = None  # what no file holds was drawn at random
+    return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry
+
+
+def declared(settings: Any) -> dict[str, Any] | None:
+    """The config of the model that `settings` names, from its config.json alone; None where there is
+    none to read on this machine."""
+    from transformers import AutoConfig
+
+    try:
+        if settings.architecture:
+            config = AutoConfig.for_model(settings.architecture, **settings.config)
+            return {**config.to_dict(), "vocab_size": settings.config.get("vocab_size")}
+        place, revision = _place(settings)
+        config = AutoConfig.from_pretrained(place, revision=revision, local_files_only=True)
+    except Exception:  # the loader says it better
+        return None
+    return config.to_dict()
+
+
+def origin(settings: Any, model: Any) -> dict[str, Any]:
+    """Where the weights of `model` came from, as a snapshot says it (JSON-able)."""
+    kept = {
+        "option": settings.name,
+        "id": settings.id,
+        "revision": settings.revision,
+        "path": str(Path(settings.path).expanduser().absolute()) if settings.path else None,
+        "architecture": settings.architecture,
+        "tokenizer": settings.tokenizer,
+        "attention": None if settings.attention == "auto" else settings.attention,
+    }
+    count = sum(p.numel() for p in model.parameters())
+    return {**{k: v for k, v in kept.items() if v is not None}, "parameters": count}
+
+
+def resolve_device(device: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises InputProblem for CUDA without a CUDA device."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputProblem(
+            f"device={device}: this machine has no usable CUDA device. Use device=cpu or device=auto."
+        )
+    return torch.device(device)
+
+
+def _from_gguf(settings: Any, dtype: torch.dtype) -> Built:
+    file = Path(settings.path).expanduser().absolute()
+    model = gguf.model_of(file, dtype, _attention(settings.attention))
+    named = settings.tokenizer
+    tokenizer = _tokenizer(named, None) if named else gguf.tokenizer_of(file)
+    return model, tokenizer, {"name": file.name, "revision": None, "commit": None}, None
+
+
+def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+    if settings.architecture not in CONFIG_MAPPING:
+        near = suggestion(settings.architecture, list(CONFIG_MAPPING))
+        raise ConfigProblem(f"model.architecture={settings.architecture} is not known.{near}")
+    tokenizer = _tokenizer(settings.tokenizer or "tiny", None)
+    special = {
+        f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("bos", "eos", "pad")
+    }
+    values = {"vocab_size": len(tokenizer), **special, **settings.config}
+    try:
+        config = AutoConfig.for_model(settings.architecture, **values)
+        footprint.check_weights(settings.name, config, dtype, device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, **_attention(settings.attention)
+            )
+    except HarnessError:
+        raise
+    except Exception as problem:  # every family checks its config in its own way
+        raise ConfigProblem(
+            f"model.architecture={settings.architecture} cannot be built from model.config: "
+            f"{_first_line(problem.__cause__ or problem)}"
+        ) from problem
+    name = f"{settings.name}:{settings.architecture}:seed{settings.seed}"
+    return model, tokenizer, {"name": name, "revision": None, "commit": None}, None
+
+
+def _attention(name: str) -> dict[str, str]:
+    """`auto` leaves the choice to the library: sdpa for the classes that have it, else eager."""
+    return {} if name == "auto" else {"attn_implementation": name}
+
+
+def _place(settings: Any) -> tuple[str, str | None]:
+    """Where to load from: a shipped directory, a given directory, or a hub id and revision."""
+    if settings.path:
+        folder = Path(settings.path).expanduser()
+        if not (folder / "config.json").is_file():
+            raise InputProblem(
+                f"model.path={settings.path} is not a save_pretrained directory: it has no "
+                "config.json. Give the folder that holds config.json and the weights, or a GGUF file."
+            )
+        return str(folder), None
+    if settings.id in SHIPPED:
+        return str(SHIPPED[settings.id]), None
+    return settings.id, settings.revision
+
+
+def _tokenizer(place: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    where = str(SHIPPED.get(place, place))
+    local = Path(where).is_dir()  # said here, or the files it saves would tell HF_HUB_OFFLINE
+    try:
+        return AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
+    except (OSError, ValueError, KeyError) as problem:
+        raise InputProblem(
+            f"no tokenizer could be loaded from {where}: {_first_line(problem)} "
+            "Save one beside the weights, or give model.tokenizer=DIR."
+        ) from problem
+
+
+def _cannot_load(settings: Any, place: str, problem: Exception) -> str:
+    hint = (
+        "Check the directory; it must hold config.json and the weights."
+        if settings.path
+        else "Without a network, copy it here with `save_pretrained` and use model=path model.path=DIR."
+    )
+    return f"model={settings.name}: cannot load '{place}': {_first_line(problem)} {hint}"
+
+
+def _first_line(problem: BaseException) -> str:
+    line = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
+    return line if line.endswith((".", ":", "?")) else line + "."
+
+
+def _quiet() -> None:
+    """The library's own warnings and progress bars stay out of our console."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -1,0 +1,72 @@
+"""Float64 of an engine's own weights: what every answer is measured against, its cold ones as well."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.config.option import option
+from harness.engine import Engine
+from harness.errors import HarnessError
+from harness.model.loaded import load
+from harness.task.referee.yardstick import Exact, Yardstick
+
+WORK = 2e10  # bytes of weights times tokens: beyond, only `engine.weights` asks for it
+
+
+def oracle(cfg: Any, engine: Engine, tokens: int, ours: Callable[[], Any] | None) -> tuple[Exact | None, str]:  # fmt: skip
+    """`(float64 of the engine's weights, where they are from)`; None with the reason.
+
+    ours: gives our own model where the engine runs that. Raises InputProblem where `engine.weights`
+    cannot be loaded; the engine's own file is tried and left alone where it is large or of a kind that
+    the library does not read.
+    """
+    if not cfg.compare.oracle:
+        return None, "not asked (compare.oracle=false)"
+    if ours is not None:
+        return _exact(ours().loaded), "the weights of the model that runs"
+    asked, place = getattr(cfg.engine, "weights", None), engine.weights
+    if asked:
+        return _exact(_loaded(Path(asked), cfg.device)), str(asked)
+    if place is None:
+        return None, "no weights to read; engine.weights=DIR names them"
+    if _size(place) * tokens > WORK:
+        return None, f"not asked, {place.name} is large; engine.weights={place} asks"
+    try:
+        return _exact(_loaded(place, cfg.device)), place.name
+    except HarnessError as problem:
+        return None, str(problem)
+
+
+def described(where: str, yard: Yardstick | str) -> str:
+    """What the report says about it."""
+    if isinstance(yard, str) or (yard.exact is None and yard.blunt is None):
+        return where
+    if yard.blunt is not None:
+        return (
+            f"{where}: {yard.blunt:.3g} nats from the engine's own cold runs, where a wrong state is no "
+            "further (other weights, coarse keys and values?); the noise floor decides"
+        )
+    return f"{where}: cold runs are within {yard.plain:.3g} nats of it"
+
+
+def _loaded(place: Path, device: str) -> Any:
+    """The weights in float32, which holds whatever they are stored in; nothing is tokenized here."""
+    settings = option("model", "path", path=str(place.expanduser()), tokenizer="tiny")
+    return load(settings, "float32", device)
+
+
+def _exact(loaded: Any) -> Exact:
+    def log_probabilities(prompt: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
+        ids = torch.tensor([[*prompt, *tokens[:-1]]], device=loaded.device)
+        logits = loaded.oracle.uncached(ids, len(tokens))[0]
+        return logits.double().log_softmax(-1).cpu().numpy()
+
+    return log_probabilities
+
+
+def _size(place: Path) -> int:
+    files = [place] if place.is_file() else place.glob("*.safetensors")
+    return sum(f.stat().st_size for f in files)

@@ -1,0 +1,63 @@
+"""Shell completion: what a word may become, and a real bash that asks for it."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from harness.cli import completion
+from harness.errors import ConfigProblem
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("harness cache=ma", ["cache=manual"]),
+        ("harness cache=manual,cl", ["cache=manual,cloned"]),
+        ("harness prune=snapkv prune.w", ["prune.window="]),
+        ("harness prune=knorm prune.w", []),
+        ("harness --c", ["--cfg", "--config-dir"]),
+        ("harness restore.st", ["restore.strict="]),
+        ("harness restore.strict=f", ["restore.strict=false"]),
+        ("harness hydra/sw", ["hydra/sweeper="]),
+        ("harness experiment=clai", ["experiment=claims"]),
+        ("harness out=some", []),
+    ],
+)
+def test_a_word_becomes_what_there_is(line, expected, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["harness"])
+    assert completion.candidates(line) == expected
+
+
+def test_options_of_a_folder_from_outside_are_offered(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["harness"])
+    (tmp_path / "prune").mkdir()
+    (tmp_path / "prune" / "mine.yaml").write_text("# Mine.\nname: mine\n_target_: a.B\n")
+    line = f"harness --config-dir {tmp_path} prune=mi"
+    assert completion.candidates(line) == ["prune=mine"]
+    assert completion.candidates("harness prune=mi") == []
+
+
+def test_bash_asks_for_it(tmp_path, monkeypatch) -> None:
+    """The script, where a shell that was just started finds it, run by a real bash."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert "bash completes" in completion.install(["bash"])
+    (script,) = tmp_path.rglob("completions/harness")
+    command = tmp_path / "harness"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    asked = (
+        f"source {script}; COMP_LINE='harness cache=ma'; COMP_POINT=16; "
+        f"COMP_WORDS=({command} cache = ma); COMP_CWORD=3; COMP_WORDBREAKS='= '; "
+        'compopt() { :; }; _harness; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True,
+                          env={**os.environ})  # fmt: skip
+    assert done.stdout.strip() == "manual", done.stderr
+
+
+def test_a_shell_that_is_not_known(monkeypatch) -> None:
+    with pytest.raises(ConfigProblem, match="bash"):
+        completion.install(["bsh"])

@@ -1,0 +1,86 @@
+"""Float64 beside an engine: its cold runs and its cache against the same weights, and the twins."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "engine"))
+import gguf_model
+
+IDS = [5 + 7 * i % 500 for i in range(120)]
+GIVEN = ("task=referee", f"prompt.ids=[{','.join(map(str, IDS))}]", "steps=6", "task.repeats=1")
+EXACT = ("engine=llamacpp", "engine.threads=1", "engine.type_k=f32", "engine.type_v=f32", "engine.flash=off")  # fmt: skip
+GOOD = {"exact", "equivalent"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return gguf_model.write(tmp_path_factory.mktemp("gguf") / "m.gguf")
+
+
+def rows_of(done) -> dict:
+    return {r["case"]: r for r in json.loads((done.folders[0] / "referee.json").read_text())}
+
+
+def test_a_gguf_file_is_its_own_oracle(harness, model) -> None:
+    done = harness(*GIVEN, *EXACT, f"engine.model={model}")
+    rows = rows_of(done)
+    assert done.code == 0 and "against float64" in done.result["reason"], done.out
+    for name, row in rows.items():
+        within = row["oracle_error"] <= 2 * row["plain_error"]
+        assert within == (row["verdict"] in GOOD) != row["control"], name
+    assert 0 < rows["hit"]["plain_error"] < 1e-4 < 1 < rows["one_token_off"]["oracle_error"]
+    assert "float64 oracle" in (done.folders[0] / "referee.md").read_text()
+
+
+def test_other_weights_decide_nothing(harness, model, tmp_path) -> None:
+    """The twin: an oracle over another model is as far from the truth as from a wrong state."""
+    other = gguf_model.write(tmp_path / "other.gguf", seed=1)
+    done = harness(*GIVEN, *EXACT, f"engine.model={model}", f"engine.weights={other}")
+    assert done.code == 0 and "the noise floor decides" in done.out
+    assert "against float64" not in done.result["reason"]
+    assert {r["oracle_error"] for r in rows_of(done).values()} == {None}
+
+
+def test_the_folder_beside_a_server(harness, compose, model, tmp_path, monkeypatch) -> None:
+    import torch
+
+    from harness.engine.llamacpp import LlamaCpp
+    from harness.model import gguf
+
+    gguf.model_of(model, torch.float32, {}).save_pretrained(tmp_path / "hf")
+    cfg = compose(*EXACT, f"engine.model={model}")
+    with LlamaCpp(cfg.engine) as engine:
+        wire = engine._server.wire
+        monkeypatch.setenv("OPENAI_API_KEY", wire._headers["Authorization"].split()[1])
+        done = harness(*GIVEN, "engine=openai", f"engine.url={wire.base}/v1", f"engine.weights={tmp_path / 'hf'}")  # fmt: skip
+    assert done.code == 0 and "against float64" in done.result["reason"], done.out
+    assert rows_of(done)["hit"]["plain_error"] < 1e-4
+
+
+def test_without_one_the_floor_decides(harness, model) -> None:
+    done = harness(*GIVEN, *EXACT, f"engine.model={model}", "compare.oracle=false")
+    assert done.code == 0 and "noise floor" in done.result["reason"]
+
+
+@pytest.mark.parametrize(
+    "weights, says", [("nowhere", "no config.json"), ("bad.gguf", "cannot be read as a model")]
+)
+def test_mistakes(harness, place, model, weights, says) -> None:
+    (place / "bad.gguf").write_bytes(b"GGUF" + bytes(64))
+    done = harness(*GIVEN, *EXACT, f"engine.model={model}", f"engine.weights={weights}")
+    assert done.code == 2 and says in done.out and "Traceback" not in done.out
+
+
+@pytest.mark.parametrize(
+    "error, plain, verdict",
+    [(1.9, 1.0, "equivalent"), (2.1, 1.0, "drifted"), (2.1, None, "equivalent")],
+)
+def test_twice_the_error_of_cold_runs(error, plain, verdict) -> None:
+    from harness.task.referee.verdict import decide
+
+    metrics = {"max_abs_diff": 0.1, "first_divergence": None, "steps": 3, "bitwise_equal": False,
+               "lead": 0.0, "gaps": [0.1], "errors": [0.2, error]}  # fmt: skip
+    assert decide(metrics, 0.1, plain)[0] == verdict
