@@ -231,6 +231,9 @@ class Config:
     threads: int | None = None
     steps: int = 32
     snapshot: str | None = None
+    foreign: str | None = (
+        None  # task=save: a file of another program's; `from=` on the command line
+    )
     out: str | None = None
     at: int | None = None  # resume: go back to where so many tokens had been processed
     text: str | None = None
