@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from harness.config.engine import EngineConfig
 from harness.config.key import ONLY, Open, at_least, one_of, only
+from harness.config.sampling import SamplingConfig
 from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -144,27 +145,6 @@ class PromptConfig:
 
 
 @dataclass
-class SamplingConfig:
-    name: str = MISSING
-    temperature: float = only(1.0)
-    top_k: int = only(0)
-    top_p: float = only(1.0)
-    repetition_penalty: float = only(1.0)
-    seed: int | None = None  # None: the run's seed, or the restored generator state
-
-    def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ConfigProblem("sampling.temperature must be above 0; use sampling=greedy for 0.")
-        at_least("sampling.top_k", self.top_k, 0)
-        if not 0 < self.top_p <= 1:
-            raise ConfigProblem(
-                f"sampling.top_p={self.top_p} is not possible: give 0 < top_p <= 1."
-            )
-        if self.repetition_penalty <= 0:
-            raise ConfigProblem("sampling.repetition_penalty must be above 0 (1 switches it off).")
-
-
-@dataclass
 class CompareConfig:
     name: str = MISSING
     require: str = "equivalent"
@@ -251,6 +231,9 @@ class Config:
     threads: int | None = None
     steps: int = 32
     snapshot: str | None = None
+    foreign: str | None = (
+        None  # task=save: a file of another program's; `from=` on the command line
+    )
     out: str | None = None
     at: int | None = None  # resume: go back to where so many tokens had been processed
     text: str | None = None

@@ -111,7 +111,7 @@ def build(name: str, session: Session, steps: int) -> Bed:
     if name == "sampled":
         drawn = SamplingConfig("sample", 0.9, 20, 0.95, 1.1, seed=session.cfg.seed)
         session = replace(session, cfg=replace(session.cfg, sampling=drawn))
-    loaded, sampler = session.loaded, Sampler(session.cfg.sampling, session.cfg.seed)
+    loaded, sampler = session.loaded, Sampler(session.sampling, session.cfg.seed)
     whole = conversation(loaded.tokenizer)
     rows = (
         [whole]

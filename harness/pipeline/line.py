@@ -5,8 +5,8 @@ verb learns for `result.json` stays with the line until `finish`.
 """
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from harness.pipeline.prompt import answered
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
+from harness.pipeline.sampling import resumed
 from harness.pipeline.session import WRITING, Session
 from harness.prune.positions import reindexed
 from harness.report.console import Say
@@ -40,6 +41,7 @@ from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
+CONTINUING = ("resume", "loop", "chat", "prune")  # tasks that generate after what was restored
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,12 @@ class Line:
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
         """Load the model of `cfg`, or the one that its snapshot was saved from, and begin."""
         if cfg.snapshot:
-            cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
-        return cls(Session.open(cfg, folder, say), fault)
+            manifest = store.read_manifest(store.place(cfg.snapshot))
+            cfg, sampler = resumed(resolved(cfg, manifest), manifest["documents"], cfg.snapshot)
+            if cfg.task.name in CONTINUING:
+                say.line(sampler)
+        session = Session.open(cfg, folder, say)
+        return cls(session, fault, {"sampler": session.sampler().document()})
 
     def capture(self, steps: int = 0) -> State:
         """Prefill the declared prompt, which leaves room for `steps` tokens, and collect the State.
@@ -230,7 +236,6 @@ class Line:
         given: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
         on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-        ends: Collection[int] = (),
     ) -> tuple[Any, drive.Path]:
         """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
 
@@ -241,7 +246,7 @@ class Line:
         decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start
         before = decoder.fingerprint(cfg.cache.audit == "digest")
-        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token, ends)
+        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):
@@ -270,7 +275,7 @@ class Line:
         path = drive.drive(run, sampler, session.cfg.steps, given, follow)
         if self.captured is not None:
             session.times["recompute"] = drive.recompute_seconds(loaded, state)
-        session.say.done(f"{session.cfg.steps} tokens")
+        session.say.done(f"{path.fed.shape[1]} tokens{', the end' if path.ended else ''}")
         return path
 
     def judge(self, restored: Restored, state: State) -> Judgement:
@@ -283,14 +288,15 @@ class Line:
             _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: done(1))
         compiled = compiling() - compiled
         told = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
-        say.done(f"{self.session.cfg.steps} tokens, teacher forced{told}")
+        say.done(f"{path.fed.shape[1]} tokens, teacher forced{told}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(
-            continuation=tokenizer.decode(reference.ids[0].tolist()),
-            restored=tokenizer.decode(path.ids[0].tolist()),
-            token_ids=reference.ids[0].tolist(),
-            restored_ids=path.ids[0].tolist(),
+            continuation=tokenizer.decode(reference.said[0].tolist()),
+            restored=tokenizer.decode(path.said[0].tolist()),
+            token_ids=reference.said[0].tolist(),
+            restored_ids=path.said[0].tolist(),
+            ended=reference.ended,
         )
         if self.captured is not None:
             self.record["text"] |= answered(cfg, tokenizer, self.record["text"])
@@ -340,10 +346,3 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
         logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
         seconds = time.perf_counter() - start
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
-
-
-def continued(state: State, sampler: Sampler, rng: torch.Tensor | None = None) -> State:
-    """`state` with the sampler's settings and the generator `rng` (default: where the sampler's
-    stands): sampling goes on from there."""
-    rng = sampler.rng if rng is None else rng
-    return replace(state, rng=rng).document("generation", sampler=sampler.document())

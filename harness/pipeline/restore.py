@@ -8,7 +8,7 @@ import torch
 
 from harness.cache.library import Replay
 from harness.capture import new_cache, positions_of, prefill
-from harness.compare.identity import Difference, differences, element
+from harness.compare.identity import Difference, differences, element, explained
 from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.snapshot.codes import dense
@@ -31,10 +31,11 @@ def identity_check(
     """
     verify = session.cfg.restore.verify
     found = [] if verify == "digest" else identity(session, state, sampler)
-    if not found and verify == "proof":
+    within = not found and verify == "proof"
+    if within:
         found = proof(session.loaded, state)
     if found and session.cfg.restore.strict:
-        raise RestoreRefused(str(where), found)
+        raise RestoreRefused(str(where), found, explained(found), within)
     return found
 
 
