@@ -58,8 +58,8 @@ def split_attention(
         return _attend_coded(query, in_sight, queries, scale, window, softcap, sinks)
     plain = softcap is None and bias is None and sinks is None
     if plain and flash.available(query):
-        parts = [(part.key, part.value, visible(part, queries, window)) for part in seen]
-        out = flash.attend(query, parts, scale)
+        masked = [(part.key, part.value, visible(part, queries, window)) for part in seen]
+        out = flash.attend(query, masked, scale)
         if out is not None:
             return out
     if plain and all(visible(part, queries, window) is None for part in seen):
