@@ -57,14 +57,19 @@ class Rewind:
             "checkpoint_bytes": self.checkpoint_bytes,
         }
 
-    def __str__(self) -> str:
+    @property
+    def way(self) -> str:
+        """How it came there, in words."""
         again = f"{self.replayed} token{'s' * (self.replayed != 1)}"
-        how = {
+        ways = {
             CUT: f"cut there, {again} replayed for the logits",
             CHECKPOINT: f"from the checkpoint {self.source}, {again} replayed",
             PREFILL: f"processed anew, {again}",
         }
-        return f"back at token {self.at} of {self.of}: {how[self.how]}"
+        return ways[self.how]
+
+    def __str__(self) -> str:
+        return f"back at token {self.at} of {self.of}: {self.way}"
 
 
 @dataclass(frozen=True)
