@@ -82,10 +82,7 @@ class Conversation:
         )
         terminal.tell(f"{name}, {how}; answers of at most {cfg.steps} tokens (steps=N); /help")
         if dialogue.turns:
-            kept = (
-                f"{dialogue.turns} turn{'s' * (dialogue.turns > 1)}, {len(dialogue.buffer)} tokens"
-            )
-            terminal.tell(f"going on with {kept} remembered, every byte verified:")
+            terminal.tell(f"going on, {remembered(dialogue)}, every byte verified:")
             for turn in dialogue.messages[-2:]:
                 asked = turn["role"] == "user"
                 terminal.tell(f"{'> ' if asked else ''}{' '.join(turn['content'].split())[:200]}")
