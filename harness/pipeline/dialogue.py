@@ -82,7 +82,8 @@ class Dialogue:
     buffer: list[int] = field(default_factory=list)  # every id processed so far
     asked: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    _ended: bool = True
+    _ended: bool = True  # the last id ends a sequence
+    _whole: bool = True  # the last answer came to its end
 
     def __post_init__(self) -> None:
         self._history = History(self.session.loaded.tokenizer)
@@ -112,7 +113,7 @@ class Dialogue:
         self.buffer = state.token_ids[0].tolist()
         self.asked, self.ends = list(meta.get("asked") or []), list(meta.get("ends") or [])
         ended = meta.get("ended", True)
-        self._ended = self.buffer[-1] in end_tokens(self.session.loaded) if ended is None else ended
+        self._ended = self.buffer[-1] in self.sampler.ending.ids if ended is None else ended
         self._history = History(self.session.loaded.tokenizer)
 
     def ask(
@@ -139,7 +140,7 @@ class Dialogue:
         seconds = time.perf_counter() - start
         return Exchange(
             text, answer, tuple(ids), len(new), len(self.buffer), seconds, rendering, mismatch,
-            self._ended,
+            self._whole,
         )  # fmt: skip
 
     def again(
@@ -161,7 +162,7 @@ class Dialogue:
         seconds = time.perf_counter() - start
         text = messages[-1]["content"]
         return Exchange(
-            text, answer, tuple(ids), 0, len(self.buffer), seconds, 0.0, None, self._ended
+            text, answer, tuple(ids), 0, len(self.buffer), seconds, 0.0, None, self._whole
         )
 
     def back(self, place: Path) -> Rewind | None:
@@ -181,7 +182,7 @@ class Dialogue:
 
     def state(self, parent: str | None = None) -> State:
         """The pause after the last turn, immutable; the dialogue can go on meanwhile."""
-        state = replace(self.decoder.commit(), rng=self.sampler.rng, parent=parent)
+        state = replace(self.sampler.paused(self.decoder.commit()), parent=parent)
         said = {"turns": self.messages, "asked": self.asked, "ends": self.ends}
         return state.document("prompt_meta", **said, ended=self._ended)
 
@@ -256,15 +257,18 @@ class Dialogue:
         hear: Callable[[str], None],
         stopped: Callable[[], bool],
     ) -> tuple[list[int], str]:
-        """Generated ids up to and including an end token, all of them fed, and their text."""
-        ends, stream = end_tokens(self.session.loaded), Stream(self.session.loaded.tokenizer)
+        """Generated ids up to and including the one that ends the answer, all of them fed, and their
+        text."""
+        stream = Stream(self.session.loaded.tokenizer)
         ids: list[int] = []
         seen = torch.tensor([self.buffer])
-        self._ended = False
-        while len(ids) < limit and not self._ended and not stopped():
+        self.sampler.begin(self.decoder.state, seen.shape[1] - self.decoder.state.tokens)
+        self._ended = self._whole = False
+        while len(ids) < limit and not self._whole and not stopped():
             token = self.sampler.choose(logits, seen)
             seen = torch.cat([seen, token], dim=1)
-            self._ended = int(token) in ends
+            self._whole = bool(self.sampler.ended(seen))
+            self._ended = int(token) in self.sampler.ending.ids
             if not self._ended:
                 hear(stream.add(int(token)))
             logits = self.decoder.step(token)[:, -1]
@@ -272,15 +276,6 @@ class Dialogue:
             self.buffer.append(int(token))
         hear(stream.rest())
         return ids, stream.text.strip()
-
-
-def end_tokens(loaded: Loaded) -> set[int]:
-    """Every id that ends an answer."""
-    config = getattr(loaded.model, "generation_config", None)
-    declared = getattr(config, "eos_token_id", None)
-    own = loaded.tokenizer.eos_token_id
-    listed = declared if isinstance(declared, list) else [declared]
-    return {t for t in (*listed, own) if t is not None}
 
 
 def answered_anew(

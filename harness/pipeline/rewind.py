@@ -127,6 +127,8 @@ def rewound(
 
     def done(back: State, how: str, replayed: int, source: str | None = None, held: int = 0) -> Rewind:  # fmt: skip
         back = _described(replace(back, rng=state.rng), loaded.tokenizer)
+        if at < state.tokens:
+            back = back.document("generation", begun=None)  # what comes now begins here
         seconds = time.perf_counter() - start
         return Rewind(back, how, at, state.tokens, replayed, seconds, source, held)
 

@@ -4,16 +4,20 @@ Writers go through a `Sink` (owner-only, digested on the way), readers through a
 """
 
 import ctypes
+import mmap
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import torch
 from blake3 import blake3
 
 from harness.save import cipher
+from harness.save.inmemory import InMemory
 from harness.snapshot.digest import digest_stream
 
 _START_WRITING, _STRIDE = 2, 8 << 20
@@ -97,16 +101,35 @@ def _sync_file_range(handle: int, offset: int, nbytes: int) -> None:
 
 
 class Source:
-    """An opened payload file. Reads never pass `nbytes`, nor `limit` where a reader sets one."""
+    """An opened payload file, or its contents. Reads never pass `nbytes`, nor `limit` where a reader
+    sets one."""
 
-    def __init__(self, file: BinaryIO, nbytes: int, tensor_bytes: int):
+    def __init__(self, file: "BinaryIO | InMemory", nbytes: int, tensor_bytes: int):
         self.file, self.nbytes, self.tensor_bytes = file, nbytes, tensor_bytes
 
-    @property
-    def path(self) -> str:
-        """A path for libraries that insist on one; where possible it names this very open file."""
-        same = f"/proc/self/fd/{self.file.fileno()}"
-        return same if os.path.exists(same) else str(self.file.name)  # noqa: PTH110
+    @cached_property
+    def buffer(self) -> Any:
+        """All of it: in memory where it is there already, else mapped. Tensors over it are writable;
+        what is written never reaches the file."""
+        if isinstance(self.file, InMemory):
+            return self.file.room
+        return mmap.mmap(self.file.fileno(), self.nbytes, access=mmap.ACCESS_COPY)
+
+    def at(self, place: int, count: int) -> bytes:
+        """At most `count` bytes from `place` on."""
+        return bytes(self.buffer[place : min(place + count, self.nbytes)])
+
+    def tensor(self, row: dict[str, Any], place: int) -> torch.Tensor:
+        """The tensor that `row` declares, where its bytes lie: from `place` on. Raises ValueError when
+        the file ends before."""
+        dtype, nbytes = getattr(torch, row["dtype"]), row["nbytes"]
+        if not 0 <= place <= self.nbytes - nbytes:
+            raise ValueError(f"{row['name']} ends past the file")
+        if not nbytes:
+            return torch.empty(row["shape"], dtype=dtype)
+        flat = torch.frombuffer(self.buffer, dtype=torch.uint8, count=nbytes, offset=place)
+        flat = flat if place % dtype.itemsize == 0 else flat.clone()
+        return flat.view(dtype).view(row["shape"])
 
     def read(self, count: int) -> bytes:
         """At most `count` bytes and never past the end of the file."""
@@ -204,11 +227,11 @@ def opened(folder: "Folder | Path", name: str) -> Iterator[BinaryIO]:
             os.close(handle)
 
 
-def size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
+def size(file: "BinaryIO | InMemory") -> int:
+    return len(file.view) if isinstance(file, InMemory) else os.fstat(file.fileno()).st_size
 
 
-def check(file: BinaryIO, row: dict[str, Any]) -> None:
+def check(file: "BinaryIO | InMemory", row: dict[str, Any]) -> None:
     """Raise ValueError unless `file` has the declared size and its covered bytes their digest."""
     if size(file) != row["nbytes"]:
         raise ValueError(f"has {size(file)} bytes, the manifest says {row['nbytes']}")

@@ -18,6 +18,7 @@ from harness.errors import InputProblem, SnapshotInvalid, Untrusted
 from harness.save import cipher, contents, files, lineage
 from harness.save.access import Access
 from harness.save.envelope import own_manifest
+from harness.save.inmemory import InMemory
 from harness.save.mapped import Mapped
 from harness.snapshot import manifest as manifests
 from harness.snapshot.codes import PARTS, Codes, coded_as
@@ -178,19 +179,21 @@ class Reading:
 
     def _named(self, source: files.Source, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         wanted = {manifests.stored_name(r["name"]): r for r in rows}
-        copy = self.form.mapped and self.form.on_disk and not self.mapping
         for stored, tensor in self.form.read(source, wanted):
-            yield wanted[stored]["name"], tensor.clone() if copy else tensor
+            yield wanted[stored]["name"], tensor
 
     def _payload(self, row: dict[str, Any], rows: list[dict[str, Any]], pool: Any) -> None:
         name, wanted = row["file"], {r["name"]: r for r in rows}
         with self._open(name) as file:
             if file is None:
                 return
-            if not self.form.mapped or row["covered"] < row["nbytes"]:
+            mapped = self.form.mapped and self.form.on_disk and not self._copied()
+            if not isinstance(file, InMemory):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                if self.form.mapped and not mapped and files.size(file) == row["nbytes"]:
+                    file = InMemory.of(file, row["nbytes"])
             files.check(file, row)
-            if self.form.mapped and self.form.on_disk and not self._copied():
+            if mapped:
                 folder = self._folders.get(name, (self.source, ""))[0]
                 self.mapped_files.append(Mapped.of(file, folder.path / name))
             source = files.Source(file, row["nbytes"], row["tensor_bytes"])
@@ -222,7 +225,7 @@ class _Opened:
     def __init__(self, reading: Reading, name: str, folder: files.Folder, key: Any):
         self.reading, self.name, self.key = reading, name, key
         self._file = files.opened(folder, name)
-        self._inside, self._plain = False, ExitStack()
+        self._inside = False
 
     def __enter__(self) -> Any:
         if self.name in self.reading._inherited and self.name not in self.reading._folders:
@@ -237,7 +240,7 @@ class _Opened:
             return file
         try:
             size = self.reading._sizes[self.name]
-            return self._plain.enter_context(cipher.opened(file, self.key, self.name, size))
+            return cipher.opened(file, self.key, self.name, size)
         except (ValueError, OSError, MemoryError) as problem:
             self.reading._fault(self.name, _said(problem))
             self._file.__exit__(None, None, None)
@@ -245,7 +248,6 @@ class _Opened:
             return None
 
     def __exit__(self, kind: Any, problem: Any, trace: Any) -> bool:
-        self._plain.close()
         if self._inside:
             self._file.__exit__(None, None, None)
         if isinstance(problem, Exception):  # whatever a hostile file makes a library raise

@@ -1,7 +1,7 @@
 """`save=safetensors`: restored by memory map, so a past that is only read is never copied.
 
-Written tensor by tensor (the library's own writer holds the whole file in memory), read through
-the library. Layout: 8 bytes header length, JSON header, then the raw tensors, widest dtype first.
+Written tensor by tensor (the library's own writer holds the whole file in memory), read where it
+lies, on disk or decrypted in memory. Layout: 8 bytes header length, JSON header, then the raw tensors, widest dtype first.
 """
 
 import json
@@ -17,6 +17,7 @@ from harness.save.streaming import Stream
 from harness.snapshot.digest import tensor_bytes
 
 ALIGN = 64
+HEADER = 64 << 20  # bytes of a header at most
 CODES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32",
@@ -48,14 +49,33 @@ class Safetensors(Format):
             sink.write_raw(tensor_bytes(tensor))
 
     def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-        """`(name, tensor)` for every name in `wanted`, memory mapped on CPU."""
-        from safetensors import SafetensorError, safe_open
+        """`(name, tensor)` for every name in `wanted`, where they lie in the file."""
+        header, start = _header(source)
+        for name, row in wanted.items():
+            match header.get(name):
+                case {"dtype": dtype, "shape": shape, "data_offsets": [int(begin), int(end)]}:
+                    if [dtype, shape, end - begin] != [
+                        CODES[row["dtype"]],
+                        row["shape"],
+                        row["nbytes"],
+                    ]:
+                        raise ValueError(f"{name} is not as the manifest says")
+                    if begin < 0:
+                        raise ValueError(f"{name} begins before the tensors do")
+                    yield name, source.tensor(row, start + begin)
+                case _:
+                    raise ValueError(f"it does not hold {name}")
 
-        try:
-            with safe_open(source.path, framework="pt") as file:
-                if missing := wanted.keys() - set(file.keys()):
-                    raise ValueError(f"it does not hold {sorted(missing)[0]}")
-                for name in wanted:
-                    yield name, file.get_tensor(name)
-        except SafetensorError as problem:
-            raise ValueError(str(problem)) from None
+
+def _header(source: Source) -> tuple[dict[str, Any], int]:
+    """The JSON header and where it ends. Raises ValueError for none."""
+    (length,) = struct.unpack("<Q", source.exactly(8))
+    if length > min(HEADER, source.nbytes - 8):
+        raise ValueError("its header is longer than any that is written for a snapshot")
+    try:
+        header = json.loads(source.exactly(length))
+    except RecursionError:
+        raise ValueError("its header is nested too deeply") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    return header, 8 + length

@@ -254,8 +254,14 @@ def faults_of(manifest: dict[str, Any]) -> list[str]:
 
 
 def _format_faults(manifest: dict[str, Any]) -> list[str]:
-    """A format is one of ours, or says whose it is; whether that is trusted is asked later."""
-    if "payload_target" in manifest or manifest["payload_format"] in registry.shipped():
+    """A format is one of ours, or bears another name and says whose it is; whether that is trusted is
+    asked later."""
+    name, ours = manifest["payload_format"], registry.shipped()
+    if (
+        name in ours
+        if "payload_target" not in manifest
+        else name.isidentifier() and name not in ours
+    ):
         return []
     return [f"payload_format {manifest['payload_format'][:40]!r} is not a format"]
 

@@ -5,7 +5,6 @@ given a file: the zip's table is read here, the pickle in it as data (`torch_pic
 is a view of the mapped file where its record lies.
 """
 
-import os
 import struct
 import zipfile
 from collections import deque
@@ -42,22 +41,17 @@ class Torch(Format):
         described = tensors(
             _bytes(source, archive, f"{stem}/data.pkl", PICKLE), 64 + 64 * _many(archive)
         )
-        mapped = torch.UntypedStorage.from_file(source.path, False, source.nbytes)
         for name, row in wanted.items():
             told = described.get(name)
             if told is None:
                 raise ValueError(f"it does not hold {name} as a plain tensor")
-            dtype, shape = getattr(torch, row["dtype"]), tuple(row["shape"])
+            shape = tuple(row["shape"])
             if told.dtype not in (None, row["dtype"]) or told.shape != shape or told.offset:
                 raise ValueError(f"{name} is not as the manifest says")
             start, nbytes = _place(source, archive, f"{stem}/data/{told.storage}")
             if nbytes != row["nbytes"]:
                 raise ValueError(f"{name} is not laid out plainly")
-            if not nbytes:
-                yield name, torch.empty(shape, dtype=dtype)
-                continue
-            made = torch.empty(0, dtype=dtype).set_(mapped[start : start + nbytes], 0, shape)
-            yield name, made
+            yield name, source.tensor(row, start)
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,7 +95,7 @@ def _place(source: Source, archive: dict[str, zipfile.ZipInfo], name: str) -> tu
     if name not in archive:
         raise ValueError(f"it has no record {name[:80]}")
     info = archive[name]
-    header = os.pread(source.file.fileno(), 30, info.header_offset)
+    header = source.at(info.header_offset, 30)
     if len(header) != 30 or header[:4] != b"PK\x03\x04":
         raise ValueError(f"its record {name[:80]} has no header")
     start = info.header_offset + 30 + sum(struct.unpack_from("<2H", header, 26))
@@ -116,4 +110,4 @@ def _bytes(source: Source, archive: dict[str, zipfile.ZipInfo], name: str, limit
         raise ValueError(
             f"its {name[:80]} is larger than any that torch.save writes for a snapshot"
         )
-    return os.pread(source.file.fileno(), nbytes, start)
+    return source.at(start, nbytes)

@@ -125,8 +125,8 @@ def test_chunks_fit_together_at_every_size(tmp_path, nbytes):
     writer.end()
     assert len(put) == cipher.stored(nbytes)
     (tmp_path / "f").write_bytes(put)
-    with (tmp_path / "f").open("rb") as file, cipher.opened(file, KEY, "f", nbytes) as plain:
-        assert plain.read() == data
+    with (tmp_path / "f").open("rb") as file:
+        assert cipher.opened(file, KEY, "f", nbytes).read() == data
     with (tmp_path / "f").open("rb") as file, pytest.raises(cipher.WrongKey):
         cipher.opened(file, KEY, "another name", nbytes)
 

@@ -20,7 +20,8 @@ from harness.pipeline.finish import (
     finish,
     shown,
 )
-from harness.pipeline.line import Line, Stored
+from harness.pipeline.line import Line
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.task.chat.pauses import Pauses

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputProblem
-from harness.pipeline.line import Stored
+from harness.pipeline.stored import Stored
 from harness.save import store
 from harness.snapshot.state import State
 
