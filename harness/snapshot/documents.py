@@ -40,7 +40,7 @@ RULES: dict[str, Any] = {
     "generation": {"sampler": (_SAMPLER,), "steps": WHOLE, "begun": (WHOLE,)},
     "prompt_meta": {
         "policy": TEXT, "prefix_ids": [WHOLE], "prefix": TEXT, "special_tokens": [OBJECT],
-        "turns": [OBJECT], "text_digest": TEXT, "buffer": ({"tokens": WHOLE, "digest": TEXT},),
+        "turns": [OBJECT], "asked": [WHOLE], "ends": [WHOLE], "text_digest": TEXT, "buffer": ({"tokens": WHOLE, "digest": TEXT},),
     },
     "model_config": {"config": OBJECT, "generation": (OBJECT,)},
     "tokenizer": {"size": (WHOLE,), "special_tokens": (OBJECT,)},
