@@ -79,7 +79,7 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     logits, kv_gap = replayed
     if logits.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
-    kept = state.documents.get("proof") or floors_now(loaded, state)
+    kept = _allowed(loaded, state)
     measured = {
         "replay of the last token": (largest(logits - state.logits), kept["logits"]),
         "its keys and values": (kv_gap, kept["kv"]),
@@ -91,9 +91,20 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     ]
 
 
-def floor(loaded: Any, state: State) -> dict[str, float] | None:
+def _allowed(loaded: Any, state: State) -> dict[str, float]:
+    """The floor that was measured when `state` was captured; where that is missing, or was measured
+    on another kind of device, the one of here and now (the larger of both)."""
+    stored = state.documents.get("proof") or {}
+    if stored and stored.get("device", "cpu") == loaded.device.type:
+        return dict(stored)
+    here = floors_now(loaded, state)
+    return {what: max(size, stored.get(what, 0.0)) for what, size in here.items()}
+
+
+def floor(loaded: Any, state: State) -> dict[str, Any] | None:
     """What the replay of the last token differs by on healthy material, right after the capture:
-    `logits` and `kv`, never below one rounding of the largest. None where there is no proof."""
+    `logits` and `kv`, never below one rounding of the largest, and `device` where that is not the
+    CPU. None where there is no proof."""
     replayed = _replayed(loaded, state)
     if replayed is None:
         return None
@@ -104,9 +115,11 @@ def floor(loaded: Any, state: State) -> dict[str, float] | None:
         for la in state.layers
         for t in (la.segments[-1].key, la.segments[-1].value)
     ]
+    where = loaded.device.type
     return {
         "logits": max(largest(logits - state.logits), largest(state.logits) * eps),
         "kv": max(kv_gap, max(largest(t) for t in last) * eps),
+        **({} if where == "cpu" else {"device": where}),
     }
 
 
@@ -122,7 +135,7 @@ def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
 
 
 def floors_now(loaded: Any, state: State) -> dict[str, float]:
-    """The same measured here, on healthy material: only ids come from `state`."""
+    """What another split of a prefill does here, on healthy material: only ids come from `state`."""
     ids = state.token_ids[:1, -PROBE:].to(loaded.device)
     measured = noise(loaded, ids.clamp(max=loaded.text_config.vocab_size - 1))
     return {"logits": measured.last, "kv": measured.kv}
