@@ -169,18 +169,28 @@ def _publish(temporary: Path, target: Path, overwrite: bool) -> None:
                         f"{target} was written by somebody else meanwhile, and is left as it is. "
                         "Choose another out=DIR, or replace it with overwrite=true."
                     ) from None
-        libc = ctypes.CDLL(None, use_errno=True)
-        exchange = getattr(libc, "renameat2", None)
-        paths = [os.fsencode(temporary), os.fsencode(target)]
-        if exchange and exchange(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
-            return  # the old snapshot now has the temporary name and is removed by the caller
-        if exchange and ctypes.get_errno() == errno.ENOENT:
-            continue
+        match exchange(temporary, target):
+            case 0:
+                return  # the old snapshot now has the temporary name and is removed by the caller
+            case errno.ENOENT:
+                continue
         aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old")
         target.rename(aside)
         temporary.rename(target)
         _discard(aside, target)
         return
+
+
+def exchange(one: Path, two: Path) -> int:
+    """Let two directories change places in one step: 0, or the errno (ENOSYS where that cannot be)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "renameat2", None)
+    if call is None:
+        return errno.ENOSYS
+    paths = [os.fsencode(path) for path in (one, two)]
+    if call(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return 0
+    return ctypes.get_errno()
 
 
 def _escaped(name: str) -> str:

@@ -1,110 +1,18 @@
-"""Pandera schemas of the manifest's two tables, strict and lazy, and the rules that span rows.
+"""Everything a manifest must keep: its header, its tables (`tables.py`), the rules that span rows.
 
 Every rule reports all its failures at once; nothing here raises on a bad manifest.
 """
 
 import re
-from math import prod
 from typing import Any
 
-import pandas as pd
-import pandera.pandas as pa
-
-from harness.snapshot import codes, coherence, documents
+from harness.snapshot import codes, coherence, documents, tables
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
 from harness.snapshot.state import LINEAR, State
 
-HEX = r"^[0-9a-f]{64}$"
 TARGET = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*"
 OPTIONAL = {"format_version", "parent", "sampler", "salt", "payload_target"}
-MAX_ROWS = 1 << 18
-FILE = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$"
-ITEM_BYTES = {
-    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
-
-
-class ElementTable(pa.DataFrameModel):
-    """The 13 elements, each exactly once."""
-
-    number: int = pa.Field(isin=[e.number for e in ELEMENTS], unique=True)
-    label: str = pa.Field(isin=[e.label for e in ELEMENTS], unique=True)
-    name: str = pa.Field(isin=[e.name for e in ELEMENTS], unique=True)
-    kept_as: str = pa.Field(isin=["tensors", "document", "digest"])
-    digest: str = pa.Field(str_matches=HEX)
-
-    class Config:
-        strict = True
-        coerce = False
-
-
-class TensorTable(pa.DataFrameModel):
-    """One row per stored tensor."""
-
-    name: str = pa.Field(unique=True, str_matches=r"^[a-z0-9_.]{1,120}$")
-    element: int = pa.Field(isin=[e.number for e in ELEMENTS])
-    layer: int = pa.Field(ge=-1, lt=1 << 16)
-    part: str = pa.Field(str_matches=r"^[a-z0-9_]{1,60}$")
-    layer_type: str = pa.Field(str_matches=r"^[a-z0-9_]{1,60}$")
-    dtype: str = pa.Field(isin=list(ITEM_BYTES))
-    shape: object
-    nbytes: int = pa.Field(ge=0)
-    digest: str = pa.Field(str_matches=HEX)
-    file: str = pa.Field(str_matches=FILE)
-
-    class Config:
-        strict = True
-        coerce = False
-
-    @pa.check("shape", name="shape is a list of sizes")
-    def _sizes(cls, column: pd.Series) -> pd.Series:
-        return column.map(_is_shape)
-
-    @pa.dataframe_check(name="nbytes = shape x dtype")
-    def _bytes(cls, table: pd.DataFrame) -> pd.Series:
-        return pd.Series(
-            [
-                _is_shape(r.shape) and r.nbytes == prod(r.shape) * ITEM_BYTES.get(r.dtype, 0)
-                for r in table.itertuples()
-            ],
-            index=table.index,
-        )
-
-
-class FileTable(pa.DataFrameModel):
-    """One row per payload file, own or inherited."""
-
-    file: str = pa.Field(unique=True, str_matches=FILE)
-    nbytes: int = pa.Field(ge=0, lt=1 << 50)
-    tensor_bytes: int = pa.Field(ge=0, lt=1 << 50)
-    covered: int = pa.Field(ge=0, lt=1 << 50)
-    digest: str = pa.Field(str_matches=HEX)
-
-    class Config:
-        strict = True
-        coerce = False
-
-
-class TokenizerTable(pa.DataFrameModel):
-    """One row per tokenizer file."""
-
-    file: str = pa.Field(unique=True, str_matches=FILE)
-    nbytes: int = pa.Field(ge=0, lt=1 << 50)
-    digest: str = pa.Field(str_matches=HEX)
-
-    class Config:
-        strict = True
-        coerce = False
-
-
-def _is_shape(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) <= 8
-        and all(type(v) is int and 0 <= v < 1 << 40 for v in value)
-    )
 
 
 def faults(manifest: dict[str, Any]) -> list[str]:
@@ -118,11 +26,13 @@ def faults(manifest: dict[str, Any]) -> list[str]:
             f"({manifests.FORMAT_VERSION}): upgrade the harness"
         ]
     found = _header_faults(manifest)
-    found += _table_faults("elements", manifest.get("elements"), ElementTable, len(ELEMENTS))
-    found += _table_faults("tensors", manifest.get("tensors"), TensorTable, None)
-    found += _table_faults("files", manifest.get("files"), FileTable, None)
+    found += tables.faults("elements", manifest.get("elements"), tables.ElementTable, len(ELEMENTS))
+    found += tables.faults("tensors", manifest.get("tensors"), tables.TensorTable, None)
+    found += tables.faults("files", manifest.get("files"), tables.FileTable, None)
     if manifest.get("tokenizer_files"):
-        found += _table_faults("tokenizer_files", manifest["tokenizer_files"], TokenizerTable, None)
+        found += tables.faults(
+            "tokenizer_files", manifest["tokenizer_files"], tables.TokenizerTable, None
+        )
     if found:
         return found
     found = _lineage_faults(manifest)
@@ -140,13 +50,13 @@ def faults(manifest: dict[str, Any]) -> list[str]:
 
 def readable(manifest: dict[str, Any]) -> bool:
     """Whether the tables are sound enough to look at the files they name, whatever else is wrong."""
-    rules = [("tensors", TensorTable), ("files", FileTable)]
+    rules = [("tensors", tables.TensorTable), ("files", tables.FileTable)]
     if manifest.get("tokenizer_files"):
-        rules.append(("tokenizer_files", TokenizerTable))
+        rules.append(("tokenizer_files", tables.TokenizerTable))
     return (
         manifest.get("format_version") in range(1, manifests.FORMAT_VERSION + 1)
         and not _header_faults(manifest)
-        and not any(_table_faults(name, manifest.get(name), model, None) for name, model in rules)
+        and not any(tables.faults(name, manifest.get(name), model, None) for name, model in rules)
         and not _lineage_faults(manifest)
         and not _file_faults(manifest)
     )
@@ -174,34 +84,6 @@ def _header_faults(manifest: dict[str, Any]) -> list[str]:
     return found + [f"header field '{key}' is not part of the format" for key in sorted(extra)]
 
 
-def _table_faults(name: str, rows: Any, model: Any, count: int | None) -> list[str]:
-    if not isinstance(rows, list) or not rows or len(rows) > MAX_ROWS:
-        return [f"table '{name}' is not a list of rows"]
-    columns = set(model.to_schema().columns)
-    if not all(isinstance(r, dict) and set(r) == columns for r in rows):
-        return [f"table '{name}' has a row with missing or unknown columns"]
-    if count is not None and len(rows) != count:
-        return [f"table '{name}' has {len(rows)} rows, expected {count}"]
-    try:
-        model.validate(pd.DataFrame(rows)[list(columns)], lazy=True)
-    except (pa.errors.SchemaErrors, pa.errors.SchemaError) as problem:
-        return _failure_cases(name, problem)
-    except Exception as problem:  # whatever a hostile cell makes pandas or pandera raise
-        return [f"table '{name}' cannot be read: {type(problem).__name__}"]
-    return []
-
-
-def _failure_cases(name: str, problem: Any) -> list[str]:
-    cases = getattr(problem, "failure_cases", None)
-    if not isinstance(cases, pd.DataFrame):
-        return [f"table '{name}': {str(problem)[:200]}"]
-    return [
-        f"table '{name}', row {'' if pd.isna(case['index']) else int(case['index'])}, "
-        f"{case['column']}: {str(case['failure_case'])[:80]} fails {str(case['check'])[:80]}"
-        for case in cases.drop_duplicates(["check", "index"]).to_dict("records")
-    ]
-
-
 def _lineage_faults(manifest: dict[str, Any]) -> list[str]:
     """Every inherited file names the snapshot that owns it, which lies in the same folder."""
     found, taken = [], set()
@@ -210,7 +92,7 @@ def _lineage_faults(manifest: dict[str, Any]) -> list[str]:
     for row in manifest["lineage"]:
         match row:
             case {"snapshot": str(owner), "place": str(place), "files": [*files]} if (
-                re.fullmatch(HEX, owner) and is_place(place) and len(row) == 3
+                re.fullmatch(tables.HEX, owner) and is_place(place) and len(row) == 3
             ):
                 if not files:
                     found.append(f"lineage: nothing is taken from {place}")

@@ -243,8 +243,9 @@ def run(jobs, workers):
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         for number, (more, gone) in enumerate(pool.map(work, jobs), 1):
             tried, lost = tried + more, lost + gone
-            if sys.stderr.isatty() or number % 50 == 0:
-                print(f"{number}/{len(jobs)} jobs, {len(lost)} missed, {time.monotonic() - start:.0f} s", file=sys.stderr)  # fmt: skip
+            if number % 20 == 0:
+                said = f"{number}/{len(jobs)} jobs, {len(lost)} missed, {time.monotonic() - start:.0f} s"  # fmt: skip
+                print(said, table(tried, lost), file=sys.stderr, sep="\n", flush=True)
     return tried, lost
 
 
