@@ -172,14 +172,16 @@ class Scenario:
                 return shim.hit, f"exit {problem.exit_code}: {said}"
         except BaseException as problem:
             return shim.hit, f"{type(problem).__name__} {problem}"
+        removing = shim.hit in ("unlink", "rmdir") or (shim.hit == "open" and said is None)
         if self.name == "load":
             return shim.hit, None if said else self.unlike(back, self.new)
-        return shim.hit, self.outcome(False, said)
+        return shim.hit, self.outcome(removing, said)
 
-    def outcome(self, killed, said=None):
-        """What is wrong with what lies there, and with what the next save makes of it."""
+    def outcome(self, may_leave, said=None):
+        """What is wrong with what lies there, and with what the next save makes of it. may_leave: the
+        writer was killed, or what went wrong was the removal itself."""
         left = [p.name for p in self.folder.iterdir() if p.name not in ("s", "parent")]
-        if left and not killed:
+        if left and not may_leave:
             return f"left {left}"
         there = self.target.exists()
         if there or self.old is not None:
@@ -190,7 +192,7 @@ class Scenario:
             wanted = [s for s in (self.old, self.new) if s is not None]
             if all(self.unlike(back, state) for state in wanted):
                 return "another state is there"
-        elif not said and not killed:
+        elif not said and not may_leave:
             return "it said nothing, and nothing is there"
         store.save(self.new, self.target, self.settings, access=store.Access(True, encrypt=self.write.encrypt))  # fmt: skip
         left = [p.name for p in self.folder.iterdir() if p.name not in ("s", "parent")]
