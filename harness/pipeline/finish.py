@@ -95,11 +95,12 @@ def finish(
 
 def finish_run(session: Job, record: Record) -> Outcome:
     """A run that was judged. `record["curves"]` is for the plots."""
-    from harness.report import console, html
+    from harness.report import console
+    from harness.report import run as report
 
     result, say = completed(session, record), session.say
     show = partial(console.show, say, digests=session.cfg.report.digests)
-    return finish(session.cfg, session.folder, say, result, html.write, show)
+    return finish(session.cfg, session.folder, say, result, report.write, show)
 
 
 def finish_table(
@@ -158,15 +159,32 @@ def finish_page(
         "options": options(cfg),
         "folder": shown(folder),
     }
-    page = partial(draw_page, f"{cfg.task.name} {cfg.snapshot or ''}".strip(), sections, code == 0)
+    title = f"{cfg.task.name} {cfg.snapshot or ''}".strip()
+    named = [str(place) for place in (cfg.a, cfg.b, cfg.snapshot) if place]
+    page = partial(draw_page, title, sections, code == 0, snapshots=named)
     return finish(cfg, folder, say, result, page, code=code, tracked=False)
 
 
-def draw_page(title: str, sections: Sections, good: bool, path: Path, result: Record) -> None:
-    """Write a page of `sections` under the verdict of `result`."""
+def draw_page(
+    title: str,
+    sections: Sections,
+    good: bool,
+    path: Path,
+    result: Record,
+    snapshots: Sequence[str] = (),
+) -> None:
+    """Write a page of `sections` under the verdict of `result`, with links to the runs that left
+    `snapshots`, where they are here."""
     from harness.report import html
 
-    write_text(path, html.page(title, sections, result["verdict"], result["reason"], good))
+    links = []
+    for place in snapshots:
+        links += html.link(f"manifest of {place}", Path(place) / "manifest.json", path.parent)
+        links += html.link(
+            f"the run that left {place}", Path(place).parent / "report.html", path.parent
+        )
+    text = html.page(title, sections, result["verdict"], result["reason"], good, links)
+    write_text(path, text)
 
 
 def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> str:

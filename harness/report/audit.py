@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report.console import table
-from harness.report.html import page, section
+from harness.report.html import link, page, section
 from harness.snapshot.result import write_text
 
 WIDTH = {"explanation": 2000}
@@ -43,8 +43,16 @@ def write(path: Path, document: dict[str, Any]) -> None:
             )
         )
     same = document["verdict"] == "same"
-    reason = f"{document['run']}, compared {document['compared']}"
-    write_text(path, page(f"Audit of {document['run']}", sections, document["verdict"], reason, same))  # fmt: skip
+    reason = f"{len(rows)} differences" if rows else "every figure and token is reproduced"
+    reason += f", compared {document['compared']}"
+    run, folder = Path(document["run"]), path.parent
+    links = [
+        *link("recorded run", run / "report.html", folder),
+        *link("recorded sweep", run / "sweep.html", folder),
+        *link("second run", folder / "again" / "run" / "report.html", folder),
+        ("audit.json", "audit.json"),
+    ]
+    write_text(path, page(f"Audit of {document['run']}", sections, document["verdict"], reason, same, links))  # fmt: skip
 
 
 def show(say: Any, document: dict[str, Any], folder: str) -> None:

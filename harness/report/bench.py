@@ -22,7 +22,8 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
                     f"Time per token, {dtype}",
                     text="Median of the steps, the caches taking turns. The dotted line is what "
                     "reading weights and K/V once takes at the bandwidth measured in between.",
-                    svg=_figure(single),
+                    legend=plots.colours(dict.fromkeys(r["cache"] for r in single)),
+                    panels=_panels(single),
                 )
             )
     out.append(
@@ -39,8 +40,10 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
     return out
 
 
-def _figure(rows: list[dict[str, Any]]) -> str:
-    made, (left, right) = plots.figure(9, 3.2, 2)
+def _panels(rows: list[dict[str, Any]]) -> list[str]:
+    """Milliseconds per token with the limit, and the speed against `cache=dynamic`."""
+    times, speed = (plots.figure(plots.WIDTH, plots.HEIGHT) for _ in range(2))
+    left, right = times[1][0], speed[1][0]
     for number, cache in enumerate(dict.fromkeys(r["cache"] for r in rows)):
         mine = sorted((r for r in rows if r["cache"] == cache), key=lambda r: r["context"])
         contexts = [r["context"] for r in mine]
@@ -59,6 +62,6 @@ def _figure(rows: list[dict[str, Any]]) -> str:
     ):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
+        plots.plain(axis.yaxis)
         plots.label(axis, title, "past tokens", unit)
-    plots.legend(left)
-    return plots.svg(made)
+    return [plots.svg(times[0]), plots.svg(speed[0])]

@@ -4,6 +4,7 @@ from typing import Any
 
 from harness.report import plots
 from harness.report.html import section
+from harness.report.names import plain
 
 
 def sections(rows: list[dict[str, Any]], figures: dict[str, Any]) -> list[dict[str, Any]]:
@@ -15,14 +16,17 @@ def sections(rows: list[dict[str, Any]], figures: dict[str, Any]) -> list[dict[s
             "Time per turn",
             text="Measured side by side, turn by turn, from the question to the last token of the "
             "answer. Cached: only new ids are sent. Naive: the whole chat is processed again.",
-            svg=timing(rows),
+            legend=plots.colours(("naive", "cached")),
+            panels=[timing(rows)],
         ),
-        section("Figures", columns=["what", "value"], rows=[[k, v] for k, v in figures.items()]),
+        section(
+            "Figures", columns=["what", "value"], rows=[[plain(k), v] for k, v in figures.items()]
+        ),
         section(
             "Turns",
-            text="restored_equal: the chat restored from the pause after this turn answered the "
+            text="restored equal: the chat restored from the pause after this turn answered the "
             "next one with exactly the same tokens.",
-            columns=columns,
+            columns=[plain(c) for c in columns],
             rows=[[row.get(c) for c in columns] for row in rows],
         ),
     ]
@@ -30,7 +34,7 @@ def sections(rows: list[dict[str, Any]], figures: dict[str, Any]) -> list[dict[s
 
 def timing(rows: list[dict[str, Any]]) -> str:
     """Milliseconds per turn, cached beside naive."""
-    made, (axis,) = plots.figure(9, 3)
+    made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     for number, (key, name) in enumerate((("naive_s", "naive"), ("cached_s", "cached"))):
         known = [(r["turn"], r[key] * 1e3) for r in rows if r.get(key) is not None]
         if known:
@@ -39,5 +43,4 @@ def timing(rows: list[dict[str, Any]]) -> str:
             )
     axis.set_ylim(bottom=0)
     plots.label(axis, "Time per turn", "turn", "ms")
-    plots.legend(axis)
     return plots.svg(made)

@@ -4,7 +4,7 @@ from html import escape
 from math import ceil, log10
 from typing import Any
 
-WIDE, CELL, LEFT = 900, 16, 60
+WIDE, CELL, LEFT = 480, 18, 56  # legible at 400 pixels
 COLUMNS = 180  # more tokens than that share a column, which shows the largest error among them
 DECADES = 6  # noise floors of a million are as dark as it gets
 
@@ -19,12 +19,15 @@ def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
     said = f"{told['evidence']}."
     if not picture:
         return [{"title": "Diagnosis", "text": said, "columns": ["what", "value"], "rows": rows}]
+    columns = ["what", "value"]
+    if max((worst for row in picture for worst in row), default=0.0) <= 1:
+        said += " What is kept lies within the noise of what the token buffer gives on this model."
+        return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows}]
     said += (
         " Each cell: how far a kept token's K/V are from what the token buffer gives on this model, "
         "in noise floors of the layer; pale is noise. A recurrent layer has one cell."
     )
-    columns = ["what", "value"]
-    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "svg": drawn(picture)}]  # fmt: skip
+    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture)]}]  # fmt: skip
 
 
 def drawn(picture: list[list[float]]) -> str:
@@ -35,7 +38,7 @@ def drawn(picture: list[list[float]]) -> str:
     parts = []
     for layer, row in enumerate(picture):
         y = layer * CELL
-        parts.append(f'<text x="0" y="{y + 12}">layer {layer}</text>')
+        parts.append(f'<text x="0" y="{y + 14}">layer {layer}</text>')
         for start in range(0, len(row), span):
             worst = max(row[start : start + span])
             said = f"layer {layer}, token {start}: {worst:.3g} noise floors"
@@ -45,9 +48,9 @@ def drawn(picture: list[list[float]]) -> str:
                 f'fill="var(--bad)" fill-opacity="{shade:.2f}"><title>{escape(said)}</title></rect>'
             )
     high = len(picture) * CELL
-    parts.append(f'<text x="{LEFT}" y="{high + 12}">token 0 to {tokens - 1}</text>')
+    parts.append(f'<text x="{LEFT}" y="{high + 14}">token 0 to {tokens - 1}</text>')
     return (
-        f'<svg viewBox="0 0 {WIDE} {high + 18}" font-size="11" fill="currentColor">'
+        f'<svg viewBox="0 0 {WIDE} {high + 20}" font-size="13" fill="currentColor">'
         f"{''.join(parts)}</svg>"
     )
 

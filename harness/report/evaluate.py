@@ -12,9 +12,7 @@ COLUMNS = (
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
 PLACE = ("prune", "quantize", "budget", "cache", "asked")
 BEST = 3  # answers shown per cell that is worse than the full cache
-LEGEND = 1.7  # inches beside the panels
 APART = 0.08  # how far series of the same size stand apart, as a share of it
-MARKS = ("o", "s", "^", "D")  # one per round of colours
 WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
 
 Row = dict[str, Any]
@@ -28,7 +26,10 @@ def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> lis
             text="Each point is a policy or quantizer at a budget; bars are 95% intervals (Wilson for "
             "shares, bootstrap over the prompts otherwise), the dashed line is the full cache. "
             "Joined: the Pareto front, where nothing smaller is as good.",
-            svg=_picture(rows),
+            legend=plots.colours(
+                " ".join(p for p in group if p != "none") for group in _groups(rows)
+            ),
+            panels=_pictures(rows),
         ),
         section(
             "Every cell",
@@ -176,43 +177,44 @@ def _said(answered: dict[str, list[Row]]) -> list[list[str]]:
     return sorted(made, key=lambda row: row[0])
 
 
-def _picture(rows: list[Row]) -> str:
+def _pictures(rows: list[Row]) -> list[str]:
     asked = list(dict.fromkeys(r["asked"] for r in rows))
     panels = [("contains", a) for a in asked] + [("nll", asked[0])]
-    width = 4.4 * len(panels) + LEGEND
-    made, axes = plots.figure(width, 3.8, len(panels))
-    made.subplots_adjust(right=1 - LEGEND / width)
-    groups = list(dict.fromkeys((r["prune"], r["quantize"]) for r in rows if not _is_full(r)))
-    for axis, (measure, when) in zip(axes, panels, strict=True):
-        some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
-        for number, group in enumerate(groups):
-            line = [r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)]
-            line.sort(key=lambda r: r["kv_bytes"])
-            beside = 1 + APART * (number - len(groups) / 2) / len(groups)
-            axis.errorbar(
-                [beside * r["kv_bytes"] / 1024 for r in line],
-                [r["value"] for r in line],
-                [[r["value"] - r["low"] for r in line], [r["high"] - r["value"] for r in line]],
-                fmt=MARKS[number // len(plots.COLOURS) % len(MARKS)] + ":",
-                markersize=4,
-                linewidth=0.8,
-                color=plots.COLOURS[number % len(plots.COLOURS)],
-                label=" ".join(part for part in group if part != "none"),
-            )
-        for row in (r for r in some if _is_full(r)):
+    return [_panel(rows, measure, when) for measure, when in panels]
+
+
+def _groups(rows: list[Row]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((r["prune"], r["quantize"]) for r in rows if not _is_full(r)))
+
+
+def _panel(rows: list[Row], measure: str, when: str) -> str:
+    made, (axis,) = plots.figure(plots.WIDTH, 3.6)
+    some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
+    groups = _groups(rows)
+    for number, group in enumerate(groups):
+        line = [r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)]
+        line.sort(key=lambda r: r["kv_bytes"])
+        beside = 1 + APART * (number - len(groups) / 2) / len(groups)
+        low = [r["value"] - r["low"] for r in line]
+        high = [r["high"] - r["value"] for r in line]
+        axis.errorbar(
+            [beside * r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
+            fmt=plots.mark(number) + ":", markersize=4, linewidth=0.8,
+            color=plots.COLOURS[number % len(plots.COLOURS)],
+        )  # fmt: skip
+    for row in some:
+        if _is_full(row):
             axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
-        front = pareto(some, larger=measure == "contains")
-        sizes, best = [r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front]
-        axis.plot(sizes, best, color=plots.INK, linewidth=0.7, alpha=0.6)
-        axis.set_xlim(0, 1.05 * max(r["kv_bytes"] for r in some) / 1024)
-        if measure == "contains":
-            axis.set_ylim(-0.03, 1.05)
-        said = "Right answers" if measure == "contains" else "Expected answer"
-        unit = "share" if measure == "contains" else "nats per token"
-        plots.label(axis, f"{said}, asked {when}", "KiB of K/V held", unit)
-    handles, labels = axes[0].get_legend_handles_labels()
-    made.legend(
-        handles, labels, loc="center right", fontsize=8, frameon=False, labelcolor=plots.INK
+    right = measure == "contains"
+    front = pareto(some, larger=right)
+    axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
+              color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
+    axis.set_xlim(0, 1.05 * max(r["kv_bytes"] for r in some) / 1024)
+    if right:
+        axis.set_ylim(-0.03, 1.05)
+    title = "Right answers" if right else "Expected answer"
+    plots.label(
+        axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
     )
     return plots.svg(made)
 

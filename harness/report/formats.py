@@ -18,7 +18,7 @@ def sections(
             "Size against speed",
             text="K/V of a real prefill of a model with seeded random weights; the dashed line is a "
             "raw write (or read) of the uncompressed bytes in the same run.",
-            svg=picture(rows),
+            panels=pictures(rows),
         ),
         section(
             "Every format",
@@ -41,29 +41,34 @@ def sections(
     ]
 
 
-def picture(rows: list[dict[str, Any]]) -> str:
-    """Stored share of the K/V over throughput, saving and loading side by side."""
-    made, axes = plots.figure(9, 4, 2)
+def pictures(rows: list[dict[str, Any]]) -> list[str]:
+    """Stored share of the K/V over throughput, saving and loading."""
+    return [
+        _picture(rows, "Saving", "save_s", "raw_write_s"),
+        _picture(rows, "Loading, verified", "load_s", "raw_read_s"),
+    ]
+
+
+def _picture(rows: list[dict[str, Any]], title: str, way: str, raw: str) -> str:
+    made, (axis,) = plots.figure(plots.WIDTH, 3.8)
     names = list(dict.fromkeys(r["format"] for r in rows))
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
-    for axis, way, raw in ((axes[0], "save_s", "raw_write_s"), (axes[1], "load_s", "raw_read_s")):
-        for row in rows:
-            if row["format"] == "memory":
-                continue  # takes no room on the disk
-            speed = row["kv_bytes"] / row[way] / 1e6
-            number = names.index(row["format"])
-            axis.plot(
-                speed, row["ratio"], "os^D"[dtypes.index(row["dtype"]) % 4], markersize=7,
-                color=plots.COLOURS[number % 6], markerfacecolor="none" if number > 5 else None,
-            )  # fmt: skip
-            axis.annotate(
-                f"{row['format']} {row['dtype']}", (speed, row["ratio"]), fontsize=6.5,
-                color=plots.INK, xytext=(4, 4), textcoords="offset points",
-            )  # fmt: skip
-        limit = max(r["kv_bytes"] / r[raw] / 1e6 for r in rows)
-        axis.axvline(limit, color=plots.INK, linestyle="--", linewidth=1)
-        axis.set_xscale("log")
-        axis.margins(x=0.2, y=0.1)
-        title = "Saving" if way == "save_s" else "Loading, verified"
-        plots.label(axis, title, "MB of K/V per second, logarithmic", "stored bytes / K/V bytes")
+    for row in rows:
+        if row["format"] == "memory":
+            continue  # takes no room on the disk
+        speed = row["kv_bytes"] / row[way] / 1e6
+        number = names.index(row["format"])
+        axis.plot(
+            speed, row["ratio"], "os^D"[dtypes.index(row["dtype"]) % 4], markersize=7,
+            color=plots.COLOURS[number % 6], markerfacecolor="none" if number > 5 else None,
+        )  # fmt: skip
+        axis.annotate(
+            f"{row['format']} {row['dtype']}", (speed, row["ratio"]), fontsize=7.5,
+            color=plots.INK, xytext=(4, 4), textcoords="offset points",
+        )  # fmt: skip
+    limit = max(r["kv_bytes"] / r[raw] / 1e6 for r in rows)
+    axis.axvline(limit, color=plots.INK, linestyle="--", linewidth=1)
+    axis.set_xscale("log")
+    axis.margins(x=0.2, y=0.1)
+    plots.label(axis, title, "MB of K/V per second, logarithmic", "stored bytes / K/V bytes")
     return plots.svg(made)

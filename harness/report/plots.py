@@ -3,11 +3,23 @@
 import io
 import math
 import re
+from collections.abc import Iterable
+from html import escape
 from typing import Any
+
+from harness.report import names
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
 RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
-COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98")
+VERDICTS = {  # drawn with the first, shown as the second: they follow the page into the dark
+    "good": ("#010204", "var(--good)"),
+    "fair": ("#010205", "var(--fair)"),
+    "bad": ("#010206", "var(--bad)"),
+}
+MARKERS = "os^Dv<>P"
+SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
+WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
+COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
 
 def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
@@ -17,7 +29,7 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
     made = Figure(figsize=(width, height))
     made.patch.set_alpha(0)
     made.subplots_adjust(
-        left=0.9 / width, right=1 - 0.15 / width, bottom=0.5 / height, top=1 - 0.35 / height,
+        left=0.75 / width, right=1 - 0.15 / width, bottom=0.5 / height, top=1 - 0.35 / height,
         wspace=0.9 * columns / width,
     )  # fmt: skip
     axes = made.subplots(1, columns, squeeze=False)[0]
@@ -31,9 +43,9 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
 
 
 def label(axis: Any, title: str, x: str, y: str) -> None:
-    axis.text(0, 1.05, title, fontsize=10, color=INK, transform=axis.transAxes)
+    """y: the unit; it stands beside the title, where no tick can run into it."""
+    axis.text(-0.12, 1.05, f"{title}, {y}", fontsize=10, color=INK, transform=axis.transAxes)
     axis.set_xlabel(x, fontsize=9, color=INK)
-    axis.set_ylabel(y, fontsize=9, color=INK)
 
 
 def plain(axis: Any) -> None:
@@ -48,8 +60,17 @@ def plain(axis: Any) -> None:
         locator.set_params(numticks=6)
 
 
-def legend(axis: Any) -> None:
-    axis.legend(fontsize=8, frameon=False, labelcolor=INK)
+def colours(names: Iterable[str]) -> str:
+    """A page's legend: each series' own mark and colour beside its name, in the order of COLOURS."""
+    return "".join(
+        f'<span><b style="color:{COLOURS[number % len(COLOURS)]}">{SHAPES[mark(number)]}</b> {escape(name)}</span>'
+        for number, name in enumerate(names)
+    )
+
+
+def mark(number: int) -> str:
+    """The marker of a series: another one each time the colours begin anew."""
+    return MARKERS[number // len(COLOURS) % len(MARKERS)]
 
 
 def svg(made: Any) -> str:
@@ -62,76 +83,150 @@ def svg(made: Any) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1)  # fmt: skip
+    for ink, colour in VERDICTS.values():
+        text = text.replace(ink, colour)
     return text.replace(INK, "currentColor")
 
 
-def divergence(curves: dict[str, dict[str, list[float]]]) -> str:
-    """KL and largest difference per step, the restored run against the noise paths."""
-    made, axes = figure(9, 3.2, 2)
-    for axis, key, unit in ((axes[0], "kl", "KL in nats"), (axes[1], "max_abs_diff", "logits")):
-        positive = []
-        for number, (name, curve) in enumerate(curves.items()):
-            values = curve[key]
-            positive += [v for v in values if v > 0]
-            style = "-" if number == 0 else "--"
-            axis.plot(values, style, color=COLOURS[number % 6], linewidth=1.8 - 0.4 * bool(number), label=name)  # fmt: skip
-        if positive:
-            axis.set_yscale("symlog", linthresh=min(positive))
-        plain(axis.yaxis)
-        title = "KL per step" if key == "kl" else "Largest difference per step"
-        label(axis, title, "step", unit)
-    made.subplots_adjust(top=0.76)
-    made.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=3,
-                fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
+def divergence(curves: dict[str, dict[str, list[float]]]) -> list[str]:
+    """Two panels: KL and largest difference per step, the restored run against the noise paths."""
+    return [
+        _curves(curves, "kl", "KL per step", "nats"),
+        _curves(curves, "max_abs_diff", "Largest difference per step", "logits"),
+    ]
+
+
+def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, unit: str) -> str:
+    made, (axis,) = figure(WIDTH, HEIGHT)
+    every: list[float] = []
+    for number, curve in enumerate(curves.values()):
+        values = curve[key]
+        every += [v for v in values if v == v]
+        style = "--" if number else "-"
+        axis.plot(
+            values, style, color=COLOURS[number % len(COLOURS)], linewidth=1.4 if number else 1.8
+        )
+    if any(every):
+        _scaled(axis, every)
+    else:
+        axis.set_ylim(-1, 1)
+        axis.set_yticks([0])
+    plain(axis.yaxis)
+    label(axis, title, "step", unit)
     return svg(made)
+
+
+def curve_names(curves: dict[str, Any]) -> str:
+    """The legend of `divergence`: a dash of each curve's own kind beside its name."""
+    return "".join(
+        _dash(COLOURS[number % len(COLOURS)], name, "4 3" if number else "")
+        for number, name in enumerate(curves)
+    )
+
+
+def _dash(colour: str, name: str, dashes: str) -> str:
+    return (
+        f'<span><svg viewBox="0 0 28 10"><line x1="0" x2="28" y1="5" y2="5" stroke="{colour}" '
+        f'stroke-width="2.5" stroke-dasharray="{dashes}"/></svg>{escape(name)}</span>'
+    )
+
+
+def together(panels: list[str], names: list[str]) -> str:
+    """Panels side by side in one picture with its own legend, for where there is no page around it."""
+    wide, high = WIDTH * 72, HEIGHT * 72
+    parts = [
+        panel.replace(
+            "<svg", f'<svg x="{place * wide:g}" y="20" width="{wide:g}" height="{high:g}"', 1
+        )
+        for place, panel in enumerate(panels)
+    ]
+    keys = "".join(
+        f'<tspan fill="{COLOURS[number % len(COLOURS)]}" dx="14">{escape(name)}</tspan>'
+        for number, name in enumerate(names)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {wide * len(panels):g} {high + 20:g}" font-family="sans-serif">'
+        f'<text x="30" y="14" font-size="10">{keys}</text>{"".join(parts)}</svg>'
+    )
 
 
 def timings(seconds: dict[str, float | None]) -> str:
-    """One horizontal bar per stage."""
-    known = {k: v for k, v in seconds.items() if v}
-    made, (axis,) = figure(9, 0.4 + 0.32 * len(known))
-    bars = axis.barh(list(known), [max(v, 1e-6) for v in known.values()], color=COLOURS[0])
-    axis.bar_label(bars, [f"{v:.4f} s" for v in known.values()], fontsize=8, color=INK, padding=3)
-    axis.set_xscale("log")
-    plain(axis.xaxis)
-    axis.invert_yaxis()
-    axis.margins(x=0.15)
-    label(axis, "Time per stage", "seconds, logarithmic", "")
-    return svg(made)
+    """One line per stage, a dot on a logarithmic scale: plain HTML, so that it fits any width."""
+    known = {stage: taken for stage, taken in seconds.items() if taken}
+    if not known:
+        return ""
+    low, high = math.log10(min(known.values())), math.log10(max(known.values()))
+    lines = "".join(
+        f'<tr><td class="name">{escape(names.plain(stage))}</td><td class="track"><i style="left:'
+        f'{(math.log10(taken) - low) / max(high - low, 1e-9) * 100:.1f}%"></i></td>'
+        f'<td class="n">{taken:.4f} s</td></tr>'
+        for stage, taken in known.items()
+    )
+    return f'<table class="timings"><tbody>{lines}</tbody></table>'
 
 
 def scatter(
-    rows: list[dict[str, Any]], panels: list[tuple[str, str, str, str, str]], by: str
-) -> str:
-    """Small multiples of points `rows[x] -> rows[y]`, one colour per value of `by`.
-
-    panels: `(x, y, title, x label, y label)`; rows without a value are left out of a panel.
-    """
-    made, axes = figure(10.5, 3.2, len(panels))
-    groups = list(dict.fromkeys(str(r[by]) for r in rows))
-    many = len(groups) > len(COLOURS)  # too many to tell apart: one colour, no legend
-    for axis, (x, y, title, under, beside) in zip(axes, panels, strict=True):
-        for number, group in enumerate(groups):
-            mine = [
-                r for r in rows if str(r[by]) == group and r[x] is not None and r[y] is not None
-            ]
-            axis.scatter([r[x] for r in mine], [r[y] for r in mine], s=22, alpha=0.75,
-                         color=COLOURS[0 if many else number], label=group)  # fmt: skip
-        found = [r[y] for r in rows if isinstance(r[y], int | float)]
-        positive = [v for v in found if v > 0]
-        if positive and max(positive) > RANGE * min(positive):
-            if len(positive) == len(found):
-                axis.set_yscale("log")
-            else:  # with room for the zeros below the smallest
-                low, decades = min(positive), math.log10(max(positive) / min(positive))
-                axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
-                axis.set_ylim(bottom=-low / 2)
-        plain(axis.yaxis)
+    rows: list[dict[str, Any]], x: str, y: str, kind: Any, by: str | None, title: str,
+    under: str, beside: str, floor: float | None = None,
+) -> str:  # fmt: skip
+    """Points `rows[x] -> rows[y]` coloured by `kind(row)` (good, fair, bad), one marker per value of
+    `by`; `x` may name things instead of numbers. floor: a dashed line. Rows without `y` are left out."""
+    made, (axis,) = figure(WIDTH, HEIGHT)
+    shown = [r for r in rows if r[x] is not None and isinstance(r[y], int | float)]
+    places, names_ = positions([r[x] for r in shown])
+    groups = markers(rows, by)
+    for group, marker in groups.items():
+        mine = [
+            (p, r) for p, r in zip(places, shown, strict=True) if by is None or str(r[by]) == group
+        ]
+        if mine:
+            axis.scatter(
+                [p for p, _ in mine], [float(r[y]) for _, r in mine], s=26, alpha=0.85, marker=marker,
+                color=[VERDICTS[kind(r)][0] for _, r in mine], linewidths=0,
+            )  # fmt: skip
+    _scaled(axis, [float(r[y]) for r in shown])
+    if floor:
+        axis.axhline(floor, color=INK, linestyle="--", linewidth=0.9, alpha=0.7)
+    plain(axis.yaxis)
+    if names_:
+        axis.set_xticks(
+            range(len(names_)), [n[:14] for n in names_], rotation=20 * (len(names_) > 3)
+        )
+    else:
         axis.locator_params(axis="x", nbins=4)
-        axis.margins(x=0.12)
-        label(axis, title, under, beside)
-    made.subplots_adjust(top=0.78)
-    if not many:
-        made.legend(*axes[0].get_legend_handles_labels(), loc="upper center", ncols=6,
-                fontsize=8, frameon=False, labelcolor=INK)  # fmt: skip
+    axis.margins(x=0.12)
+    label(axis, title, under, beside)
     return svg(made)
+
+
+def positions(values: list[Any]) -> tuple[list[float], list[str]]:
+    """Where values stand on an axis: as the numbers they are, or by name in order of appearance."""
+    try:
+        return [float(v) for v in values], []
+    except (TypeError, ValueError):
+        seen = list(dict.fromkeys(str(v) for v in values))
+        return [float(seen.index(str(v))) for v in values], seen
+
+
+def markers(rows: list[dict[str, Any]], by: str | None) -> dict[str, str]:
+    """A marker per value of `by`; one for all where there are more values than markers."""
+    groups = list(dict.fromkeys(str(r[by]) for r in rows)) if by else [""]
+    return {
+        group: MARKERS[i] if len(groups) <= len(MARKERS) else "o" for i, group in enumerate(groups)
+    }
+
+
+def _scaled(axis: Any, values: list[float]) -> None:
+    """Logarithmic where the values span much; zeros keep room below the smallest."""
+    positive = [v for v in values if v > 0]
+    if not positive or max(positive) <= RANGE * min(positive):
+        return
+    if len(positive) == len(values):
+        axis.set_yscale("log")
+        return
+    low, decades = min(positive), math.log10(max(positive) / min(positive))
+    axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
+    axis.set_ylim(bottom=-low / 2)
+    top, step = math.floor(math.log10(max(positive))), max(1, math.ceil(decades / 4))
+    axis.set_yticks([0, *(10.0**e for e in range(top, math.ceil(math.log10(low)), -step))])

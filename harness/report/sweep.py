@@ -1,20 +1,30 @@
-"""`sweep.csv` and `sweep.html`: one row per point, the verdict grid, size, speed, divergence."""
+"""`sweep.csv` and `sweep.html`: one row per point, the verdicts, size, speed, divergence."""
 
 import csv
 import json
+import math
 from collections import Counter
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from harness.report import plots
+from harness.report import verdicts as grid
+from harness.report.console import number
 from harness.report.html import cell, page, section
+from harness.report.names import plain
+from harness.report.verdicts import KIND, target
 from harness.snapshot.record import PENDING
 from harness.snapshot.result import METRICS, TIMES, worse
 
 SECONDS = tuple(f"{k}_s" for k in TIMES)
+TABLE = {
+    "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
+    "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
+}  # fmt: skip
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
-KIND = {"exact": "good", "equivalent": "good", "drifted": "fair", "diverged": "bad",
-        "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
+MANY = 60  # more points than that: a table by option stands first, the points are folded
+FEW = 12  # values of an option that are told one by one
 
 
 def rows(points: list[Path]) -> list[dict[str, Any]]:
@@ -40,6 +50,7 @@ def _row(folder: Path) -> dict[str, Any]:
         **(result.get("options") or {}),
         **{k: v for k, v in given.items() if k not in (result.get("options") or {})},
         **{k: (result.get("metrics") or {}).get(k) for k in METRICS},
+        **_answer(result.get("text") or {}),
         "error_ratio": (result.get("oracle") or {}).get("ratio"),
         "noise_kl_max": (result.get("noise_floor") or {}).get("kl_max"),
         "mutated": (result.get("mutation") or {}).get("mutated"),
@@ -50,6 +61,11 @@ def _row(folder: Path) -> dict[str, Any]:
         "mlflow_run_id": (result.get("mlflow") or {}).get("run_id"),
         "folder": result.get("folder", str(folder)),
     }
+
+
+def _answer(text: dict[str, Any]) -> dict[str, str]:
+    """Whether the restored run gave the expected answer; no column where none was expected."""
+    return {"answer": "right" if text["restored_right"] else "wrong"} if "expected" in text else {}
 
 
 def read_csv(folder: Path) -> list[dict[str, str]]:
@@ -65,7 +81,7 @@ def as_text(found: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def varied(found: list[dict[str, Any]]) -> list[str]:
     """The columns that were swept: options or overrides with more than one value."""
-    measured = {"point", "verdict", "exit_code", "reason", "error_ratio", "noise_kl_max", "mutated",
+    measured = {"point", "verdict", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max", "mutated",
                 "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
                 *METRICS, *SIZES, *SECONDS}  # fmt: skip
     return [k for k in found[0] if k not in measured and len({str(r[k]) for r in found}) > 1]
@@ -77,15 +93,20 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         writer = csv.DictWriter(handle, list(found[0]))
         writer.writeheader()
         writer.writerows(found)
-    axes = varied(found)
-    sections = [*_grid(found, axes), *_pictures(found, axes), _table(found, axes)]
+    axes, first = varied(found), best(found)
+    sections = [*grid.sections(found, axes, first), *_pictures(found, axes), *_options(found, axes),
+                _table(found, axes, first)]  # fmt: skip
     if waiting := pending(folder, found):
         told = f"Points {', '.join(waiting)}. Upload them: {again(folder)}"
         sections.append(section("Not yet on the tracking server", text=told))
     bad = sum(int(r["exit_code"]) != 0 for r in found)
-    said = f"{len(found)} of {total} points" if total else f"{len(found)} points"
     verdict = _headline(found, bad, total or len(found))
-    reason = f"{said}: " + ", ".join(f"{n} {v}" for v, n in _counts(found).items())
+    reason = f"{len(found)} of {total} points." if total else f"{len(found)} points."
+    counted = ", ".join(f"{n} {v}" for v, n in _counts(found).items())
+    if verdict != counted:
+        reason = f"{reason[:-1]}: {counted}."
+    if first:
+        reason += f" The best: {_told(first, axes)}."
     kinds = {KIND.get(str(r["verdict"]), "good") for r in found}
     good = not bad and len(found) >= (total or 0) and "bad" not in kinds
     (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
@@ -148,62 +169,128 @@ def _counts(found: list[dict[str, Any]]) -> dict[str, int]:
     return {v: counted[v] for v in (*KIND, "done") if counted[v]}
 
 
-def _grid(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
-    """Verdicts, the first axis across, the others down; each links to its point's report."""
-    if not axes:
-        return []
-    across, down = axes[0], axes[1:]
-    columns = list(dict.fromkeys(str(r[across]) for r in found))
-    lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in found:
-        lines.setdefault(tuple(str(row[a]) for a in down), {})[str(row[across])] = cell(
-            row["verdict"], f"{row['point']}/{_target(row)}", KIND.get(row["verdict"], "")
-        )
-    seen = [list(dict.fromkeys(str(r[a]) for r in found)) for a in down]
-    order = sorted(lines, key=lambda key: [known.index(k) for known, k in zip(seen, key)])
-    table = [[*key, *(lines[key].get(c, "") for c in columns)] for key in order]
-    return [section("Verdicts", text=f"{across} across; every verdict links to its run.",
-                    columns=[*down, *columns], rows=table)]  # fmt: skip
+def best(found: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The point to choose; None where all are alike in all that counts. Meeting what is required comes
+    first, then the right answer, a better verdict, fewer bytes, less time."""
+
+    def rank(row: dict[str, Any]) -> tuple[Any, ...]:
+        verdict = list(KIND.values()).index(KIND.get(row["verdict"], "bad"))
+        costs = (row.get("stored_bytes") or math.inf, row.get("per_token_s") or math.inf)
+        return (int(row["exit_code"]) != 0, row.get("answer") == "wrong", verdict, *costs)
+
+    measured = [row for row in found if row["verdict"] not in grid.STOPPED]
+    if len({rank(row)[:-1] for row in measured}) < 2:
+        return None
+    return min(measured, key=rank)
 
 
-def _target(row: dict[str, Any]) -> str:
-    return "result.json" if row["verdict"] in ("failed", "refused") else "report.html"
+def _told(row: dict[str, Any], axes: list[str]) -> str:
+    facts = [row["verdict"], *([f"{row['answer']} answer"] if row.get("answer") else [])]
+    if row.get("stored_bytes"):
+        facts.append(f"{row['stored_bytes']:,} bytes")
+    return f"{' '.join(f'{a}={row[a]}' for a in axes)} ({', '.join(facts)})"
 
 
 def _pictures(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
-    measured = [r for r in found if r["stored_bytes"] and r["per_token_s"]]
+    """Cost and divergence; what is the same in every point is said, not drawn."""
+    measured = [r for r in found if r.get("stored_bytes") and r.get("per_token_s")]
     if not measured:
         return []
-    group = next((a for a in axes if a in ("cache", "prune", "save")), axes[0] if axes else "cache")
-    pruning = "prune" if "prune" in axes else group
+    by = next((a for a in axes if a in ("prune", "cache", "save", "quantize")), None)
+    option = next((a for a in axes if a != by), by)
+    cost = [
+        ("per_token_s", "Continue", "s per token"),
+        ("save_s", "Save", "s"),
+        ("load_s", "Load", "s"),
+    ]
+    apart = [("kl_max", "Largest KL per step", "nats"), ("max_abs_diff", "Largest logit difference", "logits"),
+             ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
     return [
-        section(
-            "Size against speed",
-            text="Every point: bytes on disk, seconds per continued token and to save and load.",
-            svg=plots.scatter(measured, [
-                ("stored_bytes", "per_token_s", "Continue", "bytes on disk", "s per token"),
-                ("stored_bytes", "save_s", "Save", "bytes on disk", "s"),
-                ("stored_bytes", "load_s", "Load", "bytes on disk", "s"),
-            ], "save" if "save" in axes else group),
-        ),
-        section(
-            "Divergence against budget",
-            text="How far the logits went, by the tokens that were kept; the noise floor is what a "
-            "recompute does with nothing wrong.",
-            svg=plots.scatter(measured, [
-                ("kept_tokens", "kl_max", "Largest KL per step", "tokens kept", "nats"),
-                ("kept_tokens", "max_abs_diff", "Largest logit difference", "tokens kept", "logits"),
-                ("kept_tokens", "noise_kl_max", "Noise floor", "tokens kept", "nats"),
-            ], pruning),
-        ),
+        _panels("Size against speed", "Every point: seconds per continued token and to save and load, by",
+                measured, ("stored_bytes", option), cost, by),
+        _panels("Divergence against budget", "How far the logits went (dashed: what a recompute does with nothing wrong), by",
+                measured, ("kept_tokens", option), apart, by),
     ]  # fmt: skip
 
 
-def _table(found: list[dict[str, Any]], axes: list[str]) -> dict[str, Any]:
-    keys = ("kl_max", "max_abs_diff", "top1_agreement", "error_ratio", "stored_bytes", "save_s", "load_s", "per_token_s")  # fmt: skip
+def _panels(
+    title: str, said: str, rows: list[dict[str, Any]], across: tuple[str, str | None],
+    measures: list[tuple[str, str, str]], by: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """One panel per measure that is not the same everywhere, over the first of `across` that varies."""
+    x = next((key for key in across if key and len({str(r[key]) for r in rows}) > 1), "point")
+    group = by if by != x else None
+    panels, constant = [], []
+    for key, name, unit in measures:
+        values = {r[key] for r in rows if r.get(key) is not None}
+        if len(values) > 1:
+            floors = sorted(r["noise_kl_max"] for r in rows if r.get("noise_kl_max")) if key == "kl_max" else []  # fmt: skip
+            floor = floors[len(floors) // 2] if floors else None
+            panels.append(plots.scatter(rows, x, key, _kind, group, name, plain(x), unit, floor))
+        elif values:
+            constant.append(f"{plain(key)} is {number(values.pop())}")
+    told = f"{said} {plain(x)}." if panels else ""
+    if constant:
+        told = f"{told} The same in every point: {'; '.join(constant)}.".strip()
+    return section(title, text=told, panels=panels, legend=_legend(rows, group) if panels else "")
+
+
+def _kind(row: dict[str, Any]) -> str:
+    return KIND.get(row["verdict"], "bad")
+
+
+def _legend(rows: list[dict[str, Any]], by: str | None) -> str:
+    """The verdicts in their colours, and what each marker is."""
+    said = dict.fromkeys((r["verdict"], _kind(r)) for r in rows)
+    colours = "".join(
+        f'<span><b class="{kind}">\u25a0</b> {escape(verdict)}</span>' for verdict, kind in said
+    )
+    marks = plots.markers(rows, by)
+    if by is None or len(set(marks.values())) < len(marks):
+        return colours
+    return colours + "".join(
+        f"<span>{plots.SHAPES[mark]} {escape(group)}</span>" for group, mark in marks.items()
+    )
+
+
+def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
+    """What each option came to, where there are too many points to look at one by one."""
+    if len(found) <= MANY:
+        return []
+    said = list(_counts(found))
+    keys = [
+        k
+        for k in ("kl_max", "stored_bytes", "per_token_s")
+        if any(r.get(k) is not None for r in found)
+    ]
+    table = []
+    for axis in axes:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for row in found:
+            groups.setdefault(str(row[axis]), []).append(row)
+        if len(groups) <= FEW:
+            for value, some in groups.items():
+                middle = [_median([r[k] for r in some if r.get(k) is not None]) for k in keys]
+                table.append([f"{axis}={value}", len(some), *(sum(r["verdict"] == v for r in some) for v in said), *middle])  # fmt: skip
+    columns = ["option", "points", *said, *(f"{TABLE[k]}, median" for k in keys)]
+    return [section("By option", columns=columns, rows=table)] if table else []
+
+
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None
+
+
+def _table(
+    found: list[dict[str, Any]], axes: list[str], first: dict[str, Any] | None
+) -> dict[str, Any]:
+    keys = [k for k in TABLE if any(r.get(k) is not None for r in found)]
+    asked = ["answer"] if "answer" in found[0] else []
     table = [
-        [cell(r["point"], f"{r['point']}/{_target(r)}"), *(str(r[a]) for a in axes),
-         cell(r["verdict"], "", KIND.get(r["verdict"], "")), *(r[k] for k in keys), r["reason"]]
+        [cell(r["point"], target(r)), *(str(r[a]) for a in axes),
+         cell(r["verdict"], "", f"{_kind(r)}{' best' * (r is first)}"),
+         *(cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked),
+         cell(r["reason"], kind="long"), *(r[k] for k in keys)]
         for r in found
     ]  # fmt: skip
-    return section("Every point", columns=["point", *axes, "verdict", *keys, "reason"], rows=table)
+    columns = ["point", *axes, "verdict", *asked, "reason", *(TABLE[k] for k in keys)]
+    return section("Every point", columns=columns, rows=table, fold=len(found) > MANY)

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.config import Config
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import snapshot_named
+from harness.pipeline.stored import snapshot_named
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
@@ -31,7 +31,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     said = text_of(state)
     facts, layers = needs(state, manifest), layer_rows(state)
     elements = [
-        [e["label"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
+        [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
     ]
     write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
     columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", "bytes"]
@@ -66,7 +66,7 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     there = saved.read(path)
     say.done(there.kind)
     facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
-    elements = [[e.label, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
+    elements = [[e.number, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
     columns = ["#", "element", "in the file", "what it is"]
     rows = [[*r.values()] for r in there.layers]
     write_json(folder / "inspect.json", {"kind": there.kind, "facts": there.facts, "layers": there.layers,

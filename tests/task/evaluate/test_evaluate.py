@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.pipeline.questions.question import Question
+from harness.pipeline.questions.score import scores
 from harness.report.evaluate import pareto
 from harness.task.evaluate.progress import Progress
-from harness.task.evaluate.score import scores
 from harness.task.evaluate.statistics import mean, paired, share
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")

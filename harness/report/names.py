@@ -1,0 +1,48 @@
+"""What a figure is called on a page: the record's keys in a person's words."""
+
+NAMES = {
+    "bitwise_equal": "bit-equal logits",
+    "max_abs_diff": "largest difference of a logit",
+    "mean_abs_diff": "mean difference of a logit",
+    "max_ulp": "largest difference in units in the last place",
+    "kl_mean": "KL divergence per step, mean (nats)",
+    "kl_max": "KL divergence per step, largest (nats)",
+    "top1_agreement": "share of steps with the same most likely token",
+    "top5_overlap": "share of the five most likely tokens in common",
+    "first_divergence": "first step with another most likely token",
+    "nll_delta": "change of the tokens' negative log likelihood (nats)",
+    "restored": "largest error of the restored run",
+    "plain": "largest error of the run without a cache",
+    "ratio": "their ratio (2 is allowed)",
+    "restored_mean": "mean error of the restored run",
+    "plain_mean": "mean error of the run without a cache",
+    "mutated": "the caller's cache was written into",
+    "length_before": "its length before, in tokens",
+    "length_after": "its length after, in tokens",
+    "digest_before": "its digest before",
+    "digest_after": "its digest after",
+    "bytes_copied_per_token": "bytes copied per token",
+    "tokens": "tokens read",
+    "kept_tokens": "tokens kept",
+    "kv_bytes": "bytes of keys and values",
+    "stored_bytes": "bytes on disk",
+    "load_model": "load the model",
+    "prefill": "prefill",
+    "prune": "prune",
+    "save": "save",
+    "load": "load and verify",
+    "restore": "restore into a cache",
+    "first_token": "first token",
+    "per_token": "each further token",
+    "recompute": "recompute the past instead",
+    "error_ratio": "error over rounding's own",
+    "save_s": "seconds to save",
+    "load_s": "seconds to load",
+    "per_token_s": "seconds per token",
+    "answer": "answer",
+}
+
+
+def plain(key: str) -> str:
+    """The name of a figure, or the key with its underscores gone."""
+    return NAMES.get(key, key.replace("_", " "))

@@ -1,0 +1,174 @@
+"""The report of one run: the conclusion, the picture, what was said, then figures and folds."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.report import diagnosis, plots, quantization
+from harness.report.html import cell, link, page, section
+from harness.report.names import plain
+from harness.snapshot.result import write_text
+
+DIGESTS = ("digest_before", "digest_after")
+
+
+def write(path: Path, result: dict[str, Any]) -> Path:
+    """The report of one experiment. Returns `path`."""
+    sections = _comparison(path, result) if result.get("curves") else []
+    sections += [*diagnosis.sections(result.get("diagnosis")), _text(result["text"])]
+    if result.get("curves"):
+        sections.append(_figures(result))
+    if result.get("quantization"):
+        sections.append(quantization.section_of(result["quantization"]))
+    sections += [_cost(result), *_yardstick(result), *_details(result)]
+    good = result["verdict"] in ("exact", "equivalent", "unjudged")
+    said = result["conclusion"]
+    if result["reason"] not in said:
+        said = f"{said} ({result['reason']})"
+    chosen = result["options"]
+    title = " / ".join(
+        chosen[group]
+        for group in ("model", "cache", "prune", "quantize", "save", "fault")
+        if chosen.get(group, "none") != "none"
+    )
+    write_text(path, page(title, sections, result["verdict"], said, good,
+                          links(path.parent, result), answers(result["text"])))  # fmt: skip
+    return path
+
+
+def answers(text: dict[str, Any]) -> list[dict[str, str]]:
+    """Whether what was said holds the expected answer; nothing where none was expected."""
+    if "expected" not in text:
+        return []
+    runs = (
+        ("Answer of the uninterrupted run:", "continuation"),
+        ("of the restored run:", "restored"),
+    )
+    said = [(words, text[f"{run}_right"]) for words, run in runs]
+    first = {"text": f"Expected: {text['expected']!r}.", "said": "", "kind": ""}
+    return [first, *({"text": words, "said": "right" if right else "wrong",
+                      "kind": "good" if right else "bad"} for words, right in said)]  # fmt: skip
+
+
+def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
+    """To the sweep that the run is a point of, to its own files and to the snapshot's manifest."""
+    snapshot = (result.get("snapshot") or {}).get("path")
+    made = link("sweep", folder.parent / "sweep.html", folder)
+    if not made and (folder.parent / "multirun.yaml").is_file():  # it is written after its points
+        made = [("sweep", "../sweep.html")]
+    if snapshot and "://" not in str(snapshot):
+        made += link("manifest of the snapshot", Path(snapshot) / "manifest.json", folder)
+    return [*made, ("result.json", "result.json"), ("record.json", "record.json")]
+
+
+def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
+    curves = result["curves"]
+    panels = plots.divergence(curves)
+    drawn = plots.together(panels, list(curves))  # for a run's description in MLflow
+    write_text(path.parent / "divergence.svg", drawn.replace("currentColor", "#7a828c"))
+    return [
+        section(
+            "Restored against uninterrupted",
+            text="Per step, beside what a full recompute and another prefill split do to the same "
+            "logits with nothing wrong (the noise floor).",
+            legend=plots.curve_names(curves),
+            panels=panels,
+        )
+    ]
+
+
+def _figures(result: dict[str, Any]) -> dict[str, Any]:
+    noise = result["noise_floor"]
+    return section(
+        "Figures",
+        columns=["what", "measured", "noise floor"],
+        rows=[
+            [plain(k), _counted(v), _counted(noise.get(k))] for k, v in result["metrics"].items()
+        ],
+    )
+
+
+def _counted(value: Any) -> Any:
+    return cell(f"{value:,}", kind="n") if type(value) is int else value
+
+
+def _text(said: dict[str, Any]) -> dict[str, Any]:
+    parts = ("prompt", "expected", "continuation", "restored")
+    return section("What was said", pre="\n".join(f"{k}: {said[k]}" for k in parts if k in said))
+
+
+def _cost(result: dict[str, Any]) -> dict[str, Any]:
+    known = {**result["size"], **result["mutation"]}
+    rows = [
+        [plain(k), f"{v:,}" if type(v) is int else v] for k, v in known.items() if k not in DIGESTS
+    ]
+    return section(
+        "Time and size",
+        panels=[plots.timings(result["time_s"]), _rows(rows)],
+        text="Seconds, on a logarithmic scale.",
+    )
+
+
+def _rows(rows: list[list[Any]]) -> str:
+    from html import escape
+
+    from harness.report.console import number
+
+    lines = "".join(
+        f'<tr><td>{escape(a)}</td><td class="n">{escape(number(b))}</td></tr>' for a, b in rows
+    )
+    return f"<table><tbody>{lines}</tbody></table>"
+
+
+def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
+    if not result.get("curves"):
+        return []
+    return [
+        section(
+            "Against float64, and whether the yardstick is sound",
+            text="Largest error of any logit against a float64 run of the same weights without a "
+            "cache. Below it: plain cached runs beside the same model without a cache, and how much "
+            "of a difference rounding explains.",
+            columns=["what", "error", "bound"],
+            rows=[
+                *([plain(k), v, None] for k, v in result["oracle"].items()),
+                *([r["path"], r["error"], r["bound"]] for r in result["soundness"]["paths"]),
+            ],
+        )
+    ]
+
+
+def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is wanted now and then, folded: elements with their digests, special tokens, environment."""
+    where = result["environment"]
+    digests = [[plain(k), cell(result["mutation"][k], kind="digest")] for k in DIGESTS if result["mutation"].get(k)]  # fmt: skip
+    made = [
+        section(
+            "The 13 elements and their digests",
+            columns=["#", "element", "kept as", "digest (BLAKE3)"],
+            rows=[
+                [e["number"], e["name"], e["kept_as"], cell(e["digest"], kind="digest")]
+                for e in result["elements"]
+            ],
+            fold=True,
+        )
+    ]
+    if digests:
+        made.append(section("Digests of the caller's cache", columns=["what", "digest"], rows=digests, fold=True))  # fmt: skip
+    if account := result["text"].get("account"):
+        rows = [[a["index"], a["token"], a["id"], a["why"]] for a in account]
+        made.append(section("Special tokens", columns=["index", "token", "id", "why"], rows=rows, fold=True))  # fmt: skip
+    if result.get("waived"):
+        rows = [[d["element"], d["field"], d["saved"], d["found"]] for d in result["waived"]]
+        made.append(section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
+    facts = {**{k: v for k, v in where.items() if k not in ("versions", "git", "command")},
+             **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip
+    rows = [[plain(k), str(v) if isinstance(v, int) and not isinstance(v, bool) else v] for k, v in facts.items()]  # fmt: skip
+    folder = result["folder"]
+    again = [" ".join(where["command"]), f"python -m harness task=audit run={folder}"]
+    if path := (result.get("snapshot") or {}).get("path"):
+        again.append(f"python -m harness task=diff a={path} b=ANOTHER-SNAPSHOT")
+    return [
+        *made,
+        section("Environment", columns=["what", "value"], rows=rows, fold=True),
+        section("Run it again, check it, compare it", pre="\n".join(again)),
+    ]

@@ -1,0 +1,102 @@
+"""The report of one run: conclusion first, plain names, one numbering, digests behind a fold, links."""
+
+import re
+
+import pytest
+from browsing import needs_browser
+
+from harness.report import plots, run
+from harness.report.names import NAMES, plain
+from harness.snapshot.result import METRICS, MUTATION, TIMES
+
+WIDER = """
+return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.closest('svg')
+  && !e.closest('.wide') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))
+"""
+
+
+@pytest.fixture(scope="module")
+def page_of_an_answer(tmp_path_factory):
+    """The report of a run that was asked something, and its result."""
+    import subprocess
+    import sys
+
+    from conftest import ROOT
+
+    folder = tmp_path_factory.mktemp("answered") / "run"
+    words = [
+        "prompt=recall",
+        "prompt.distance=24",
+        "steps=4",
+        "track=none",
+        f"hydra.run.dir={folder}",
+    ]
+    done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=folder.parent,
+                          capture_output=True, text=True, env={**__import__("os").environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "report.html"
+
+
+def test_every_figure_of_a_record_has_a_plain_name():
+    digests = {"digest_before", "digest_after"}
+    assert {*METRICS, *MUTATION, *TIMES} - digests <= set(NAMES)
+    assert plain("max_ulp") == "largest difference in units in the last place"
+    assert plain("something_new") == "something new"
+
+
+def test_conclusion_picture_words_then_figures(page_of_an_answer):
+    page = page_of_an_answer.read_text()
+    order = ["Same thought", "Expected:", "Restored against uninterrupted", "<svg", "What was said",
+             "largest difference in units in the last place", "<summary>The 13 elements"]  # fmt: skip
+    places = [page.index(part) for part in order]
+    assert places == sorted(places)
+    assert "max_ulp" not in page and ">+1<" not in page
+    folded = page[page.index("<summary>The 13 elements") :].split("</details>")[0]
+    assert re.findall(r'<td class="n">(\d+)</td>', folded) == [str(n) for n in range(1, 14)]
+    assert not re.search(r"\b[0-9a-f]{64}\b", page.replace(folded, "").split("<details>")[0])
+    assert 'href="result.json"' in page and "task=audit run=" in page
+
+
+def test_right_and_wrong_answers_are_told_apart():
+    said = {"expected": "y is 5", "continuation_right": True, "restored_right": False}
+    words = [(line["said"], line["kind"]) for line in run.answers(said)]
+    assert words == [("", ""), ("right", "good"), ("wrong", "bad")]
+    assert run.answers({"continuation": "y is 5"}) == []
+
+
+def test_a_point_links_to_its_sweep_and_a_missing_file_is_no_link(tmp_path):
+    folder = tmp_path / "0"
+    folder.mkdir()
+    result = {"snapshot": {"path": str(folder / "snapshot")}}
+    assert [name for name, _ in run.links(folder, result)] == ["result.json", "record.json"]
+    (tmp_path / "multirun.yaml").touch()
+    (folder / "snapshot").mkdir()
+    (folder / "snapshot" / "manifest.json").touch()
+    assert run.links(folder, result)[:2] == [
+        ("sweep", "../sweep.html"),
+        ("manifest of the snapshot", "snapshot/manifest.json"),
+    ]
+
+
+def test_equal_curves_still_have_an_axis():
+    curves = {"restored": {"kl": [0.0, 0.0], "max_abs_diff": [0.0, 0.0]}}
+    assert all("<svg" in panel for panel in plots.divergence(curves))
+
+
+@pytest.mark.browser
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page_of_an_answer.as_uri())
+    try:
+        assert browser.execute_script(WIDER) == []
+        charts = "return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
+        assert all(250 < w <= width for w in browser.execute_script(charts))
+        browser.execute_script(
+            "document.body.append(Object.assign(document.createElement('p'), {style: 'min-width: 2000px', textContent: 'x'}))"
+        )
+        assert len(browser.execute_script(WIDER)) == 1  # the twin
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
