@@ -10,16 +10,16 @@ from harness.save import atomic, leftovers
 
 @pytest.mark.parametrize("name", ["first", "replace", "commit", "load"])
 def test_a_disk_that_fails_at_any_call(tmp_path, name):
-    """A third of the calls, each case another third; `make fuzz` takes all of them in every format."""
+    """Every seventh call, each case others; `make fuzz` takes all of them in every format."""
     first = ["first", "replace", "commit", "load"].index(name) % 3
-    found = list(faulty.attempts(tmp_path, name, "safetensors", step=3, first=first))
+    found = list(faulty.attempts(tmp_path, name, "safetensors", step=7, first=first))
     assert [wrong for _, _, wrong in found if wrong] == []
-    assert len(found) > 20
+    assert len(found) > 10
 
 
 @pytest.mark.parametrize("name", ["replace", "load"])
 def test_an_encrypted_one_too(tmp_path, name):
-    found = list(faulty.attempts(tmp_path, name, "safetensors encrypted", ("broken",), step=3))
+    found = list(faulty.attempts(tmp_path, name, "safetensors encrypted", ("broken",), step=6))
     assert [wrong for _, _, wrong in found if wrong] == []
 
 
@@ -37,7 +37,7 @@ def copied(temporary, target, overwrite):
 
 def test_what_is_not_published_in_one_step_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic, "_publish", copied)
-    found = faulty.attempts(tmp_path, "replace", "safetensors", ("kill", "broken"))
+    found = faulty.attempts(tmp_path, "replace", "safetensors", ("broken",))
     assert any("neither old nor new" in wrong for _, _, wrong in found if wrong)
 
 

@@ -40,7 +40,7 @@ def measured(state: State, place: Path, repeats: int) -> dict[str, Any]:
             "encrypted": (store.Access(encrypt=key), store.Access(decrypt=key)),
         }
         for number in range(repeats + 1):  # the first warms what is cached
-            row = {}
+            row: dict[str, float] = {}
             fresh = state.document("generation", sampler=None, steps=number)  # validated anew
             for name, (write, read) in ways.items():
                 row |= _once(fresh, place, name, write, read)
