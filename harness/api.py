@@ -34,6 +34,7 @@ from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.line import rebuilt
 from harness.pipeline.restore import identity_check
 from harness.pipeline.resumed import Resumed
+from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.sampling import sampled
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -172,6 +173,8 @@ def resume(
     seed: int | None = None,
     trusted: Sequence[str | Path] = (),
     decrypt: str | Path | None = None,
+    at: int | None = None,
+    source: str | Path | None = None,
     **options: Any,
 ) -> Resumed:
     """Continue `state` with `text`, then generate at most `steps` tokens, streaming, up to the end of the
@@ -182,12 +185,18 @@ def resume(
     implementation's name, or `auto`: the fastest that never touches the past. sampling: `greedy`,
     `sample` or `generation_config`, with `options` by the library's own names (`top_p`, `stop`,
     `no_repeat_ngram_size`, ...); None goes on with the sampler that `state` was saved with, `options`
-    in place of its values. The saved generator goes on unless `seed` is given. Raises
-    UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions
-    and for texts of unequal length, ConfigProblem for bad settings.
+    in place of its values. The saved generator goes on unless `seed` is given. at: go back first, to
+    where so many tokens had been processed; `source`, the snapshot that `state` was loaded from, is
+    where windows and recurrent layers find a nearer start than the first token. Raises
+    UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions,
+    for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
     if not isinstance(state, State):
+        source = source or state
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
+    if at is not None:
+        lineage = () if source is None else checkpoints(Path(source).expanduser())
+        state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
     told, line = sampled(state.documents, sampling, seed, options)
     session = _session(model, seed or 0, sampling=told)
     prompt = _prompt(model, state, text)

@@ -192,9 +192,10 @@ class RestoreConfig:
 
 @dataclass
 class ReportConfig:
-    """What the console shows beside the conclusion."""
+    """What is shown and told beside the conclusion."""
 
-    digests: bool = False  # of the 13 elements
+    digests: bool = False  # on the console, of the 13 elements
+    objectives: list[str] = field(default_factory=list)  # figures that a search (Optuna) is told
 
 
 @dataclass

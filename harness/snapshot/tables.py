@@ -1,4 +1,4 @@
-"""The manifest's tables as pandera models, strict and lazy: every failure is reported at once."""
+"""The tables of a manifest as pandera models, strict and lazy. Nothing here raises on a bad table."""
 
 from math import prod
 from typing import Any
@@ -10,8 +10,8 @@ from harness.snapshot.digest import digest_document
 from harness.snapshot.elements import ELEMENTS
 
 HEX = r"^[0-9a-f]{64}$"
-FILE = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$"
 MAX_ROWS = 1 << 18
+FILE = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,120}$"
 _sound: dict[tuple[str, str], None] = {}  # tables that this process validated before
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -100,8 +100,8 @@ def _is_shape(value: Any) -> bool:
     )
 
 
-def faults(name: str, rows: Any, model: Any, count: int | None) -> list[str]:
-    """What is wrong with the table `name`, as plain sentences. model: of its rows. count: how many."""
+def table_faults(name: str, rows: Any, model: Any, count: int | None) -> list[str]:
+    """Everything wrong with the `rows` of table `name`, `count` of them where that is known."""
     if not isinstance(rows, list) or not rows or len(rows) > MAX_ROWS:
         return [f"table '{name}' is not a list of rows"]
     columns = set(model.to_schema().columns)
