@@ -118,3 +118,15 @@ def test_names_collide_with_no_room() -> None:
     assert not any(callable(room) for room in (harness.capture, harness.compare, harness.save))
     with pytest.raises(AttributeError):
         _ = harness.nothing
+
+
+def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
+    state = harness.capture_text(model, PROMPT)
+    harness.save_state(state, tmp_path / "one")
+    first = harness.resume(model, state, " what is k ?", 4)
+    assert "".join(first) == " k is 5 ."
+    place = {"at": state.tokens, "source": tmp_path / "one"}
+    again = harness.resume(model, first.state, " what is k ?", 4, **place)
+    assert "".join(again) == " k is 5 ." and again.ids == first.ids
+    with pytest.raises(InputProblem, match="is not a place"):
+        harness.resume(model, state, at=state.tokens + 1)

@@ -79,10 +79,7 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     logits, kv_gap = replayed
     if logits.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
-    kept = state.documents.get("proof") or {
-        "logits": noise(loaded, state),
-        "kv": kv_noise(loaded, state),
-    }
+    kept = _allowed(loaded, state)
     measured = {
         "replay of the last token": (_largest(logits - state.logits), kept["logits"]),
         "its keys and values": (kv_gap, kept["kv"]),
@@ -94,9 +91,20 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     ]
 
 
-def floor(loaded: Any, state: State) -> dict[str, float] | None:
+def _allowed(loaded: Any, state: State) -> dict[str, float]:
+    """The floor that was measured when `state` was captured; where that is missing, or was measured
+    on another kind of device, the one of here and now (the larger of both)."""
+    stored = state.documents.get("proof") or {}
+    if stored and stored.get("device", "cpu") == loaded.device.type:
+        return dict(stored)
+    here = {"logits": noise(loaded, state), "kv": kv_noise(loaded, state)}
+    return {what: max(size, stored.get(what, 0.0)) for what, size in here.items()}
+
+
+def floor(loaded: Any, state: State) -> dict[str, Any] | None:
     """What the replay of the last token differs by on healthy material, right after the capture:
-    `logits` and `kv`, never below one rounding of the largest. None where there is no proof."""
+    `logits` and `kv`, never below one rounding of the largest, and `device` where that is not the
+    CPU. None where there is no proof."""
     replayed = _replayed(loaded, state)
     if replayed is None:
         return None
@@ -107,9 +115,11 @@ def floor(loaded: Any, state: State) -> dict[str, float] | None:
         for la in state.layers
         for t in (la.segments[-1].key, la.segments[-1].value)
     ]
+    where = loaded.device.type
     return {
         "logits": max(_largest(logits - state.logits), _largest(state.logits) * eps),
         "kv": max(kv_gap, max(_largest(t) for t in last) * eps),
+        **({} if where == "cpu" else {"device": where}),
     }
 
 
