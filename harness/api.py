@@ -13,8 +13,7 @@
 A State is immutable: none of these functions changes the one it is given.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,23 @@ from harness import config
 from harness.cache.base import Decoder
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
+from harness.errors import InputProblem
 from harness.model.build import SHIPPED
 from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, interop
-from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.line import rebuilt
 from harness.pipeline.restore import identity_check
+from harness.pipeline.resumed import Resumed
+from harness.pipeline.sampling import sampled
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation, encode
-from harness.tokenizer.stream import Stream
 
 
 def load_model(
@@ -68,19 +68,26 @@ def load_model(
 
 def capture_text(
     model: Loaded,
-    text: str = "",
+    text: str | Sequence[str] = "",
     turns: list[dict[str, str]] | None = None,
     policy: str = "explicit",
     seed: int = 0,
+    sampling: str = "greedy",
+    **options: Any,
 ) -> State:
-    """Prefill `text` (or chat `turns`, with `policy="chat"`) and collect all 13 elements, batch 1.
+    """Prefill `text` (or chat `turns`, with `policy="chat"`) and collect all 13 elements.
 
-    K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem for an empty or too
+    text: several make a batch, one row each, padded on the left. sampling, options: see `resume`;
+    they are stored with the state. K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem for an empty or too
     long prompt, UnsupportedModel for a cache kind or a template the model does not have.
     """
-    session = _session(model, seed=seed)
-    row = encode(policy, model.tokenizer, text, turns or [])
-    return session.capture([row], Sampler(session.cfg.sampling, seed)).state
+    settings = config.option("sampling", sampling, **options)
+    session = _session(model, seed, sampling=settings)
+    texts = [text] if isinstance(text, str) else list(text)
+    if not texts:
+        raise InputProblem("there is no text to capture: give one, or a list of one per row.")
+    rows = [encode(policy, model.tokenizer, one, turns or []) for one in texts]
+    return session.capture(rows, session.sampler()).state
 
 
 def save_state(
@@ -138,81 +145,35 @@ def to_cache(state: State, model: Any) -> Any:
     return interop.to_cache(state, model)
 
 
-class Resumed(Iterator[str]):
-    """Iterate to generate: yields text as it grows. `ids` and `state` hold the outcome so far.
-
-    ids: list of the generated token ids. state: a new State with everything fed so far; the State
-    it started from is untouched. Like an open file it has one place: a loop that was left early
-    goes on, in the next loop, with the token after the last one.
-    """
-
-    def __init__(
-        self,
-        model: Loaded,
-        decoder: Decoder,
-        sampler: Sampler,
-        prompt: torch.Tensor | None,
-        steps: int,
-    ):
-        self._model, self._decoder, self._sampler = model, decoder, sampler
-        self._prompt, self._steps = (
-            prompt,
-            steps,
-        )  # prompt: `[batch, n]`, fed before the first token
-        self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
-        self._text = Stream(model.tokenizer)
-        self._ends = end_tokens(model)
-        self.ids: list[int] = []
-
-    def __next__(self) -> str:
-        if self._prompt is not None:
-            self._feed(self._prompt)
-            self._prompt = None
-        while len(self.ids) < self._steps and not self._ends.intersection(self.ids[-1:]):
-            token = self._sampler.choose(self._logits, self._seen)
-            self._feed(token)
-            self.ids.append(int(token[0, 0]))
-            if piece := self._text.add(self.ids[-1]):  # else it is no whole character yet
-                return piece
-        if piece := self._text.rest():
-            return piece
-        raise StopIteration
-
-    def _feed(self, ids: torch.Tensor) -> None:
-        self._logits = self._decoder.step(ids)[:, -1]
-        self._seen = torch.cat([self._seen, ids], dim=1)
-
-    @property
-    def state(self) -> State:
-        """Old segments plus one new; its generator continues where this one stands."""
-        state = replace(self._decoder.commit(), rng=self._sampler.rng)
-        return state.document("generation", sampler=self._sampler.document())
-
-
 def resume(
     model: Loaded,
     state: State,
-    text: str = "",
+    text: str | Sequence[str] = "",
     steps: int = 32,
     cache: str = "auto",
-    sampling: str = "greedy",
+    sampling: str | None = None,
     seed: int | None = None,
     **options: Any,
 ) -> Resumed:
     """Continue `state` with `text`, then generate at most `steps` tokens, streaming, up to the end of the
-    sequence. `state` is only read.
+    sequence or a `stop` text. `state` is only read.
 
-    cache: an implementation's name, or `auto`: the fastest that never touches the past. sampling:
-    `greedy` or `sample` with `temperature`, `top_k`, `top_p`, `repetition_penalty`; the saved
-    generator goes on unless `seed` is given. Raises UnsupportedModel when the cache cannot serve
-    the model, InputProblem beyond the model's positions, ConfigProblem for bad settings.
+    text: the same for every row of a batch, or one per row, of as many tokens each. cache: an
+    implementation's name, or `auto`: the fastest that never touches the past. sampling: `greedy`,
+    `sample` or `generation_config`, with `options` by the library's own names (`top_p`, `stop`,
+    `no_repeat_ngram_size`, ...); None goes on with the sampler that `state` was saved with, `options`
+    in place of its values. The saved generator goes on unless `seed` is given. Raises
+    UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions
+    and for texts of unequal length, ConfigProblem for bad settings.
     """
-    settings = config.option("sampling", sampling, seed=seed, **options)
-    sampler = Sampler(settings, seed or 0, None if seed is not None else state.rng)
-    added = continuation("explicit", model.tokenizer, text).ids
-    check_length(model, int(state.next_position.max()), len(added) + steps)
-    prompt = torch.tensor([added] * state.batch) if added else None
-    return Resumed(model, _decoder(model, state, cache), sampler, prompt, steps)
+    told, line = sampled(state.documents, sampling, seed, options)
+    session = _session(model, seed or 0, sampling=told)
+    prompt = _prompt(model, state, text)
+    added = 0 if prompt is None else prompt.shape[1]
+    check_length(model, int(state.next_position.max()), added + steps)
+    return Resumed(
+        model, _decoder(model, state, cache), session.sampler(state), prompt, steps, line
+    )
 
 
 def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
@@ -229,12 +190,36 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))
 
 
+def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:
+    """`[batch, n]` ids of the text that goes on from each row, None for no text."""
+    texts = [text] * state.batch if isinstance(text, str) else list(text)
+    if len(texts) != state.batch:
+        raise InputProblem(f"{len(texts)} texts for the {state.batch} rows of this state.")
+    rows = [continuation("explicit", model.tokenizer, one).ids for one in texts]
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) > 1:
+        raise InputProblem(
+            f"the texts have {lengths[0]} to {lengths[-1]} tokens, but the rows of a batch grow by the "
+            "same number. Capture these as states of their own, or make the texts equally long."
+        )
+    return torch.tensor(rows) if lengths[0] else None
+
+
 def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
     return build_decoder(model, state, config.CacheConfig(name=cache))
 
 
-def _session(model: Loaded, seed: int = 0, strict: bool = True, verify: str = "proof") -> Session:
-    cfg = config.Config(name="api", seed=seed, restore=config.RestoreConfig(strict, verify))
-    cfg.sampling, cfg.prune = config.SamplingConfig(name="greedy"), config.PruneConfig(name="none")
+def _session(
+    model: Loaded,
+    seed: int = 0,
+    strict: bool = True,
+    verify: str = "proof",
+    sampling: config.SamplingConfig | None = None,
+) -> Session:
+    cfg = config.Config(
+        name="api", seed=seed, restore=config.RestoreConfig(strict=strict, verify=verify)
+    )
+    cfg.sampling = sampling or config.SamplingConfig(name="greedy")
+    cfg.prune = config.PruneConfig(name="none")
     cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
     return Session(cfg, Path(), model, Say(quiet=True))

@@ -84,13 +84,24 @@ class RestoreRefused(HarnessError):
     exit_code = 3
     diagnosis: dict[str, object] | None = None
 
-    def __init__(self, where: str, differences: Sequence["object"]):
+    def __init__(
+        self, where: str, differences: Sequence["object"], why: str = "", within: bool = False
+    ):
+        """why: how the first difference explains the others. within: the model is the one it was
+        saved with, and the snapshot contradicts itself."""
         self.where, self.differences = where, list(differences)
         rows = "\n".join(f"  - {d}" for d in self.differences)
+        what, remedy = "is not what is loaded now", "Load the model and tokenizer it was saved with"
+        if within:
+            what = "contradicts itself: its K/V do not reproduce its stored logits"
+            remedy = (
+                "Model and tokenizer are the ones it was saved with; something changed the state "
+                "between its capture and its files. Save it again"
+            )
         super().__init__(
-            f"restore refused: what was saved at {where} is not what is loaded now:\n{rows}\n"
-            "Load the model and tokenizer it was saved with, or pass `restore.strict=false` to "
-            "restore anyway (what was waived is recorded and the verdict is at best `drifted`)."
+            f"restore refused: what was saved at {where} {what}:\n{rows}\n{why}{why and ' '}{remedy}, "
+            "or pass `restore.strict=false` to restore anyway (what was waived is recorded and the "
+            "verdict is at best `drifted`)."
         )
 
 

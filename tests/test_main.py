@@ -32,6 +32,13 @@ MISTAKES = [
     (["task=resume", "snapshot=nowhere"], 2, "no such directory"),
     (["prompt=file"], 2, "prompt.path=FILE"),
     (["prompt=file", "prompt.path=nowhere"], 2, "nowhere"),
+    (["prompt=file", "prompt.path=latin"], 2, "byte 3 is 0xe9"),
+    (["prompt=file", "prompt.path=none"], 2, "prompt.path=none is empty"),
+    (["prompt=jsonl", "prompt.path=nowhere"], 2, "nowhere"),
+    (["prompt=file", "prompt.path=README.md", "text=hi"], 2, "text= and prompt=file both"),
+    (["task=save", "prompt=recall", "text=hi"], 2, "text= and prompt=recall both"),
+    (["prompt.ids=[1,2]", "text=hi"], 2, "text= and prompt.ids both"),
+    (["text="], 2, "text= is empty"),
     (["text=", "tokenizer=raw"], 2, "empty"),
     (["steps=5000"], 2, "positions"),
     (["sampling=sample", "sampling.temperature=0"], 2, "sampling=greedy"),
@@ -119,11 +126,46 @@ MISTAKES = [
     "arguments, code, says", MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else None
 )
 def test_a_mistake_is_answered_by_one_message(harness, place, arguments, code, says) -> None:
-    (place / "README.md").touch()
+    for name, data in (("README.md", b"read me"), ("latin", b"caf\xe9"), ("none", b"")):
+        (place / name).write_bytes(data)
     done = harness(*arguments)
     assert done.code == code, done.out
     assert says in done.out and "Traceback" not in done.out
     assert done.out.count("harness: ") == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["prompt=file", "prompt.path=latin"],
+        ["prompt=file", "prompt.path=nowhere"],
+        ["prompt=jsonl", "prompt.path=latin"],
+        ["text="],
+        ["task=resume", "snapshot=nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_answered_before_weights_are_loaded(harness, place, given) -> None:
+    (place / "latin").write_bytes(b"caf\xe9")
+    done = harness(*given)
+    assert done.code == 2 and "model tiny" not in done.out
+
+
+def test_a_state_that_was_changed_is_not_blamed_on_the_model(harness) -> None:
+    changed = harness("fault=layer_swap", "steps=2")
+    assert changed.code == 3 and "do not reproduce its stored logits" in changed.out
+    assert "Load the model" not in changed.out and "Save it again" in changed.out
+    assert harness("task=save", "out=one", "steps=2").code == 0
+    other = harness("task=resume", "snapshot=one", "model=tiny_gpt2")
+    assert other.code == 3 and "Load the model" in other.out and "reproduce" not in other.out
+
+
+def test_differences_begin_with_the_one_that_explains_them(harness) -> None:
+    assert harness("task=save", "out=one", "text=let k be 5 .").code == 0
+    done = harness("task=resume", "snapshot=one", "dtype=bfloat16", "steps=2")
+    first = next(line for line in done.out.splitlines() if line.startswith("  - "))
+    assert done.code == 3 and first.endswith("dtype was float32, is bfloat16")
+    assert "dtype=float32 may be all it takes" in done.out
 
 
 def test_a_tracking_server_that_is_away_costs_no_result(harness) -> None:

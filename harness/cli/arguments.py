@@ -10,7 +10,19 @@ from harness.errors import ConfigProblem, suggestion
 
 MULTIRUN = ("-m", "--multirun")
 LITERAL_KEYS = ("text", "prompt.text")
-PATH_KEYS = ("snapshot", "out", "a", "b", "run", "name", "runs_dir", "prompt.path", "model.path")
+SPOKEN = {"from": "foreign"}  # a word of Python's own can be no field
+PATH_KEYS = (
+    "snapshot",
+    "foreign",
+    "out",
+    "a",
+    "b",
+    "run",
+    "name",
+    "runs_dir",
+    "prompt.path",
+    "model.path",
+)
 VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
           "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
 FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydra-help", "--version",
@@ -92,7 +104,8 @@ def literal_text(arguments: list[str]) -> list[str]:
 
 def _protect(argument: str, many: bool) -> str:
     key, equals, value = argument.partition("=")
-    name = key.lstrip("+")
+    key = SPOKEN.get(key, key)
+    argument, name = f"{key}{equals}{value}", key.lstrip("+")
     if not equals or value == "null":
         return argument
     if name in LITERAL_KEYS:

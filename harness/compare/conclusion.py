@@ -11,7 +11,7 @@ def conclusion(result: Mapping[str, Any]) -> str:
     if verdict not in _SAID or verdict == "unsound":
         return said
     facts = [fact for fact in (_speed(result), _size(result)) if fact]
-    return ", ".join([said, *facts]) + "."
+    return ", ".join([said, *facts]) + "." + _codes(result)
 
 
 def _exact(result: Mapping[str, Any]) -> str:
@@ -78,6 +78,20 @@ def _speed(result: Mapping[str, Any]) -> str:
         if ratio >= 1
         else f"{1 / ratio:.1f} times slower than recomputing"
     )
+
+
+def _codes(result: Mapping[str, Any]) -> str:
+    """How lossy the codes are: the worst layer and head, of keys and of values."""
+    coded = result.get("quantization") or {}
+    if not coded.get("layers"):
+        return ""
+    worst = {p: max(coded["layers"], key=lambda r: r[f"{p}_error"]) for p in ("key", "value")}
+    said = [
+        f"in {part}s by up to {row[f'{part}_error']:.2%} (layer {row['layer']}, head {row['head']})"
+        for part, row in worst.items()
+    ]
+    share = coded["kv_bytes"] / coded["plain_bytes"]
+    return f" {coded['quantizer']} keeps {share:.0%} of the K/V bytes and is off in {', in '.join(said)}."
 
 
 def _size(result: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
 """Identity, element by element: is what was saved what is loaded now? Reports every difference."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.snapshot.elements import BY_NAME
 
+SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+         "head_dim", "intermediate_size", "vocab_size")  # fmt: skip
 COMPARED = (
     "token_embeddings", "positions", "model_config", "layer_norm", "attention_weights", "tokenizer",
 )  # fmt: skip
@@ -31,11 +33,28 @@ class Difference:
 def differences(
     saved: Mapping[str, Any], live: Mapping[str, Any], dtype: str, device_dtype: str
 ) -> list[Difference]:
-    """All fields that differ. saved, live: documents by element name; dtypes: of K/V and of model."""
+    """All fields that differ, those that explain others first. saved, live: documents by element name;
+    dtypes: of K/V and of model."""
     found = [d for name in COMPARED for d in element(name, saved.get(name), live.get(name))]
     if dtype != device_dtype:
         found.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
-    return found
+    return sorted(found, key=_rank)
+
+
+def _rank(difference: Difference) -> int:
+    """Weights in another dtype have other digests, another architecture other everything."""
+    last = difference.field.rpartition(".")[2]
+    ranks = (difference.field == "dtype", last == "model_type", last in SHAPE)
+    return ranks.index(True) if any(ranks) else len(ranks)
+
+
+def explained(found: Sequence[Difference]) -> str:
+    """How the first of several differences explains the rest, or nothing where it does not."""
+    if len(found) < 2 or _rank(found[0]) == 3:
+        return ""
+    if found[0].field == "dtype":
+        return f"Weights in another dtype have other digests; dtype={found[0].saved} may be all it takes."
+    return f"It is another architecture, which explains the other {len(found) - 1}."
 
 
 def element(name: str, saved: Any, live: Any) -> list[Difference]:

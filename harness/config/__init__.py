@@ -5,6 +5,7 @@ from harness.config.compose import points, recorded, register, typed
 from harness.config.explain import explain
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
+from harness.config.sampling import SamplingConfig
 from harness.config.schema import (
     DTYPES,
     MISSING,
@@ -20,7 +21,6 @@ from harness.config.schema import (
     PruneConfig,
     QuantizeConfig,
     RestoreConfig,
-    SamplingConfig,
     SaveConfig,
     TaskConfig,
     TokenizerConfig,

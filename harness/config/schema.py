@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from harness.config.engine import EngineConfig
 from harness.config.key import ONLY, Open, at_least, one_of, only
+from harness.config.sampling import SamplingConfig
 from harness.errors import ConfigProblem
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
@@ -37,6 +38,7 @@ class ModelConfig:
     config: dict[str, Any] = field(default_factory=dict, metadata=ONLY)  # of the architecture
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = only(0)
+    on_device: bool = only(False)  # random weights drawn on the device itself: other weights
     attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
@@ -144,27 +146,6 @@ class PromptConfig:
 
 
 @dataclass
-class SamplingConfig:
-    name: str = MISSING
-    temperature: float = only(1.0)
-    top_k: int = only(0)
-    top_p: float = only(1.0)
-    repetition_penalty: float = only(1.0)
-    seed: int | None = None  # None: the run's seed, or the restored generator state
-
-    def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ConfigProblem("sampling.temperature must be above 0; use sampling=greedy for 0.")
-        at_least("sampling.top_k", self.top_k, 0)
-        if not 0 < self.top_p <= 1:
-            raise ConfigProblem(
-                f"sampling.top_p={self.top_p} is not possible: give 0 < top_p <= 1."
-            )
-        if self.repetition_penalty <= 0:
-            raise ConfigProblem("sampling.repetition_penalty must be above 0 (1 switches it off).")
-
-
-@dataclass
 class CompareConfig:
     name: str = MISSING
     require: str = "equivalent"
@@ -198,19 +179,23 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    device: str | None = None  # where it goes on: cpu, cuda; null: where it was captured
     verify: str = "proof"  # digest: the bytes; identity: and the documents; proof: and one token
     map: bool | None = None  # restored tensors mapped from their files; null: where that is safe
     trusted: list[str] = field(default_factory=list)  # public keys, one of which must have signed
 
     def __post_init__(self) -> None:
+        if self.device is not None:
+            one_of("restore.device", self.device, ("auto", "cpu", "cuda"))
         one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
 
 
 @dataclass
 class ReportConfig:
-    """What the console shows beside the conclusion."""
+    """What is shown and told beside the conclusion."""
 
-    digests: bool = False  # of the 13 elements
+    digests: bool = False  # on the console, of the 13 elements
+    objectives: list[str] = field(default_factory=list)  # figures that a search (Optuna) is told
 
 
 @dataclass
@@ -251,6 +236,9 @@ class Config:
     threads: int | None = None
     steps: int = 32
     snapshot: str | None = None
+    foreign: str | None = (
+        None  # task=save: a file of another program's; `from=` on the command line
+    )
     out: str | None = None
     at: int | None = None  # resume: go back to where so many tokens had been processed
     text: str | None = None

@@ -9,6 +9,7 @@ import torch
 
 from harness.capture import capture
 from harness.fault.base import Aid, Fault, Live
+from harness.model.ending import Ending
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.drive import Path
@@ -39,11 +40,13 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
     `session` and its model stay as they are."""
     cfg = session.cfg
     if not fault.touches_live:
-        return session, Sampler(cfg.sampling, cfg.seed, rng=rng)
+        return session, Sampler(
+            session.sampling, cfg.seed, rng, Ending.of(session.sampling, session.loaded)
+        )
     live = Live(
         copy.deepcopy(session.loaded.model),
         copy.deepcopy(session.loaded.tokenizer),
-        copy.copy(cfg.sampling),
+        copy.copy(session.sampling),
         rng,
     )
     loaded = Loaded(live.model, live.tokenizer, session.loaded.source, 0.0)
@@ -52,7 +55,8 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
     with torch.no_grad():
         fault.live(live)
     loaded = loaded if fault.remembered else replace(loaded, tokenizer=live.tokenizer)
-    return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, rng=live.rng)
+    ending = Ending.of(live.sampling, loaded)
+    return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, live.rng, ending)
 
 
 def comparable(path: Path, reference: Path) -> Path:

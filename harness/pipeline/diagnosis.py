@@ -129,12 +129,27 @@ def _joined(rows: list[Recomputed]) -> Recomputed:
     layers = range(len(rows[0].kv))
     return Recomputed(
         [None if rows[0].kv[i] is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1)) for i in layers],
-        [{n: torch.cat([r.recurrent[i][n] for r in rows]) for n in rows[0].recurrent[i]} for i in layers],
+        [{n: _beside([r.recurrent[i][n] for r in rows]) for n in rows[0].recurrent[i]} for i in layers],
         [{n: max(r.floors[i][n] for r in rows) for n in rows[0].floors[i]} for i in layers],
         torch.cat([r.logits for r in rows]),
         max(r.logits_floor for r in rows),
         [tie for r in rows for tie in r.ties],
     )  # fmt: skip
+
+
+def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Recurrent tensors of several rows as one; an index over the keys, `[1, tokens, ...]`, is as long as
+    its row, and NaN, which is compared with nothing, stands before a short one."""
+    if len({t.shape for t in tensors}) == 1:
+        return torch.cat(tensors)
+    made = tensors[0].new_full(
+        (len(tensors), max(t.shape[1] for t in tensors), *tensors[0].shape[2:]),
+        torch.nan,
+        dtype=torch.float64,
+    )
+    for row, tensor in zip(made, tensors, strict=True):
+        row[-tensor.shape[1] :] = tensor[0]
+    return made
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class Dialogue:
     @classmethod
     def resumed(cls, session: Session, state: State, repair: bool = True) -> "Dialogue":
         """The chat that `state` paused: its messages, its generator, its ids."""
-        sampler = Sampler(session.cfg.sampling, session.cfg.seed, rng=state.rng)
+        sampler = session.sampler(state)
         meta = state.documents["prompt_meta"]
         decoder = build_decoder(session.loaded, state, session.cfg.cache)
         messages = [dict(turn) for turn in meta["turns"]]
@@ -97,8 +97,7 @@ class Dialogue:
 
     def state(self, parent: str | None = None) -> State:
         """The pause after the last turn, immutable; the dialogue can go on meanwhile."""
-        state = self.decoder.commit()
-        state = replace(state, rng=self.sampler.rng, parent=parent)
+        state = replace(self.sampler.paused(self.decoder.commit()), parent=parent)
         return state.document("prompt_meta", turns=self.messages, ended=self._ended)
 
     def _unsent(
@@ -150,16 +149,16 @@ class Dialogue:
         return self.decoder.step(torch.tensor([new]))[:, -1]
 
     def _answer(self, logits: torch.Tensor, limit: int) -> list[int]:
-        """Generated ids up to and including an end token; all of them are fed."""
-        ends = end_tokens(self.session.loaded)
+        """Generated ids up to and including the one that ends the answer; all of them are fed."""
         ids: list[int] = []
         seen = torch.tensor([self.buffer])
+        self.sampler.begin(self.decoder.state, seen.shape[1] - self.decoder.state.tokens)
         self._ended = False
-        while len(ids) < limit and not self._ended:
+        while len(ids) < limit and not bool(self.sampler.ended(seen)):
             token = self.sampler.choose(logits, seen)
-            seen = seen if self.sampler.greedy else torch.cat([seen, token], dim=1)
+            seen = torch.cat([seen, token], dim=1)
             ids.append(int(token))
-            self._ended = ids[-1] in ends
+            self._ended = ids[-1] in self.sampler.ending.ids
             logits = self.decoder.step(token)[:, -1]
         self.buffer += ids
         return ids
@@ -167,15 +166,6 @@ class Dialogue:
     def _text(self, ids: Sequence[int]) -> str:
         kept = ids[:-1] if self._ended else ids
         return self.session.loaded.tokenizer.decode(list(kept), skip_special_tokens=False).strip()
-
-
-def end_tokens(loaded: Loaded) -> set[int]:
-    """Every id that ends an answer."""
-    config = getattr(loaded.model, "generation_config", None)
-    declared = getattr(config, "eos_token_id", None)
-    own = loaded.tokenizer.eos_token_id
-    listed = declared if isinstance(declared, list) else [declared]
-    return {t for t in (*listed, own) if t is not None}
 
 
 def answered_anew(

@@ -1,7 +1,7 @@
 """Run on from a paused state, along every path that is compared. All paths see the same ids."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -22,7 +22,7 @@ class Path:
     was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
-    chunks: in which lengths `fed` was fed. ended: every row chose an id that ends a sequence.
+    chunks: in which lengths `fed` was fed. ended: every row came to its end.
     """
 
     logits: torch.Tensor
@@ -32,6 +32,11 @@ class Path:
     rng: torch.Tensor | None = None
     chunks: tuple[int, ...] = ()
     ended: bool = False
+
+    @property
+    def said(self) -> torch.Tensor:
+        """`ids` without the last ones where all rows had ended: nothing comes after an end."""
+        return self.ids[:, : self.fed.shape[1]] if self.ended else self.ids
 
 
 class Live:
@@ -66,19 +71,19 @@ def drive(
     given: torch.Tensor | None = None,
     follow: torch.Tensor | None = None,
     on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-    ends: Collection[int] = (),
 ) -> Path:
     """Feed `given` `[batch, k]` in one call, then `steps` tokens one by one.
 
     runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
-    whatever this path would choose itself (teacher forcing), n steps. Times leave out what was compiled
-    meanwhile. on_token sees each generated
-    token `[batch, 1]` before it is fed. ends: ids that end a sequence; when every row has chosen one,
-    no more is generated. Advances `runner` and `sampler`.
+    whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
+    token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
+    generated; a row that ends before the others goes on with padding. Times leave out what was
+    compiled meanwhile. Advances `runner` and `sampler`.
     """
     seen, last = runner.state.token_ids.cpu(), runner.state.logits
     count = 0 if given is None else given.shape[1]
     chosen, logits, fed, seconds = [], [], [], []
+    sampler.begin(runner.state, count)
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
         nonlocal seen
@@ -95,14 +100,14 @@ def drive(
     if given is not None and count:
         last = feed(given)
         chosen.append(given.cpu())
-    ended = torch.zeros(len(last), dtype=torch.bool)
+    ended = False
     for i in range(steps if follow is None else follow.shape[1] - count):
         own = sampler.choose(last, seen)
         chosen.append(own)
         on_token(own)
         last = feed(own if follow is None else follow[:, count + i : count + i + 1])
-        ended |= torch.isin(own[:, 0].cpu(), torch.tensor(sorted(ends), dtype=torch.int64))
-        if follow is None and bool(ended.all()):
+        ended = bool(sampler.ended(seen).all())
+        if follow is None and ended:
             break
     rng = sampler.rng
     chosen.append(sampler.choose(last, seen))
@@ -115,7 +120,7 @@ def drive(
         times,
         rng,
         lengths,
-        bool(ended.all()),
+        ended,
     )
 
 

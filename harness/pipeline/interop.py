@@ -20,7 +20,6 @@ from harness.capture import (
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
-from harness.model.sampler import Sampler
 from harness.pipeline.restore import floor, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
@@ -78,7 +77,7 @@ def from_cache(
             "give exactly the ids that filled it."
         )
     row = Encoded(tuple(ids[0].tolist()), loaded.tokenizer.decode(ids[0]), GIVEN, (), 0)
-    sampler = Sampler(session.cfg.sampling, session.cfg.seed)
+    sampler = session.sampler()
     documents = {
         **session.documents,
         "prompt_meta": {**prompt_meta(row, loaded.tokenizer), "buffer": buffer_document(ids)},

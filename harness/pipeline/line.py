@@ -5,7 +5,7 @@ verb learns for `result.json` stays with the line until `finish`.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.compare.identity import Difference
 from harness.config import Config
-from harness.errors import InputProblem, RestoreRefused
+from harness.errors import RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -32,7 +32,9 @@ from harness.pipeline.prompt import answered
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
-from harness.pipeline.session import WRITING, Session
+from harness.pipeline.sampling import resumed
+from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored, destination
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
@@ -40,44 +42,7 @@ from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A snapshot, its manifest validated. place: a directory or an fsspec URL."""
-
-    place: Path | str
-    manifest: dict[str, Any]
-
-    @classmethod
-    def asked(cls, cfg: Config) -> "Stored":
-        """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
-        SnapshotInvalid for a manifest that breaks its rules."""
-        place = store.place(snapshot_named(cfg))
-        return cls(place, store.read_manifest(place))
-
-    @property
-    def nbytes(self) -> int:
-        return store.stored_bytes(self.place)
-
-    def block(self) -> dict[str, Any]:
-        """The `snapshot` block of `result.json`."""
-        return {
-            "id": self.manifest["id"],
-            "path": shown(self.place),
-            "format": self.manifest["payload_format"],
-            "format_version": self.manifest["format_version"],
-        }
-
-    def record(self, whole: State, kept: State) -> dict[str, Any]:
-        """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
-        size = {
-            "tokens": whole.tokens,
-            "kept_tokens": kept.kept_tokens,
-            "kv_bytes": kept.kv_bytes,
-            "stored_bytes": self.nbytes,
-        }
-        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
+CONTINUING = ("resume", "loop", "chat", "prune")  # tasks that generate after what was restored
 
 
 @dataclass(frozen=True)
@@ -111,8 +76,12 @@ class Line:
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
         """Load the model of `cfg`, or the one that its snapshot was saved from, and begin."""
         if cfg.snapshot:
-            cfg = resolved(cfg, store.read_manifest(store.place(cfg.snapshot)))
-        return cls(Session.open(cfg, folder, say), fault)
+            manifest = store.read_manifest(store.place(cfg.snapshot))
+            cfg, sampler = resumed(resolved(cfg, manifest), manifest["documents"], cfg.snapshot)
+            if cfg.task.name in CONTINUING:
+                say.line(sampler)
+        session = Session.open(cfg, folder, say)
+        return cls(session, fault, {"sampler": session.sampler().document()})
 
     def capture(self, steps: int = 0) -> State:
         """Prefill the declared prompt, which leaves room for `steps` tokens, and collect the State.
@@ -198,7 +167,8 @@ class Line:
 
         Where this line captured it, sampler and generator must be the same as well.
         """
-        session, say = self.session, self.session.say
+        session = self.session.on(self.session.cfg.restore.device)
+        say = session.say
         say.stage(f"load {shown(stored.place)}")
         start = time.perf_counter()
         state, manifest = store.load(stored.place)
@@ -230,7 +200,6 @@ class Line:
         given: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
         on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-        ends: Collection[int] = (),
     ) -> tuple[Any, drive.Path]:
         """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
 
@@ -241,8 +210,9 @@ class Line:
         decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start
         before = decoder.fingerprint(cfg.cache.audit == "digest")
-        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token, ends)
+        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
+        path = replace(path, logits=path.logits.to(self.session.loaded.device))
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):
             self.record["bound"] = decoder.account()
@@ -270,7 +240,7 @@ class Line:
         path = drive.drive(run, sampler, session.cfg.steps, given, follow)
         if self.captured is not None:
             session.times["recompute"] = drive.recompute_seconds(loaded, state)
-        session.say.done(f"{session.cfg.steps} tokens")
+        session.say.done(f"{path.fed.shape[1]} tokens{', the end' if path.ended else ''}")
         return path
 
     def judge(self, restored: Restored, state: State) -> Judgement:
@@ -283,14 +253,15 @@ class Line:
             _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: done(1))
         compiled = compiling() - compiled
         told = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
-        say.done(f"{self.session.cfg.steps} tokens, teacher forced{told}")
+        say.done(f"{path.fed.shape[1]} tokens, teacher forced{told}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(
-            continuation=tokenizer.decode(reference.ids[0].tolist()),
-            restored=tokenizer.decode(path.ids[0].tolist()),
-            token_ids=reference.ids[0].tolist(),
-            restored_ids=path.ids[0].tolist(),
+            continuation=tokenizer.decode(reference.said[0].tolist()),
+            restored=tokenizer.decode(path.said[0].tolist()),
+            token_ids=reference.said[0].tolist(),
+            restored_ids=path.said[0].tolist(),
+            ended=reference.ended,
         )
         if self.captured is not None:
             self.record["text"] |= answered(cfg, tokenizer, self.record["text"])
@@ -316,21 +287,6 @@ class Line:
         return finish_run(self.session, {**said, **self.record, **record})
 
 
-def snapshot_named(cfg: Config) -> str:
-    """What `snapshot=` says. Raises InputProblem when it says nothing."""
-    if not cfg.snapshot:
-        raise InputProblem(
-            f"task={cfg.task.name} needs snapshot=DIR, a directory written by task=save."
-        )
-    return cfg.snapshot
-
-
-def destination(cfg: Config, folder: Path) -> Path | str:
-    """Where a task that writes one snapshot puts it: `out=`, or into the run directory."""
-    named = cfg.out if cfg.task.name in WRITING else None
-    return store.place(named) if named else folder / "snapshot"
-
-
 def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
@@ -340,10 +296,3 @@ def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.
         logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
         seconds = time.perf_counter() - start
     return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
-
-
-def continued(state: State, sampler: Sampler, rng: torch.Tensor | None = None) -> State:
-    """`state` with the sampler's settings and the generator `rng` (default: where the sampler's
-    stands): sampling goes on from there."""
-    rng = sampler.rng if rng is None else rng
-    return replace(state, rng=rng).document("generation", sampler=sampler.document())

@@ -13,6 +13,30 @@ from harness.pipeline.questions.score import scores
 from harness.snapshot.digest import digest_document
 from harness.tokenizer.policy import Encoded, decode, encode
 
+REPLACED = ("turns", "text")  # prompts that `text=` may stand in for
+
+
+def check_prompt(cfg: Config) -> None:
+    """Raise InputProblem, before anything is loaded, for a prompt that cannot be read, is empty or is
+    said twice."""
+    prompt = cfg.prompt
+    if cfg.text is not None:
+        if prompt.name not in REPLACED or prompt.ids:
+            other = "prompt.ids" if prompt.ids else f"prompt={prompt.name}"
+            raise InputProblem(f"text= and {other} both say what is read. Leave one of them out.")
+        _refuse_empty(cfg.text, "text=")
+    elif prompt.name == "file" and not prompt.ids:
+        _refuse_empty(_read(prompt.path), f"prompt.path={prompt.path}")
+    elif prompt.name == "text" and not prompt.ids and prompt.text is not None:
+        _refuse_empty(prompt.text, "prompt.text=")
+    elif prompt.name == "jsonl":
+        questions(prompt, None)
+
+
+def _refuse_empty(text: str, where: str) -> None:
+    if not text:
+        raise InputProblem(f"{where} is empty: there is nothing to read. Give at least one word.")
+
 
 def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
     """The prompt under the tokenizer policy, one entry per batch row.
@@ -91,5 +115,10 @@ def _read(path: str | None) -> str:
         raise InputProblem("prompt=file needs prompt.path=FILE, a UTF-8 text file.")
     try:
         return Path(path).expanduser().read_bytes().decode("utf-8-sig")  # line ends as they are
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputProblem(f"prompt.path={path} cannot be read as UTF-8 text: {problem}") from None
+    except OSError as problem:
+        raise InputProblem(f"prompt.path={path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError as problem:
+        raise InputProblem(
+            f"prompt.path={path} is not UTF-8: byte {problem.start} is "
+            f"0x{problem.object[problem.start]:02x}. Convert it: iconv -t UTF-8 {path}"
+        ) from None

@@ -8,7 +8,7 @@ import torch
 
 from harness.cache.library import Replay
 from harness.capture import new_cache, positions_of, prefill
-from harness.compare.identity import Difference, differences, element
+from harness.compare.identity import Difference, differences, element, explained
 from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.snapshot.codes import dense
@@ -31,10 +31,11 @@ def identity_check(
     """
     verify = session.cfg.restore.verify
     found = [] if verify == "digest" else identity(session, state, sampler)
-    if not found and verify == "proof":
+    within = not found and verify == "proof"
+    if within:
         found = proof(session.loaded, state)
     if found and session.cfg.restore.strict:
-        raise RestoreRefused(str(where), found)
+        raise RestoreRefused(str(where), found, explained(found), within)
     return found
 
 
@@ -78,10 +79,7 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     logits, kv_gap = replayed
     if logits.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
-    kept = state.documents.get("proof") or {
-        "logits": noise(loaded, state),
-        "kv": kv_noise(loaded, state),
-    }
+    kept = _allowed(loaded, state)
     measured = {
         "replay of the last token": (_largest(logits - state.logits), kept["logits"]),
         "its keys and values": (kv_gap, kept["kv"]),
@@ -93,9 +91,20 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     ]
 
 
-def floor(loaded: Any, state: State) -> dict[str, float] | None:
+def _allowed(loaded: Any, state: State) -> dict[str, float]:
+    """The floor that was measured when `state` was captured; where that is missing, or was measured
+    on another kind of device, the one of here and now (the larger of both)."""
+    stored = state.documents.get("proof") or {}
+    if stored and stored.get("device", "cpu") == loaded.device.type:
+        return dict(stored)
+    here = {"logits": noise(loaded, state), "kv": kv_noise(loaded, state)}
+    return {what: max(size, stored.get(what, 0.0)) for what, size in here.items()}
+
+
+def floor(loaded: Any, state: State) -> dict[str, Any] | None:
     """What the replay of the last token differs by on healthy material, right after the capture:
-    `logits` and `kv`, never below one rounding of the largest. None where there is no proof."""
+    `logits` and `kv`, never below one rounding of the largest, and `device` where that is not the
+    CPU. None where there is no proof."""
     replayed = _replayed(loaded, state)
     if replayed is None:
         return None
@@ -106,9 +115,11 @@ def floor(loaded: Any, state: State) -> dict[str, float] | None:
         for la in state.layers
         for t in (la.segments[-1].key, la.segments[-1].value)
     ]
+    where = loaded.device.type
     return {
         "logits": max(_largest(logits - state.logits), _largest(state.logits) * eps),
         "kv": max(kv_gap, max(_largest(t) for t in last) * eps),
+        **({} if where == "cpu" else {"device": where}),
     }
 
 

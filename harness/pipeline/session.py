@@ -14,14 +14,18 @@ from harness import extras, progress
 from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
-from harness.config import Config
+from harness.config import Config, SamplingConfig
 from harness.model import libraries
+from harness.model.build import resolve_device
+from harness.model.ending import Ending
+from harness.model.generation import declared
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
-from harness.pipeline.prompt import prompt_meta, prompt_rows
+from harness.pipeline.prompt import check_prompt, prompt_meta, prompt_rows
 from harness.pipeline.prune import observes
 from harness.pipeline.restore import floor
+from harness.pipeline.sampling import described
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.coherence import buffer_document
@@ -48,6 +52,8 @@ class Session:
         seed(cfg.seed)
         if cfg.out and cfg.task.name in WRITING:
             store.check_place(cfg.out)
+        if "text" in cfg.task.reads and not cfg.snapshot:
+            check_prompt(cfg)
         threads = default_threads()
         torch.set_num_threads(cfg.threads or threads)
         if not libraries.imported():
@@ -58,7 +64,16 @@ class Session:
         if loaded.device.type == "cpu" and extras.missing("kernels"):
             say.once(SLOWER)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
-        return cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
+        session = cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
+        if cfg.sampling.name == "generation_config":
+            say.line(f"sampler: as generation_config.json says ({described(session.sampling)})")
+        return session
+
+    def on(self, device: str | None) -> "Session":
+        """This job with its model on `device`; the job itself for None and where it is there."""
+        if device is None or resolve_device(device).type == self.loaded.device.type:
+            return self
+        return replace(self, loaded=load(self.cfg.model, self.cfg.dtype, device))
 
     def encoded(self) -> list[Encoded]:
         """The declared prompt under the tokenizer policy, one entry per batch row."""
@@ -67,9 +82,15 @@ class Session:
     def sampler(self, state: State | None = None) -> Sampler:
         """Chooses as `sampling` says; goes on with the generator that `state` saved, unless
         `sampling.seed` asks for another."""
-        settings = self.cfg.sampling
+        settings = self.sampling
         rng = None if state is None or settings.seed is not None else state.rng
-        return Sampler(settings, self.cfg.seed, rng)
+        return Sampler(settings, self.cfg.seed, rng, Ending.of(settings, self.loaded))
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        """`greedy` or `sample`, with every value: what the model directory says is looked up."""
+        asked = self.cfg.sampling
+        return declared(self.loaded, asked) if asked.name == "generation_config" else asked
 
     def capture(self, rows: list[Encoded], sampler: Sampler) -> Captured:
         """Prefill and collect the State, with the documents of tokenizer, prompt and sampler."""

@@ -6,7 +6,7 @@
 on its own, so that a block decoded alone equals the same block of the whole, bit by bit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,9 +58,9 @@ class Codes:
         if self.zero is not None:
             yield "zero", self.zero
 
-    def to(self, device: torch.device) -> "Codes":
-        moved = {part: tensor.to(device) for part, tensor in self.tensors()}
-        return replace(self, **moved)
+    def moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "Codes":
+        """The same codes with every tensor where `move` puts it."""
+        return replace(self, **{part: move(tensor) for part, tensor in self.tensors()})
 
     def __getitem__(self, at: tuple[slice, ...]) -> "Codes":
         """`codes[:, :, start:stop]`, the only cut there is: tokens, as views."""

@@ -8,25 +8,36 @@ from typing import Any
 
 REQUIRED = ("kv_format", "generation")
 WHOLE, TEXT, FLAG, OBJECT = "a whole number", "text", "true or false", "an object"
-NUMBER = "a number"
+NUMBER, LIST = "a number", "a list"
 _TYPES = {
     WHOLE: lambda v: type(v) is int and 0 <= v < 1 << 40,
     NUMBER: lambda v: type(v) in (int, float),
     TEXT: lambda v: isinstance(v, str),
     FLAG: lambda v: isinstance(v, bool),
     OBJECT: lambda v: isinstance(v, dict),
+    LIST: lambda v: isinstance(v, list),
 }
 # a dict: keys and their rules; a list: its items' rule; (rule,): or null
 _LAYER = {
     "index": WHOLE, "kind": TEXT, "window": (WHOLE,), "seen": WHOLE, "segments": [WHOLE],
     "recurrent": [TEXT], "received": FLAG,
 }  # fmt: skip
+_SAMPLER = {
+    "name": TEXT, "temperature": NUMBER, "repetition_penalty": NUMBER, "renormalize_logits": FLAG,
+    "remove_invalid_values": FLAG, "stop": [TEXT], "eos_token_id": ([WHOLE],),
+    "bad_words_ids": [[WHOLE]], "suppress_tokens": [WHOLE], "begin_suppress_tokens": [WHOLE],
+    "sequence_bias": [LIST], "exponential_decay_length_penalty": ([NUMBER],),
+    **dict.fromkeys(("top_k", "no_repeat_ngram_size", "min_length", "min_new_tokens"), WHOLE),
+    **dict.fromkeys(
+        ("top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"), (NUMBER,)
+    ),
+}  # fmt: skip
 RULES: dict[str, Any] = {
     "kv_format": {
         "version": WHOLE, "dtype": TEXT, "layout": TEXT, "attention_implementation": TEXT,
         "libraries": OBJECT, "layers": [_LAYER],
     },
-    "generation": {"sampler": (OBJECT,), "steps": WHOLE},
+    "generation": {"sampler": (_SAMPLER,), "steps": WHOLE, "begun": (WHOLE,)},
     "prompt_meta": {
         "policy": TEXT, "prefix_ids": [WHOLE], "prefix": TEXT, "special_tokens": [OBJECT],
         "turns": [OBJECT], "text_digest": TEXT, "buffer": ({"tokens": WHOLE, "digest": TEXT},),

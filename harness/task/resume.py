@@ -8,10 +8,10 @@ import torch
 
 from harness.capture import check_length
 from harness.config import Config
-from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Restored, Stored, continued
+from harness.pipeline.line import Line, Restored
 from harness.pipeline.rewind import checkpoints, rewound
+from harness.pipeline.stored import Stored
 from harness.pipeline.yardstick import seconds
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
@@ -36,14 +36,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
 
     say.line(f"{cfg.text or ''}", end="")
-    ends = end_tokens(loaded)
     stream = Stream(loaded.tokenizer)
 
     def show(token: torch.Tensor) -> None:
         say.line(stream.add(int(token[0, 0])), end="")
 
-    decoder, path = line.go_on(restored, given, on_token=show, ends=ends)
-    ids = path.ids[:, : path.fed.shape[1]] if path.ended else path.ids  # nothing comes after an end
+    decoder, path = line.go_on(restored, given, on_token=show)
+    ids = path.said
     say.line(stream.rest())
     line.record["text"] |= {
         "added": cfg.text or "",
@@ -54,7 +53,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         "account": [dict(entry) for entry in added.account],
     }
     if cfg.out:  # before anything is compared: what was generated is safe
-        grown = continued(decoder.commit(), restored.sampler, path.rng)
+        grown = restored.sampler.paused(decoder.commit(), path.rng)
         line.record["next"] = line.write(grown).block()
     needed = seconds(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
     if state.tokens > cfg.compare.limit or needed > cfg.compare.budget_s:

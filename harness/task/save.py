@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config import Config
+from harness.engine import saved
 from harness.errors import InputProblem
+from harness.pipeline import foreign, origin
 from harness.pipeline.finish import Outcome, finish_page
-from harness.pipeline.line import Line, Stored, destination
+from harness.pipeline.line import Line
+from harness.pipeline.stored import Stored, destination
 from harness.report import html
 from harness.report.console import Say
 from harness.save import store
@@ -19,12 +22,33 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     `exact` means that every byte was read back and matched its digest."""
     if cfg.compact or cfg.save.compact:
         return _compact(cfg, folder, say)
+    if cfg.foreign:
+        return _foreign(cfg, folder, say)
     line = Line.open(cfg, folder, say)
     stored = line.save(line.quantize(line.prune(line.capture())))
     start = time.perf_counter()
     store.load(stored.place)
     line.session.times["load"] = time.perf_counter() - start
     return line.finish(reason="saved: every byte was read back and matches its digest")
+
+
+def _foreign(cfg: Config, folder: Path, say: Say) -> Outcome:
+    """Make a snapshot of what another program saved, and judge it like any other: gone on from, against
+    a run that the model does itself. Refused where the keys and values are not those of the tokens."""
+    line = Line.open(cfg, folder, say)
+    say.stage(f"read {cfg.foreign}")
+    there = saved.read(Path(cfg.foreign or "").expanduser())
+    asked = cfg.prompt.ids or cfg.text is not None or origin.given("prompt")
+    ids = line.session.encoded()[0].ids if asked else there.tokens
+    if not ids:
+        raise InputProblem(f"{there.kind}: its tokens are not in the file. Give prompt.ids=[...] or text=...")  # fmt: skip
+    state, measured = foreign.adopted(line.session, there, ids, str(cfg.foreign))
+    far = max(row["off_by"] for row in measured["layers"])
+    say.done(f"{there.kind}, {len(ids)} tokens, at most {far:.3g} from this model's own")
+    restored = line.restore(line.save(state))
+    waived = [*restored.waived, *measured.pop("waived")]
+    judgement = line.judge(replace(restored, waived=waived), restored.state)
+    return line.finish(judgement, foreign=measured)
 
 
 def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:

@@ -65,3 +65,17 @@ def test_each_verdict_has_a_sentence() -> None:
     assert "2 KiB" in said["exact"] and "step 3" in said["diverged"]
     itself = conclusion({**base, "verdict": "exact", "against": "itself"})
     assert "never interrupted" not in itself
+
+
+def test_the_worst_layer_and_head_of_the_codes_are_said() -> None:
+    layers = [
+        {"layer": i, "head": j, "key_error": 0.01 + i / 100, "value_error": 0.02 + j / 100}
+        for i in range(2)
+        for j in range(2)
+    ]
+    codes = {"quantizer": "int8", "kv_bytes": 26, "plain_bytes": 100, "layers": layers}
+    said = conclusion({"verdict": "drifted", "quantization": codes})
+    assert "int8 keeps 26%" in said
+    assert "keys by up to 2.00% (layer 1, head 0)" in said
+    assert "values by up to 3.00% (layer 0, head 1)" in said
+    assert "keeps" not in conclusion({"verdict": "drifted"})

@@ -1,4 +1,4 @@
-"""Where generation stops: at the steps that were asked for, or where the sequence ends."""
+"""Where generation stops: at the steps that were asked for, or where every row comes to its end."""
 
 from typing import Any
 
@@ -7,10 +7,13 @@ import torch
 
 import harness
 from harness.config import SamplingConfig
+from harness.model.ending import Ending
 from harness.model.loaded import Loaded
-from harness.model.sampler import Sampler
+from harness.model.sampler import NEVER, Sampler
 from harness.pipeline import drive
 from harness.pipeline.line import rebuilt
+
+TEXTS = ["let k be 5 . the bird sang .", "the man put the stone by"]
 
 
 @pytest.fixture(scope="module")
@@ -18,35 +21,33 @@ def tiny() -> Loaded:
     return harness.load_model("tiny")
 
 
-def _driven(tiny: Loaded, **how: Any) -> drive.Path:
-    state = harness.capture_text(tiny, "let k be 5 . the bird sang .")
-    live, _ = rebuilt(tiny, state)
-    return drive.drive(live, Sampler(SamplingConfig("greedy")), 8, **how)
+def _driven(tiny: Loaded, ending: Ending = NEVER, text: Any = TEXTS[0], **how: Any) -> drive.Path:
+    live, _ = rebuilt(tiny, harness.capture_text(tiny, text))
+    return drive.drive(live, Sampler(SamplingConfig("greedy"), ending=ending), 8, **how)
 
 
 def test_generation_stops_after_an_end_of_sequence(tiny: Loaded) -> None:
     whole = _driven(tiny)
     end = int(whole.ids[0, 3])
     first = whole.ids[0].tolist().index(end)
-    short = _driven(tiny, ends={end})
+    short = _driven(tiny, Ending(frozenset({end})))
     assert short.ended and not whole.ended
     assert short.fed.tolist() == whole.fed[:, : first + 1].tolist()  # the end itself is fed
+    assert short.said.tolist() == short.fed.tolist() and whole.said.shape[1] == 9
     assert torch.equal(short.logits, whole.logits[:, : first + 1])
 
 
 def test_what_is_followed_is_followed_to_its_end(tiny: Loaded) -> None:
     whole = _driven(tiny)
-    short = _driven(tiny, follow=whole.fed[:, :5], ends={int(whole.ids[0, 0])})
+    ending = Ending(frozenset({int(whole.ids[0, 0])}))
+    short = _driven(tiny, ending, follow=whole.fed[:, :5])
     assert short.fed.tolist() == whole.fed[:, :5].tolist()
 
 
-def test_a_continuation_from_python_ends_as_well(
-    tiny: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = harness.capture_text(tiny, "let k be 5 . the bird sang .")
-    whole = harness.resume(tiny, state, steps=8)
-    "".join(whole)
-    monkeypatch.setattr("harness.api.end_tokens", lambda model: {whole.ids[2]})
-    short = harness.resume(tiny, state, steps=8)
-    "".join(short)
-    assert short.ids == whole.ids[: whole.ids.index(whole.ids[2]) + 1]
+def test_a_row_that_ends_first_is_frozen_and_the_other_goes_on(tiny: Loaded) -> None:
+    whole = _driven(tiny, text=TEXTS)
+    end = next(i for i in whole.ids[0].tolist() if i not in whole.ids[1].tolist())
+    first = whole.ids[0].tolist().index(end)
+    short = _driven(tiny, Ending(frozenset({end}), pad=2), TEXTS)
+    assert short.ids[0].tolist() == whole.ids[0, : first + 1].tolist() + [2] * (8 - first)
+    assert short.ids[1].tolist() == whole.ids[1].tolist() and not short.ended

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from harness.errors import InputProblem
-from harness.model.sampler import Sampler
 from harness.pipeline.dialogue import Dialogue
 from harness.task.chat import growth
 
@@ -71,7 +70,7 @@ def test_forty_turns_send_only_what_is_new(chat):
 def dialogue(session):
     def make(repair):
         opened = session("task=chat")
-        return Dialogue(opened, Sampler(opened.cfg.sampling), repair)
+        return Dialogue(opened, opened.sampler(), repair)
 
     return make
 

@@ -26,8 +26,9 @@ from harness.config import (
     TrackConfig,
     option,
 )  # fmt: skip
-from harness.pipeline.line import Line, Stored
+from harness.pipeline.line import Line
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 from harness.save import store
 from harness.task.loop import begin, paused, run
@@ -45,7 +46,7 @@ def config(tmp_path, prune, sampling=None, cache="manual", **given):
         cache=CacheConfig(name=cache), prune=option("prune", prune["name"], **{k: v for k, v in prune.items() if k != "name"}),
         save=SaveConfig(name="safetensors", sync=False),
         prompt=PromptConfig(name="text", text=TEXT), compare=CompareConfig(name="lossless"),
-        sampling=SamplingConfig(**(sampling or {"name": "greedy"})),
+        sampling=SamplingConfig(eos_token_id=[], **(sampling or {"name": "greedy"})),
         fault=FaultConfig(name="none"), track=TrackConfig(name="none"), **given,
     )  # fmt: skip
 
@@ -170,7 +171,7 @@ def test_trace_and_record(tmp_path):
     assert [r["step"] for r in json.loads((more / "trace.json").read_text())] == [13, 14, 15]
 
 
-COMMAND = ["task=loop", "prune=heavy_hitter", "prune.tokens=12", "sampling=sample", "track=none",
+COMMAND = ["task=loop", "prune=heavy_hitter", "prune.tokens=12", "sampling=sample", "sampling.eos_token_id=[]", "track=none",
            "task.every=3", f"text={TEXT}"]  # fmt: skip
 
 

@@ -11,13 +11,13 @@ import torch
 
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
-from harness.config import DTYPES, Config, at_least, one_of
+from harness.config import DTYPES, Config, at_least, one_of, option
 from harness.errors import HarnessError
 from harness.model.loaded import load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
-from harness.snapshot.result import UNJUDGED
+from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.bench.synthetic import synthetic_state
 
@@ -26,6 +26,7 @@ PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: fa
 
 FULL = "out of memory: on this device the cache does not fit beside the others of its row."
 
+COMPILED = "static, compiled"  # the library's own fastest way
 OPENINGS = 5  # of which the median is reported
 
 
@@ -61,6 +62,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.stage(str(cell))
         measured = measure(session.loaded, cell, cfg)
         rows += measured
+        write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         timed = [r for r in measured if r["per_token_s"] is not None]
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
@@ -90,6 +92,8 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
     """Rows of one combination. A cache that refuses gets a row with its reason and no figures."""
     state = synthetic_state(loaded, cell.context, cfg.seed)
     settings = {c: replace(cfg.cache, name=c, branches=cell.branches) for c in cell.caches}
+    if cfg.task.compiled and cell.branches == 1:
+        settings[COMPILED] = option("cache", "static", compile=True)
     decoders, opened, refused = {}, {}, {}
     probe_bytes = PROBE_BYTES[loaded.device.type]
     probe = torch.ones(probe_bytes // 4, device=loaded.device)

@@ -8,12 +8,14 @@ import torch
 
 from harness.config import Config, one_of
 from harness.errors import ConfigProblem, InputProblem
-from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew, end_tokens
+from harness.model.ending import end_tokens
+from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.judge import Judgement
-from harness.pipeline.line import Line, Stored
+from harness.pipeline.line import Line
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
@@ -77,8 +79,8 @@ def spoken(
         history = torch.tensor([dialogue.buffer[: before + said.sent]])
         ids, seconds = answered_anew(session.loaded, history, cfg.steps, end_tokens(session.loaded))
         seconds += said.rendering
-        greedy = cfg.sampling.name == "greedy"
-        row |= {"naive_s": seconds, "naive_equal": ids == list(said.ids) if greedy else None}
+        plain = dialogue.sampler.plain and not dialogue.sampler.ending.texts
+        row |= {"naive_s": seconds, "naive_equal": ids == list(said.ids) if plain else None}
     words = f"{row['cached_s'] * 1e3:.1f} ms"
     return row, words + (f", naive {row['naive_s'] * 1e3:.1f} ms" if cfg.task.naive else "")
 

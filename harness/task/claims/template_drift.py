@@ -6,7 +6,6 @@ import torch
 
 from harness.config import SamplingConfig
 from harness.errors import UnsupportedModel
-from harness.model.sampler import Sampler
 from harness.pipeline.dialogue import Dialogue
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
 
@@ -71,7 +70,7 @@ def _unstable(bench: Bench) -> float:
 def _mismatches(bench: Bench, sampling: SamplingConfig) -> tuple[int, object]:
     """Turns of a chat whose re-rendered history was not what had been processed, and the first."""
     session = replace(bench.session, cfg=replace(bench.session.cfg, sampling=sampling))
-    chat = Dialogue(session, Sampler(sampling, 3))
+    chat = Dialogue(session, session.sampler())
     turns = [chat.ask(text, 12) for text in ASK * 2]
     found = [t.mismatch for t in turns if t.mismatch is not None]
     return len(found), found[0] if found else None

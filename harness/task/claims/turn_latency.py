@@ -5,8 +5,8 @@ from statistics import median
 import torch
 
 from harness.errors import UnsupportedModel
-from harness.model.sampler import Sampler
-from harness.pipeline.dialogue import Dialogue, answered_anew, end_tokens
+from harness.model.ending import end_tokens
+from harness.pipeline.dialogue import Dialogue, answered_anew
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Cached turns answer in constant time while naive re-processing grows."
@@ -44,7 +44,7 @@ def settle(bench: Bench) -> Settled:
 
 def _chat(bench: Bench) -> tuple[list[float], list[float], int]:
     loaded = bench.loaded
-    chat = Dialogue(bench.session, Sampler(bench.session.cfg.sampling))
+    chat = Dialogue(bench.session, bench.session.sampler())
     cached, plain, ends = [], [], end_tokens(loaded)
     for _ in range(TURNS):
         before = len(chat.buffer)

@@ -12,8 +12,8 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture, check_length
 from harness.compare.soundness import Soundness
 from harness.config import CacheConfig
+from harness.model.ending import end_tokens
 from harness.pipeline import drive, yardstick
-from harness.pipeline.dialogue import end_tokens
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session

@@ -14,9 +14,10 @@ from harness.config import Config, at_least
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Stored, continued, destination
+from harness.pipeline.line import Line
 from harness.pipeline.prune import policy_of
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored, destination
 from harness.progress import over
 from harness.report.console import Say
 from harness.save import store
@@ -42,23 +43,29 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     with closing(Trace(folder / "trace.json")) as trace:
         for step in over(range(done + 1, done + cfg.steps + 1), "steps", cfg.steps):
             trace.add({"step": step, **loop.step(sampler)})
-            if (step - done) % cfg.task.every == 0 or step == done + cfg.steps:
+            ended = bool(sampler.ended(loop.state.token_ids))
+            if (step - done) % cfg.task.every == 0 or step == done + cfg.steps or ended:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
                 access = store.current(overwrite=cfg.overwrite or stored is not None)
                 manifest = store.save(loop.state, target, cfg.save, say.note, access)
                 stored = Stored(target, manifest)
+            if ended:
+                break
     assert stored is not None
-    say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}")
+    ran = step - done
+    end = ", the end" if ended else ""
+    say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}{end}")
     line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
     line.record |= stored.record(loop.state, loop.state)
     return line.finish(
         reason="a loop prunes as it goes, so there is no uninterrupted run to equal",
         mutation={
             "mutated": loop.mutated > 0,
-            "bytes_copied_per_token": loop.copied / cfg.steps,
+            "bytes_copied_per_token": loop.copied / ran,
         },
-        loop={"first_step": done + 1, "steps": cfg.steps, "budget": loop.budget, **loop.pace()},
+        loop={"first_step": done + 1, "steps": ran, "ended": ended, "budget": loop.budget}
+        | loop.pace(),
         text=texts(line.session, loop.state, start),
     )
 
@@ -74,6 +81,7 @@ def begin(line: Line, source: Stored | None) -> tuple[State, Sampler]:
     if state.batch != 1:
         rows = "this snapshot holds several" if source else "give prompt.batch=1"
         raise InputProblem(f"task=loop follows one stream of thought; {rows}.")
+    sampler.begin(state)
     return state, sampler
 
 
@@ -97,4 +105,4 @@ def check_positions(session: Session, state: State, steps: int) -> None:
 
 def paused(state: State, sampler: Sampler, steps: int) -> State:
     """`state` with the generator as it is now and the number of steps done: ready to be stored."""
-    return continued(state, sampler).document("generation", steps=steps)
+    return sampler.paused(state).document("generation", steps=steps)

@@ -5,7 +5,7 @@ The attention that tokens receive is observed through the library's registry, wh
 process: let one act run at a time (the page's queue does).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -20,6 +20,7 @@ from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import policy_of
 from harness.pipeline.restore import identity_check
+from harness.pipeline.sampling import saved_settings
 from harness.pipeline.session import Session
 from harness.pipeline.step import feed, joined
 from harness.prune.base import EVERY_QUERY
@@ -87,7 +88,7 @@ class Desk:
         self.shelf, self.scratch = shelf, scratch
         self.branches: dict[str, Branch] = {}
         self.current = ""
-        self.sampling = session.cfg.sampling
+        self.sampling = session.sampling
 
     @property
     def branch(self) -> Branch:
@@ -111,14 +112,16 @@ class Desk:
         if not ids:
             raise InputProblem("there is no text to add. Type some first.")
         check_length(self.loaded, int(branch.state.next_position.max()), len(ids))
-        self._put(branch.then(self._fed(branch.state, torch.tensor([ids]))))
+        fed = self._fed(branch.state, torch.tensor([ids])).document("generation", begun=None)
+        self._put(branch.then(fed))
         return len(ids)
 
     def step(self) -> int:
         """Choose the next token of the current branch and feed it; return its id."""
         branch, sampler = self.branch, self.branch.sampler()
+        sampler.begin(branch.state)
         token = sampler.choose(branch.state.logits, branch.state.token_ids)
-        state = replace(self._fed(branch.state, token), rng=sampler.rng)
+        state = sampler.paused(self._fed(branch.state, token))
         self._put(branch.then(state, (*branch.own, branch.state.tokens)))
         return int(token)
 
@@ -163,9 +166,7 @@ class Desk:
             raise InputProblem("the page follows one thought; this snapshot holds several.")
         identity_check(self._session, state, where)
         held = state.documents["generation"]
-        known = {f.name for f in fields(SamplingConfig)}
-        saved = held.get("sampler") or {"name": "greedy"}
-        self.sampling = SamplingConfig(**{k: v for k, v in saved.items() if k in known})
+        self.sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
         own = tuple(i for i in held.get("own", ()) if isinstance(i, int))
         self._only(state.to(self.loaded.device), own)
 

@@ -1,0 +1,19 @@
+"""The indexer's keys did not come back: it picks tokens by an index of zeros."""
+
+import torch
+
+from harness.fault import edit
+from harness.fault.base import Aid, Fault
+from harness.snapshot.state import State
+
+
+class IndexerLost(Fault):
+    element = 1
+    cause = "indexer"
+    bed = "indexed"
+    field = "indexer"
+
+    def state(self, state: State, aid: Aid) -> State:
+        return edit.recurrent(
+            state, lambda _, t: torch.zeros_like(t) if t.is_floating_point() else t
+        )

@@ -1,0 +1,45 @@
+"""What the model directory's generation_config.json says, as a SamplingConfig."""
+
+from dataclasses import fields
+from typing import Any
+
+from harness.config import SamplingConfig, option, readable
+from harness.errors import ConfigProblem
+
+# strategies of `generate` that are no choice of one next token: they would be ignored, so they are told
+OTHERS = (
+    "guidance_scale", "watermarking_config", "encoder_repetition_penalty", "penalty_alpha",
+    "encoder_no_repeat_ngram_size", "forced_bos_token_id", "forced_eos_token_id", "dola_layers",
+    "constraints", "force_words_ids", "token_healing", "prompt_lookup_num_tokens",
+)  # fmt: skip
+
+
+def declared(loaded: Any, settings: SamplingConfig) -> SamplingConfig:
+    """`greedy` or `sample` with the values of the model's generation config, filled up as `generate`
+    fills it up; `stop`, `eos_token_id` and `seed` of `settings` go before.
+
+    Raises ConfigProblem where it asks for a strategy that chooses no single token (beams, guidance).
+    """
+    from transformers import GenerationConfig
+
+    asked = GenerationConfig()
+    asked.update(**loaded.model.generation_config.to_dict(), defaults_only=True)
+    asked.update(**asked._get_default_generation_params(), defaults_only=True)
+    others = [key for key in OTHERS if getattr(asked, key, None) not in (None, 0, 1, False)]
+    others += ["num_beams"] if (asked.num_beams or 1) > 1 else []
+    if others:
+        named = ", ".join(f"{key}={getattr(asked, key)}" for key in others)
+        raise ConfigProblem(
+            f"the model's generation config asks for {named}, which chooses no single next token. "
+            "Give sampling=greedy or sampling=sample."
+        )
+    name = "sample" if asked.do_sample else "greedy"
+    known = {f.name for f in fields(SamplingConfig)} & readable("sampling", name)
+    values = {key: getattr(asked, key, None) for key in known}
+    values |= {"stop": settings.stop or asked.stop_strings, "seed": settings.seed}
+    values["eos_token_id"] = settings.eos_token_id
+    off = {"typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}  # there it is switched off
+    told = {k: v for k, v in values.items() if v is not None and k != "name" and v != off.get(k)}
+    if isinstance(told.get("stop"), str):
+        told["stop"] = [told["stop"]]
+    return option("sampling", name, **told)

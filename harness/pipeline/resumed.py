@@ -1,0 +1,83 @@
+"""A continuation from Python: iterate to generate, row by row of a batch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from harness.cache.base import Decoder
+from harness.model.loaded import Loaded
+from harness.model.sampler import Sampler
+from harness.snapshot.state import State
+from harness.tokenizer.stream import Stream
+
+
+class Resumed(Iterator[Any]):
+    """Iterate to generate: yields text as it grows, a `str`; of a batch a tuple, one `str` per row.
+    `ids`, `text` and `state` hold the outcome so far.
+
+    rows: the generated ids of each row, its end included; a row that ended before the others is
+    frozen: padding is fed to it, as by `generate`, which `rows` and texts leave out. state: a new
+    State with everything fed so far, that padding too; the State it started from is untouched.
+    sampler: one line, whether the saved sampler goes on. Like an open file it has one place: a loop
+    that was left early goes on, in the next loop, with the token after the last one.
+    """
+
+    def __init__(
+        self,
+        model: Loaded,
+        decoder: Decoder,
+        sampler: Sampler,
+        prompt: torch.Tensor | None,
+        steps: int,
+        line: str = "",
+    ):
+        """prompt: `[batch, n]`, fed before the first token. steps: how many tokens at most."""
+        self._model, self._decoder, self._sampler = model, decoder, sampler
+        self._prompt, self._left, self.sampler = prompt, steps, line
+        self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
+        self.rows: list[list[int]] = [[] for _ in self._seen]
+        self._streams = [Stream(model.tokenizer) for _ in self.rows]
+        sampler.begin(decoder.state, 0 if prompt is None else prompt.shape[1])
+
+    @property
+    def ids(self) -> list[Any]:
+        """The generated ids; of a batch one list per row."""
+        return self.rows[0] if len(self.rows) == 1 else self.rows
+
+    @property
+    def text(self) -> Any:
+        """What was generated; of a batch a tuple, one `str` per row."""
+        return self._one_or_all([self._model.tokenizer.decode(row) for row in self.rows])
+
+    @property
+    def state(self) -> State:
+        """Old segments plus one new; its generator continues where this one stands."""
+        return self._sampler.paused(self._decoder.commit())
+
+    def __next__(self) -> Any:
+        if self._prompt is not None:
+            self._feed(self._prompt)
+            self._prompt = None
+        while self._left > 0 and not bool((ended := self._sampler.ended(self._seen)).all()):
+            over = ended.tolist()
+            token = self._sampler.choose(self._logits, self._seen)
+            self._feed(token)
+            self._left -= 1
+            pieces = [""] * len(over)
+            for number, new in enumerate(token[:, 0].tolist()):
+                if not over[number]:
+                    self.rows[number].append(new)
+                    pieces[number] = self._streams[number].add(new)
+            if any(pieces):  # else there is no whole character yet
+                return self._one_or_all(pieces)
+        if any(rest := [stream.rest() for stream in self._streams]):
+            return self._one_or_all(rest)
+        raise StopIteration
+
+    def _one_or_all(self, texts: list[str]) -> Any:
+        return texts[0] if len(texts) == 1 else tuple(texts)
+
+    def _feed(self, ids: torch.Tensor) -> None:
+        self._logits = self._decoder.step(ids)[:, -1]
+        self._seen = torch.cat([self._seen, ids], dim=1)

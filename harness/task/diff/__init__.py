@@ -1,0 +1,91 @@
+"""`task=diff`: where do two snapshots begin to differ, and does it matter?"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.config import Config
+from harness.errors import InputProblem
+from harness.pipeline.finish import Outcome, finish_page, shown
+from harness.pipeline.origin import given
+from harness.report import html
+from harness.report.console import Say, table
+from harness.save import store
+from harness.snapshot.state import State
+from harness.task.diff import foreign
+from harness.task.diff.deviation import Deviation, differences
+
+COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
+
+
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
+    """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
+    1 when they differ. With `model=...` the next step is taken from both."""
+    if not (cfg.a and cfg.b):
+        raise InputProblem("task=diff needs a=DIR and b=DIR, two snapshots.")
+    if foreign.is_file(cfg.a) or foreign.is_file(cfg.b):
+        return foreign.run(cfg, folder, say)
+    say.stage("load both")
+    (one, first), (two, second) = store.load(cfg.a), store.load(cfg.b)
+    say.done("verified")
+    found = list(differences(one, two))
+    record: dict[str, Any] = {"differences": [vars(d) for d in found]}
+    record["snapshot"] = {"a": first["id"], "b": second["id"]}
+    logits = {"stored": (one.logits, two.logits)}
+    if found and given("model"):
+        logits["next step"] = _step(cfg, folder, say, one, two)
+    measured = {name: compared(*pair) for name, pair in logits.items()} if found else {}
+    record["logits"] = measured
+    same_token = all(m["same_token"] for m in measured.values())
+    record["verdict"] = "exact" if not found else ("drifted" if same_token else "diverged")
+    record["reason"] = _reason(found)
+    rows = [d.row() for d in found]
+    sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
+    figures = [[name, *m.values()] for name, m in measured.items()]
+    columns = ["logits", "largest difference", "KL (nats)", "same token"]
+    sections.append(html.section("In logits", columns=columns, rows=figures))
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if found else 0)
+    if found:
+        say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
+        say.out.print(table("In logits", columns, figures))
+    say.line(f"{'same' if not found else 'differs'}: {record['reason']}")
+    say.line(f"report: {shown(folder)}/report.html")
+    return outcome
+
+
+def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
+    """Largest difference, KL of b from a (nats) and whether the most probable token is the same."""
+    a, b = a.double(), b.double()
+    if a.shape != b.shape:
+        return {"max_abs_diff": None, "kl": None, "same_token": False}
+    p, q = a.log_softmax(-1), b.log_softmax(-1)
+    return {
+        "max_abs_diff": float((a - b).abs().max()),
+        "kl": float((p.exp() * (p - q)).sum(-1).max()),
+        "same_token": bool((a.argmax(-1) == b.argmax(-1)).all()),
+    }
+
+
+def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any, Any]:
+    """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
+    from harness.cache.registry import decoder
+    from harness.pipeline.restore import identity_check
+    from harness.pipeline.session import Session
+
+    session = Session.open(cfg, folder, say)
+    token = one.logits.argmax(-1, keepdim=True)
+    results = []
+    for state, where in ((one, cfg.a), (two, cfg.b)):
+        identity_check(session, state, where)
+        state = state.to(session.loaded.device)
+        results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
+    return results[0], results[1]
+
+
+def _reason(found: list[Deviation]) -> str:
+    if not found:
+        return "the same state, bit for bit"
+    first = found[0]
+    bits = f", {first.bits}" if first.bits else ""
+    return f"{len(found)} differences; the first in {first.what} at {first.where}{bits}"

@@ -1,0 +1,105 @@
+"""`task=diff` of what other programs saved, with each other and with a snapshot: tokens, layers, and how far
+keys and values lie apart, in whatever numbers each of them keeps them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.engine import saved
+from harness.pipeline.finish import Outcome, finish_page, shown
+from harness.pipeline.foreign import fitted, kinds, orders, pairs
+from harness.report import html
+from harness.report.console import number, table
+from harness.save import store
+from harness.snapshot.result import UNJUDGED
+
+COLUMNS = ["what", "where", "a", "b", "largest difference", "of at most"]
+
+
+@dataclass(frozen=True)
+class Past:
+    """Keys and values of one side, `[batch, kv_heads, tokens, head_dim]` each (kv_heads 1 where a file
+    does not say how many), and the ids they are of, where it says those."""
+
+    kind: str
+    tokens: list[int]
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
+    forms: str
+
+
+def is_file(place: str) -> bool:
+    return "://" not in place and Path(place).expanduser().is_file()
+
+
+def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+    """Exit 0 when both hold the same numbers, 1 when they differ. What a difference of keys and values
+    does to a continuation is not said: there are no logits in such a file."""
+    say.stage("read both")
+    one, two = opened(cfg.a), opened(cfg.b)
+    say.done(f"{one.kind}; {two.kind}")
+    rows = differences(one, two)
+    largest = max((r[4] for r in rows if isinstance(r[4], float)), default=None)
+    far = "" if largest is None else f"; keys and values lie up to {number(largest)} apart"
+    reason = (
+        f"{len(rows)} differences{far}" if rows else "the same tokens, keys and values, bit for bit"
+    )
+    record = {"differences": [dict(zip(COLUMNS, r)) for r in rows], "kinds": {"a": one.kind, "b": two.kind},
+              "verdict": UNJUDGED if rows else "exact", "reason": reason}  # fmt: skip
+    sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0)
+    if rows:
+        say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
+    say.line(f"{'differs' if rows else 'same'}: {reason}")
+    say.line(f"report: {shown(folder)}/report.html")
+    return outcome
+
+
+def opened(place: str) -> Past:
+    """A file of another program, or a snapshot. Raises InputProblem, SnapshotInvalid."""
+    if is_file(place):
+        there = saved.read(Path(place).expanduser())
+        return Past(there.kind, there.tokens, pairs(there, place), kinds(there))
+    state, _ = store.load(place)
+    layers = [(la.key, la.value) for la in state.layers if la.segments]
+    dtype = str(state.dtype).removeprefix("torch.")
+    return Past("snapshot", state.token_ids[0].tolist(), layers, dtype)
+
+
+def differences(one: Past, two: Past) -> list[list[Any]]:
+    """Rows: what, where, a, b, largest difference, and the largest number it is a difference of."""
+    rows: list[list[Any]] = []
+    if one.tokens and two.tokens and one.tokens != two.tokens:
+        same = zip(one.tokens, two.tokens)
+        first = next((i for i, (x, y) in enumerate(same) if x != y), min(len(one.tokens), len(two.tokens)))  # fmt: skip
+        ends = [p.tokens[first] if first < len(p.tokens) else "none" for p in (one, two)]
+        rows.append(["tokens", f"token {first}", *ends, None, None])
+    if one.forms != two.forms:
+        rows.append(["kept as", "all", one.forms, two.forms, None, None])
+    if len(one.layers) != len(two.layers):
+        return [*rows, ["layers", "count", len(one.layers), len(two.layers), None, None]]
+    for index, (a, b) in enumerate(zip(one.layers, two.layers)):
+        for part, x, y in zip(("key", "value"), a, b):
+            if (row := _apart(f"layer.{index}.{part}", x, y)) is not None:
+                rows.append(row)
+    return rows
+
+
+def _apart(name: str, a: torch.Tensor, b: torch.Tensor) -> list[Any] | None:
+    """The row of one pair of tensors; None where every number is the same. A file that does not say how
+    many heads there are takes the other side's, and of keys the order of RoPE that lies nearer."""
+    a, b = fitted(a, b), fitted(b, a)
+    if a.shape != b.shape:
+        return [name, "shape", str(list(a.shape)), str(list(b.shape)), None, None]
+    x, y = a.double(), b.double()
+    choices = orders(x) if name.endswith("key") else {"": x}
+    order, x = min(choices.items(), key=lambda item: float((item[1] - y).abs().max()))
+    gap = (x - y).abs()
+    if not bool(gap.any()):
+        return None
+    at = [int(i) for i in torch.unravel_index(gap.argmax(), gap.shape)]
+    turned = f", {order}" if order else ""
+    scale = float(torch.maximum(x.abs(), y.abs()).max())
+    place = tuple(at)
+    return [name, f"{at}{turned}", float(x[place]), float(y[place]), float(gap.max()), scale]
