@@ -49,6 +49,9 @@ gpu: ## everything measured on a GPU into runs/gpu, by the machine's own Python 
 gpu-wheels: $(READY) ## collect what `make gpu` needs on a machine without network into .whl (FOR=3.12: its Python)
 	@PYTHONPATH=. $(PY) tests/task/gpu_record.py --wheels .whl --collect $(FOR)
 
+cost: $(READY) ## task=resume beside fifteen lines by hand, at 124M, 0.6B and 1.1B (minutes, 5 GB of disk)
+	@$(PY) tests/task/session_cost.py $(ARGS)
+
 dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
 	@$(PY) -m harness.track.dashboard $(ARGS)
 
@@ -81,4 +84,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow fuzz lint format bench gpu gpu-wheels dashboard audit reference across train peers recall clean
+.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels dashboard audit reference across train peers recall clean

@@ -20,6 +20,7 @@ from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import RestoreRefused
 from harness.fault.base import Fault
+from harness.model.oracle import Cost
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bounded import Bounded, continuation
@@ -35,6 +36,7 @@ from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
+from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
@@ -92,6 +94,7 @@ class Line:
         rows = session.encoded()
         check_length(session.loaded, max(len(r.ids) for r in rows), steps)
         say.stage("capture")
+        self._announce(session.loaded.cost(sum(len(r.ids) for r in rows)))
         self.sampler = session.sampler()
         self.captured = session.capture(rows, self.sampler)
         self.whole = state = self.captured.state
@@ -235,6 +238,7 @@ class Line:
                 cache.batch_repeat_interleave(session.cfg.cache.branches)
             run = drive.Live(loaded, cache, state)
         else:
+            self._announce(loaded.cost(state.token_ids.numel()))
             run, session.times["recompute"] = rebuilt(loaded, state, session.cfg.prompt.chunk)
             sampler = session.sampler(state)
         path = drive.drive(run, sampler, session.cfg.steps, given, follow)
@@ -274,12 +278,19 @@ class Line:
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
         asked, chunk = session.cfg.compare, session.cfg.prompt.chunk
+        ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], asked.oracle)
+        self._announce(ahead)
         judgement = judge(session.loaded, state, reference, path, asked, waived, chunk)
         session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD and (met := self.restored) is not None:
             told = why(judgement, met.session.loaded, met.state, met.waived, reference.fed)
             self.record["diagnosis"] = told.document()
         return judgement
+
+    def _announce(self, ahead: Cost) -> None:
+        """Say what the work that begins is going to take, where that is worth knowing."""
+        if ahead.worth_saying:
+            self.session.say.note(str(ahead))
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""

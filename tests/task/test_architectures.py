@@ -13,14 +13,14 @@ def table(done) -> dict[tuple[str, str], dict]:
 
 def test_a_family_goes_through_the_door_of_a_users_folder(harness) -> None:
     done = harness(
-        "experiment=architectures", "task.families=[mixtral,rwkv]", "task.caches=[dynamic]"
+        "experiment=architectures", "task.families=[llama,rwkv]", "task.caches=[dynamic]"
     )
     assert done.code == 0, done.out
     rows = table(done)
-    taken, refused = rows["mixtral", "auto"], rows["rwkv", "auto"]
+    taken, refused = rows["llama", "auto"], rows["rwkv", "auto"]
     assert (taken["save"], taken["resume"]) == ("done", "done")
     assert taken["outcome"] == taken["verdict"] in ("exact", "equivalent")
-    assert rows["mixtral", "dynamic"]["save"] == "done"
+    assert rows["llama", "dynamic"]["save"] == "done"
     assert (refused["save"], refused["verdict"]) == ("refused", "refused")
     assert "'rwkv'" in refused["reason"]
 
