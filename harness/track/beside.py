@@ -16,7 +16,6 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 PATIENCE = 10.0  # seconds in which an interrupted upload says that it has ended
@@ -35,7 +34,7 @@ class Recorder:
         package = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness.track.beside"], text=True, start_new_session=True,
+            [sys.executable, "-m", "harness.track"], text=True, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
@@ -95,32 +94,3 @@ def running() -> Recorder | None:
 def plain(settings: Any) -> dict[str, Any]:
     """The settings as JSON takes them."""
     return asdict(settings) if is_dataclass(settings) else vars(settings)  # type: ignore[arg-type]
-
-
-def main() -> None:
-    """Answer until the parent is gone."""
-    from harness import track
-    from harness.track import usage
-
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is no answer
-    watch = usage.Watch(os.getppid())
-    try:
-        for line in sys.stdin:
-            message = json.loads(line)
-            os.chdir(message["place"])
-            if "begin" in message:
-                track.ready(SimpleNamespace(**message["begin"]), message["runs_dir"])
-                continue
-            try:
-                answer = {"answer": track.CALLS[message["call"]](watch, **message["arguments"])}
-            except Exception as problem:
-                answer = {"fault": f"{type(problem).__name__}: {problem}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
-
-
-if __name__ == "__main__":
-    main()
