@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARGS ?=
 WORKERS ?= auto
+PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
+FOR ?= 3.12
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -41,8 +43,14 @@ format: $(READY) ## ruff: mend what can be mended
 bench: $(READY) ## caches side by side with DynamicCache, beside the machine's limit
 	@$(PY) -m harness task=bench $(ARGS)
 
-bench-gpu: $(READY) ## the same on a GPU: TinyLlama's shape, up to 128k tokens and 32 branches
-	@$(PY) -m harness experiment=bench_gpu $(ARGS)
+gpu: ## everything measured on a GPU into runs/gpu, by the machine's own Python (PYTHON, WHEELS=DIR), in 8 minutes
+	@PYTHONPATH=. $(PYTHON) tests/task/gpu_record.py $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
+
+gpu-wheels: $(READY) ## collect what `make gpu` needs on a machine without network into .whl (FOR=3.12: its Python)
+	@PYTHONPATH=. $(PY) tests/task/gpu_record.py --wheels .whl --collect $(FOR)
+
+cost: $(READY) ## task=resume beside fifteen lines by hand, at 124M, 0.6B and 1.1B (minutes, 5 GB of disk)
+	@$(PY) tests/task/session_cost.py $(ARGS)
 
 dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
 	@$(PY) -m harness.track.dashboard $(ARGS)
@@ -76,4 +84,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow fuzz lint format bench bench-gpu dashboard audit reference across train peers recall clean
+.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels dashboard audit reference across train peers recall clean

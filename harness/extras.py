@@ -7,6 +7,7 @@ from harness.errors import MissingExtra
 
 NEEDS = {
     "kernels": ("numba",),
+    "optuna": ("hydra_plugins.hydra_optuna_sweeper", "optuna"),
     "joblib": ("hydra_plugins.hydra_joblib_launcher", "joblib"),
     "submitit": ("hydra_plugins.hydra_submitit_launcher", "submitit"),
     "ray": ("hydra_plugins.hydra_ray_launcher", "ray"),
@@ -41,11 +42,12 @@ def missing(extra: str) -> str | None:
 
 
 def for_launcher(arguments: list[str]) -> None:
-    """Raise MissingExtra when the command line asks for a launcher whose extra is not there."""
+    """Raise MissingExtra when the command line asks for a launcher or sweeper whose extra is not
+    there."""
     for argument in arguments:
         key, _, value = argument.partition("=")
         extra = value.partition("_")[0]
-        if key.lstrip("+") == "hydra/launcher" and extra in NEEDS:
+        if key.lstrip("+") in ("hydra/launcher", "hydra/sweeper") and extra in NEEDS:
             need(extra, argument)
 
 

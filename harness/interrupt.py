@@ -57,6 +57,23 @@ def held() -> Iterator[None]:
             signal.raise_signal(arrived[0])
 
 
+@contextmanager
+def noted() -> Iterator[list[int]]:
+    """Note every Ctrl-C in the list and go on: who looks there stops where it suits. Outside the main
+    thread, and where Ctrl-C is ignored, the list stays empty."""
+    arrived: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if here else signal.SIG_IGN
+    if before in (signal.SIG_IGN, None):
+        yield arrived
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: arrived.append(number))
+    try:
+        yield arrived
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def deaf() -> None:
     """Ignore both from now on: the work is done, the process is about to end."""
     for number in SIGNALS:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt
+from harness.cli import slurm
+from harness.cli.objective import objectives
 from harness.config.literal import spelled
 from harness.errors import HarnessError
 from harness.snapshot import signature
@@ -21,6 +23,7 @@ from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
 
 RECORD = "sweep.json"
+SOLUTIONS = "optimization_results.yaml"  # of a sweeper that searches
 SIGNATURE = RECORD + signature.SUFFIX
 
 
@@ -49,6 +52,8 @@ class Watch:
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
+        if config.hydra.runtime.choices.get("hydra/launcher") == "submitit_slurm":
+            slurm.answer_from_queue()
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
@@ -77,13 +82,16 @@ class Job:
 
         interrupt.check()
         folder, sweep, overrides = Watch.job
+        wanted = list(cfg.get("report", {}).get("objectives") or [])
         if sweep and (kept := _kept(cfg, folder)):
-            return kept
+            return objectives(folder, wanted) if wanted else kept
         start = time.perf_counter()
         outcome = dispatch(lambda: config.typed(cfg, Watch.given), folder, sweep, Watch.fresh)
         self.outcomes.append(outcome)
         if sweep:
-            _tell(outcome, overrides, time.perf_counter() - start)
+            told = objectives(folder, wanted)
+            _tell(outcome, overrides, time.perf_counter() - start, dict(zip(wanted, told)))
+            return told or outcome
         return outcome
 
     def __reduce__(self) -> Any:
@@ -137,6 +145,8 @@ def conclude() -> int:
     if before:
         print(f"\n{before} points were there, {len(points) - before} were run now.")
     print("\n".join(pages.closing(folder, rows, Watch.total, aged(points))))
+    if (folder / SOLUTIONS).is_file():
+        print(f"best points:  {folder / SOLUTIONS}")
     return max(int(row["exit_code"]) for row in rows)
 
 
@@ -234,8 +244,11 @@ def _overrides(cfg: Any) -> tuple[str, ...]:
     return (*extra, *cfg.hydra.overrides.task)
 
 
-def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
-    """One line per point, with the time that the rest will take at the pace so far."""
+def _tell(
+    outcome: Any, overrides: list[str], seconds: float, told: dict[str, float] | None = None
+) -> None:
+    """One line per point, with the time that the rest will take at the pace so far. told: what a
+    search is told of it, in place of a verdict."""
     from harness.report.bar import span
 
     done = len(finished(Watch.folder)) if Watch.folder else 0
@@ -245,5 +258,9 @@ def _tell(outcome: Any, overrides: list[str], seconds: float) -> None:
         pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
         left = f", {span(pace * (Watch.total - done))} left"
     varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
-    sys.stdout.write(f"[{count}] {outcome.verdict:<10} {seconds:4.1f} s{left:<14} {varied}\n")
+    figures = ", ".join(
+        f"{name.rpartition('.')[2]} {value:.4g}" for name, value in (told or {}).items()
+    )
+    came = figures or f"{outcome.verdict:<10}"
+    sys.stdout.write(f"[{count}] {came} {seconds:4.1f} s{left:<14} {varied}\n")
     sys.stdout.flush()

@@ -19,7 +19,7 @@ from harness.snapshot.state import State
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
-    "scale", "logits", "identity", "library", "routing",
+    "indexer", "scale", "logits", "identity", "library", "routing",
 )  # fmt: skip
 MARGIN = 8.0  # how often the noise, the largest of a few draws, may be exceeded; the proof's own
 NOTHING = "nothing leaves the noise"
@@ -72,6 +72,8 @@ def refusal(differences: Sequence[Any], faults: Sequence[str] = ()) -> Diagnosis
             return None
         return Diagnosis("identity", element, str(first))
     for fault in faults:
+        if "has layer_type" in fault:
+            return Diagnosis("layer", "kv_cache", fault)
         if "layer." in fault or "truncated" in fault or ".safetensors" in fault:
             return Diagnosis("block", "kv_cache", fault)
         if "rng" in fault:
@@ -103,7 +105,8 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
         if worn:
             layer, name, off = worn
             said = f"{name} of layer {layer} is {off:.3g} noise floors off, and all K/V is in the noise"
-            return Diagnosis("recurrent state", "kv_cache", said, layer, picture=picture)
+            cause = "indexer" if name.startswith("indexer") else "recurrent state"
+            return Diagnosis(cause, "kv_cache", said, layer, picture=picture)
         if not gap <= allowed:
             said = f"K/V is in the noise, the stored logits are off by {gap:.3g} (noise {right.logits_floor:.3g})"  # fmt: skip
             return Diagnosis("logits", "logits", said, picture=picture)
@@ -303,7 +306,8 @@ def _off(stored: torch.Tensor, expected: torch.Tensor | None, floor: float) -> f
     """How many noise floors apart."""
     if expected is None or stored.shape != expected.shape:
         return 1e300
-    gap = float((stored.double() - expected.double()).abs().max())
+    compared = ~expected.isnan()  # not where a row of a batch is padding
+    gap = float((stored.double() - expected.double()).abs()[compared].max())
     return gap / floor if gap == gap else 1e300
 
 

@@ -3,12 +3,16 @@
 import re
 from dataclasses import fields, is_dataclass
 
+from harness import extras
 from harness.config.option import readable, schemas
 from harness.config.schema import Config
-from harness.errors import suggestion
+from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options
 
-LAUNCHERS = ("basic", "joblib", "submitit_local", "submitit_slurm")
+PLUGINS = {
+    "launcher": ("basic", "joblib", "ray", "submitit_local", "submitit_slurm"),
+    "sweeper": ("basic", "optuna"),
+}
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
 
@@ -21,8 +25,11 @@ def explain(problem: Exception, given: list[str]) -> str | None:
     no_name = isinstance(problem, ValueError) and "group override must be a string" in text
     if not no_name and not isinstance(problem, HydraException | OmegaConfBaseException):
         return None
-    if missing := re.search(r"Could not find 'hydra/launcher/(\w+)'", text):
-        return f"hydra/launcher={missing[1]} is not installed.{suggestion(missing[1], LAUNCHERS)}"
+    if missing := re.search(r"Could not find 'hydra/(launcher|sweeper)/(\w+)'", text):
+        kind, name = missing[1], missing[2]
+        if name in extras.NEEDS:
+            return str(MissingExtra(f"hydra/{kind}={name}", name, f"hydra-{name}-{kind}"))
+        return f"hydra/{kind}={name} is not installed.{suggestion(name, PLUGINS[kind])}"
     for argument in given:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")

@@ -38,6 +38,7 @@ class ModelConfig:
     config: dict[str, Any] = field(default_factory=dict, metadata=ONLY)  # of the architecture
     tokenizer: str | None = None  # where the tokenizer comes from, if not beside the weights
     seed: int = only(0)
+    on_device: bool = only(False)  # random weights drawn on the device itself: other weights
     attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
@@ -178,19 +179,23 @@ class TrackConfig:
 @dataclass
 class RestoreConfig:
     strict: bool = True
+    device: str | None = None  # where it goes on: cpu, cuda; null: where it was captured
     verify: str = "proof"  # digest: the bytes; identity: and the documents; proof: and one token
     map: bool | None = None  # restored tensors mapped from their files; null: where that is safe
     trusted: list[str] = field(default_factory=list)  # public keys, one of which must have signed
 
     def __post_init__(self) -> None:
+        if self.device is not None:
+            one_of("restore.device", self.device, ("auto", "cpu", "cuda"))
         one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
 
 
 @dataclass
 class ReportConfig:
-    """What the console shows beside the conclusion."""
+    """What is shown and told beside the conclusion."""
 
-    digests: bool = False  # of the 13 elements
+    digests: bool = False  # on the console, of the 13 elements
+    objectives: list[str] = field(default_factory=list)  # figures that a search (Optuna) is told
 
 
 @dataclass

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem
-from harness.snapshot.state import State
+from harness.fault import edit as edit
+from harness.snapshot.state import State as State
 
 
 @dataclass
@@ -48,13 +49,37 @@ _CAUSES = {
 }  # fmt: skip
 
 
+# what a bed offers beyond `plain` and `sampled`, and what to say of a state that has not got it
+_BEDS: dict[str, tuple[Callable[[State], bool], str]] = {
+    "padded": (
+        lambda state: not bool(state.attention_mask.all()),
+        "padding: give prompt.batch=2 or more",
+    ),
+    "windowed": (
+        lambda state: any(layer.window for layer in state.layers),
+        "a sliding window, and no layer of this model has one: use model=tiny_gemma3",
+    ),
+    "quantized": (
+        lambda state: state.quantized,
+        "the scales of quantized keys and values: give quantize=int8",
+    ),
+    "hybrid": (
+        lambda state: any("recurrent_states_0" in layer.recurrent for layer in state.layers),
+        "recurrent state, and no layer of this model has any: use model=tiny_hybrid cache=cloned",
+    ),
+    "indexed": (
+        lambda state: any("indexer_keys_0" in layer.recurrent for layer in state.layers),
+        "an index over the keys, and this model keeps none: use model=tiny_sparse cache=cloned",
+    ),
+}
+
+
 class Fault:
     """The control: nothing is damaged.
 
     element: number of the element it damages (1 to 13). bed: what the prompt or model must offer
-    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`, `hybrid`,
-    `quantized`). why: why it still
-    matters where it moves no logit. field: the class of known bugs it stands for (`harness.fault.field`).
+    for the damage to exist (`plain`, `padded`, `windowed`, `sampled`, `hybrid`, `indexed`,
+    `quantized`). why: why it still matters where it moves no logit. field: the class of known bugs it stands for (`harness.fault.field`).
     cause: what a diagnosis should say, where it is not what its element suggests. remembered: the
     model's identity was asked for before the damage. seed: of what is drawn at random.
     """
@@ -67,6 +92,13 @@ class Fault:
     cause = ""
     remembered = False
     seed = 0
+
+    def __init_subclass__(cls, **declared: Any) -> None:
+        """What a fault says of itself stands in its head: `class Mine(Fault, element=1, bed="hybrid")`."""
+        for name, value in declared.items():
+            if not hasattr(Fault, name):
+                raise TypeError(f"a fault declares no {name}")
+            setattr(cls, name, value)
 
     @property
     def expected(self) -> str:
@@ -104,20 +136,6 @@ class Fault:
 
     def fits(self, state: State) -> None:
         """Raise ConfigProblem when `state` has not got what this fault damages."""
-        if self.bed == "padded" and bool(state.attention_mask.all()):
-            raise ConfigProblem(f"fault={self.name} damages padding: give prompt.batch=2 or more.")
-        if self.bed == "windowed" and not any(layer.window for layer in state.layers):
-            raise ConfigProblem(
-                f"fault={self.name} damages a sliding window, and no layer of this model has one: "
-                "use model=tiny_gemma3."
-            )
-        if self.bed == "quantized" and not state.quantized:
-            raise ConfigProblem(
-                f"fault={self.name} damages the scales of quantized keys and values: give "
-                "quantize=int8."
-            )
-        if self.bed == "hybrid" and not any(layer.recurrent for layer in state.layers):
-            raise ConfigProblem(
-                f"fault={self.name} damages recurrent state, and no layer of this model has any: "
-                "use model=tiny_hybrid cache=cloned."
-            )
+        offered, remedy = _BEDS.get(self.bed, (lambda state: True, ""))
+        if not offered(state):
+            raise ConfigProblem(f"fault={self.name} damages {remedy}.")

@@ -106,7 +106,8 @@ def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) 
     try:
         config = AutoConfig.for_model(settings.architecture, **values)
         footprint.check_weights(settings.name, config, dtype, device)
-        with torch.random.fork_rng(devices=[]):
+        where = device if settings.on_device else torch.device("cpu")
+        with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), where:
             torch.manual_seed(settings.seed)
             model = AutoModelForCausalLM.from_config(
                 config, dtype=dtype, **_attention(settings.attention)

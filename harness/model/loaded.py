@@ -14,8 +14,11 @@ import torch
 from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
-from harness.model.oracle import Oracle
+from harness.model.oracle import Cost, Oracle
 from harness.model.switch import switch_of
+
+RATE = 3e10  # operations a second that a first estimate assumes, before any pass was timed
+TIMED = 64  # tokens of a pass that says how fast this model is; with fewer, weights are read once
 
 
 @dataclass
@@ -31,6 +34,7 @@ class Loaded:
     source: dict[str, Any]
     seconds: float
     origin: dict[str, Any] = field(default_factory=dict)
+    rate: float = field(default=RATE, init=False, repr=False)  # operations a second, as last timed
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
     _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
     # how the weights are known without reading them, and how they lay when they were loaded
@@ -105,6 +109,10 @@ class Loaded:
         """How many numbers the weights are."""
         return sum(p.numel() for p in self.model.parameters())
 
+    def cost(self, tokens: int) -> Cost:
+        """What a forward over `tokens` in all is going to take, by the last one that was timed."""
+        return Cost(2.0 * self.parameters * tokens / self.rate, 0)
+
     @property
     def switch(self) -> int | None:
         """Tokens after which the RoPE factors are others, so that a cache from before must go."""
@@ -167,8 +175,11 @@ class Loaded:
         if keep:
             wanted["logits_to_keep"] = keep
         arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
+        start = time.perf_counter()
         with torch.no_grad():
             logits = self.model(input_ids=ids, **arguments).logits
+        if ids.numel() >= TIMED and not logits.is_cuda:
+            self.rate = 2.0 * self.parameters * ids.numel() / (time.perf_counter() - start)
         return logits[:, -keep:] if keep else logits
 
     def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:

@@ -18,20 +18,32 @@ from harness import machine
 from harness.model import recurrence
 
 KEEP = 0.25  # share of the free memory that may hold widened weights between passes
-RATE = 1e10  # float64 operations a second that a first estimate assumes, before any pass was timed
+SLOWER = {
+    torch.float32: 3.0,
+    torch.float16: 6.0,
+    torch.bfloat16: 6.0,
+}  # guess, before a pass is timed
+PATIENCE, NOTICED = 5.0, 1 << 30  # seconds, bytes: what takes more is announced
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 EAGER = "eager"  # the library's fused expert kernels have no float64
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one pass is going to take. seconds: from the passes timed so far, else a guess."""
+    """What work ahead is going to take, at most. seconds: by passes timed so far, else a guess.
+    nbytes: of memory, beyond what is there already."""
 
     seconds: float
     nbytes: int
 
     def __str__(self) -> str:
-        return f"float64 oracle: about {self.seconds:.0f} s, {machine.human(self.nbytes)} of memory"
+        memory = f" and up to {machine.human(self.nbytes)} more memory" if self.nbytes else ""
+        return f"about {self.seconds:.0f} s{memory}"
+
+    @property
+    def worth_saying(self) -> bool:
+        """Whether somebody who waits, or whose memory fills, wants to know before it starts."""
+        return self.seconds > PATIENCE or self.nbytes > NOTICED
 
 
 class Oracle:
@@ -123,9 +135,11 @@ class Oracle:
         heads = getattr(config, "num_attention_heads", 1) or 1
         scores = 2 * 8 * batch * heads * tokens * tokens
         activations = 8 * batch * tokens * (6 * width + config.vocab_size)
-        largest = max(p.numel() for p in self.loaded.model.parameters()) * 8
-        seconds = self._operations(batch * tokens) / (self._rate or RATE)
-        return Cost(seconds, largest + self._weights.nbytes + activations + scores)
+        weights = [p.numel() * 8 for p in self.loaded.model.parameters()]
+        kept = min(sum(weights), self._weights.room) - self._weights.nbytes
+        rate = self._rate or self._working.rate / SLOWER.get(self._working.dtype, 1.0)
+        seconds = self._operations(batch * tokens) / rate
+        return Cost(seconds, max(weights) + max(kept, 0) + activations + scores)
 
     def _operations(self, tokens: int) -> float:
         return 2.0 * sum(p.numel() for p in self.loaded.model.parameters()) * tokens
@@ -141,7 +155,7 @@ class Widened:
     def __init__(self, weights: dict[int, torch.Tensor]):
         self._weights, self._held = weights, {}  # type: ignore[var-annotated]
         free = machine.free_memory()
-        self._room = int(KEEP * free) if free is not None else 0
+        self.room = int(KEEP * free) if free is not None else 0
         self.nbytes = 0
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -152,7 +166,7 @@ class Widened:
         if held is not None and held[0] == tensor._version:
             return held[1]
         wide = tensor.detach().double()
-        if self.nbytes + wide.nbytes <= self._room:
+        if self.nbytes + wide.nbytes <= self.room:
             self._held[id(tensor)] = (tensor._version, wide)
             self.nbytes += wide.nbytes
         return wide

@@ -1,8 +1,9 @@
 """The healthy session that faults are tried on: a short chat, paused before its next question.
 
-Six beds: `plain`, `padded` (two rows, left padding), `windowed` (a model whose layers slide),
-`hybrid` (a model with recurrent and convolution layers beside attention), `sampled` (tokens are
-drawn, not picked) and `quantized` (keys and values are codes). Each has its own uninterrupted run, noise and oracle.
+Seven beds: `plain`, `padded` (two rows, left padding), `sampled` (tokens are drawn, not picked),
+`quantized` (keys and values are codes), and three on a small seeded model of their own: `windowed` (layers
+that slide), `hybrid` (recurrent and convolution layers beside attention) and `indexed` (an indexer picks
+the few tokens attended to). Each has its own uninterrupted run, noise and oracle.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,6 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
-from harness.capture import new_cache, positions_of
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
 from harness.config import CacheConfig, ModelConfig, SamplingConfig, option
@@ -36,6 +36,25 @@ TURNS = (
 QUESTION = "what is k ?"
 WINDOW = 12
 CHUNK = 7
+SEEDED: dict[str, tuple[str, dict[str, Any]]] = {
+    "windowed": ("mistral", {
+        "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": WINDOW,
+    }),
+    "hybrid": ("qwen3_next", {  # as in model=tiny_hybrid
+        "num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention"] * 2, "initializer_range": 0.1,
+        "mlp_only_layers": [0, 1, 2, 3],
+    }),
+    "indexed": ("deepseek_v32", {  # as in model=tiny_sparse
+        "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "q_lora_rank": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 16, "v_head_dim": 8,
+        "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "index_n_heads": 16, "index_head_dim": 16,
+        "index_topk": 16, "first_k_dense_replace": 2, "initializer_range": 0.1,
+    }),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,11 +105,8 @@ class Bed:
 
 
 def build(name: str, session: Session, steps: int) -> Bed:
-    """The bed `name` on the session's model (`windowed`, `hybrid`: on a small model of its own)."""
-    if name == "windowed":
-        session = windowed(session)
-    if name == "hybrid":
-        session = hybrid(session)
+    """The bed `name` on the session's model, or on the one that it brings."""
+    session = on(name, session)
     if name == "sampled":
         drawn = SamplingConfig("sample", 0.9, 20, 0.95, 1.1, seed=session.cfg.seed)
         session = replace(session, cfg=replace(session.cfg, sampling=drawn))
@@ -109,13 +125,15 @@ def build(name: str, session: Session, steps: int) -> Bed:
     live = drive.Live(loaded, captured.live, state)
     path = drive.drive(live, sampler, steps, given)
     reference = shown(state.logits, path, given.shape[1])
-    floor = measure.worst(
-        [
-            measure.compare(other, reference.shown, reference.shown.argmax(-1))
-            for other in _again(loaded, state, path.fed, given.shape[1])
-        ]
-    )
-    exact = _oracle(loaded, state, path.fed, given.shape[1]) if session.cfg.compare.oracle else None
+    asked = given.shape[1]
+    others = [
+        _rows(yardstick.alone(loaded, state, path.fed, before=1), asked),
+        _rows(yardstick.rechunked(loaded, state, path.fed, CHUNK, before=True), asked),
+    ]
+    floor = measure.noise_floor(others, reference.shown, reference.shown.argmax(-1))
+    exact = None
+    if session.cfg.compare.oracle:
+        exact = _rows(yardstick.alone(loaded.oracle, state, path.fed, before=1), asked)
     return Bed(name, session, state, reference, floor, exact, steps)
 
 
@@ -133,7 +151,7 @@ def _quantized(session: Session, state: State, sampler: Sampler, steps: int, giv
     reference = shown(small.logits, path, given.shape[1])
     others = [shown(small.logits, run(c, path.fed), given.shape[1]) for c in ("dynamic", "view")]
     nexts = reference.shown.argmax(-1)
-    floor = measure.worst([measure.compare(o.shown, reference.shown, nexts) for o in others])
+    floor = measure.noise_floor([o.shown for o in others], reference.shown, nexts)
     return Bed("quantized", session, small, reference, floor, None, steps)
 
 
@@ -179,51 +197,17 @@ def _turns(tokenizer: Any) -> tuple[dict[str, str], ...]:
     return (*system, *spoken)
 
 
-def windowed(session: Session) -> Session:
-    """The same session on a small seeded model with sliding layers, through the model's own forward."""
-    return _seeded(session, "mistral", {
-        "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": WINDOW,
-    })  # fmt: skip
-
-
-def hybrid(session: Session) -> Session:
-    """The same session on a small seeded model whose layers are recurrent, with a convolution
-    before them, and attend, in turn (as in model=tiny_hybrid)."""
-    return _seeded(session, "qwen3_next", {
-        "num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-        "layer_types": ["linear_attention", "full_attention"] * 2, "initializer_range": 0.1,
-        "mlp_only_layers": [0, 1, 2, 3],
-    })  # fmt: skip
-
-
-def _seeded(session: Session, architecture: str, config: dict[str, Any]) -> Session:
+def on(name: str, session: Session) -> Session:
+    """The same session on the small seeded model that the bed `name` stands on, through the model's own
+    forward; itself where the bed has none of its own."""
+    if name not in SEEDED:
+        return session
+    architecture, config = SEEDED[name]
     own = session.cfg.model
     place = own.tokenizer or own.path or own.id
     settings = ModelConfig("shape", architecture=architecture, config=config, tokenizer=place)
     cfg = replace(session.cfg, model=settings, cache=replace(session.cfg.cache, name="cloned"))
     return replace(session, cfg=cfg, loaded=load(settings, cfg.dtype, cfg.device))
-
-
-def _again(loaded: Any, state: State, fed: torch.Tensor, given: int) -> list[torch.Tensor]:
-    """The same rows along two other healthy ways: one pass without a cache, and small chunks."""
-    fed = fed.to(loaded.device)
-    ids = torch.cat([state.token_ids, fed], dim=1)
-    mask = torch.cat([state.attention_mask, torch.ones_like(fed)], dim=1)
-    positions, sent = positions_of(mask), None if bool(mask.all()) else mask
-    whole = yardstick.alone(loaded, state, fed, before=1)
-    cache, parts = new_cache(loaded), []
-    for start in range(0, ids.shape[1], CHUNK):
-        stop = min(start + CHUNK, ids.shape[1])
-        past = None if sent is None else sent[:, :stop]
-        parts.append(loaded.forward(ids[:, start:stop], positions[:, start:stop], past, cache))
-    return [_rows(logits, given) for logits in (whole, torch.cat(parts, 1)[:, -fed.shape[1] - 1 :])]
-
-
-def _oracle(loaded: Any, state: State, fed: torch.Tensor, given: int) -> torch.Tensor:
-    return _rows(yardstick.alone(loaded.oracle, state, fed, before=1), given)
 
 
 def _rows(logits: torch.Tensor, given: int) -> torch.Tensor:

@@ -6,8 +6,9 @@ must begin with the very ids that were processed.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +18,23 @@ from harness.capture import check_length, new_cache, positions_of, prefill
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
+from harness.pipeline.rewind import Rewind, checkpoints, rewound
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
-from harness.tokenizer.policy import Encoded, encode, render
+from harness.tokenizer.policy import Encoded, continuation, encode, render
+from harness.tokenizer.stream import Stream
+
+PLACEHOLDER = "\u2042 what was said \u2042"  # no template changes it, no answer contains it
+
+
+def _nobody(piece: str) -> None:
+    """Where nobody listens."""
+
+
+def _never() -> bool:
+    """Where nobody stops an answer."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,7 @@ class Mismatch:
 @dataclass(frozen=True)
 class Exchange:
     """One turn. ids: the answer, its end token included. sent: ids fed before it. seconds: from the question
-    to the last token of the answer, the check of the prefix included."""
+    to the last token of the answer, the check of the prefix included. ended: by the model itself."""
 
     ask: str
     answer: str
@@ -48,13 +62,16 @@ class Exchange:
     seconds: float
     rendering: float
     mismatch: Mismatch | None = None
+    ended: bool = True
 
 
 @dataclass
 class Dialogue:
     """A chat in progress. `ask` grows it; `state` is the pause after the last turn.
 
-    repair: what a mismatch does: True goes on with the true ids, False raises InputProblem.
+    A model without a chat template is given what is typed as it is, and goes on from it. repair: what
+    a mismatch does: True goes on with the true ids, False raises InputProblem. asked, ends: tokens
+    before and after each answer.
     """
 
     session: Session
@@ -63,48 +80,130 @@ class Dialogue:
     messages: list[dict[str, str]] = field(default_factory=list)
     decoder: Any = None
     buffer: list[int] = field(default_factory=list)  # every id processed so far
-    _ended: bool = True
+    asked: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    _ended: bool = True  # the last id ends a sequence
+    _whole: bool = True  # the last answer came to its end
 
     def __post_init__(self) -> None:
         self._history = History(self.session.loaded.tokenizer)
 
+    @property
+    def template(self) -> bool:
+        """Whether turns are rendered by a chat template."""
+        return bool(getattr(self.session.loaded.tokenizer, "chat_template", None))
+
+    @property
+    def turns(self) -> int:
+        """How many questions were asked."""
+        return sum(m["role"] == "user" for m in self.messages)
+
     @classmethod
     def resumed(cls, session: Session, state: State, repair: bool = True) -> "Dialogue":
         """The chat that `state` paused: its messages, its generator, its ids."""
-        sampler = session.sampler(state)
-        meta = state.documents["prompt_meta"]
-        decoder = build_decoder(session.loaded, state, session.cfg.cache)
-        messages = [dict(turn) for turn in meta["turns"]]
-        buffer = state.token_ids[0].tolist()
-        return cls(session, sampler, repair, messages, decoder, buffer, meta.get("ended", True))
+        one = cls(session, session.sampler(state), repair)
+        one._take(state)
+        return one
 
-    def ask(self, text: str, limit: int) -> Exchange:
-        """The user says `text`; the model answers with at most `limit` tokens."""
+    def _take(self, state: State) -> None:
+        """Go on from `state`, which is only read."""
+        meta = state.documents["prompt_meta"]
+        self.decoder = build_decoder(self.session.loaded, state, self.session.cfg.cache)
+        self.messages = [dict(turn) for turn in meta["turns"]]
+        self.buffer = state.token_ids[0].tolist()
+        self.asked, self.ends = list(meta.get("asked") or []), list(meta.get("ends") or [])
+        ended = meta.get("ended", True)
+        self._ended = self.buffer[-1] in self.sampler.ending.ids if ended is None else ended
+        self._history = History(self.session.loaded.tokenizer)
+
+    def ask(
+        self,
+        text: str,
+        limit: int,
+        hear: Callable[[str], None] = _nobody,
+        stopped: Callable[[], bool] = _never,
+    ) -> Exchange:
+        """The user says `text`; the model answers with at most `limit` tokens. hear: is told the answer
+        piece by piece. stopped: asked before each token; the answer ends there."""
         start = time.perf_counter()
         asked = [*self.messages, {"role": "user", "content": text}]
-        whole = self._history.encode(asked)
+        first = self.decoder is None
+        whole = self._encoded(asked, first)
         rendering = time.perf_counter() - start
         new, mismatch = self._unsent(whole, asked)
         check_length(self.session.loaded, len(self.buffer) + len(new), limit)
-        logits = self._send(asked, new)
-        ids = self._answer(logits, limit)
-        answer = self._text(ids)
+        logits = self._send(whole, new, asked)
+        ids, answer = self._answer(logits, limit, hear, stopped)
         self.messages = [*asked, {"role": "assistant", "content": answer}]
+        self.asked.append(len(self.buffer) - len(ids))
+        self.ends.append(len(self.buffer))
         seconds = time.perf_counter() - start
         return Exchange(
-            text, answer, tuple(ids), len(new), len(self.buffer), seconds, rendering, mismatch
+            text, answer, tuple(ids), len(new), len(self.buffer), seconds, rendering, mismatch,
+            self._whole,
+        )  # fmt: skip
+
+    def again(
+        self,
+        place: Path,
+        limit: int,
+        hear: Callable[[str], None] = _nobody,
+        stopped: Callable[[], bool] = _never,
+    ) -> Exchange:
+        """Answer the last question anew, from where it had just been read; the generator goes on, so
+        that another answer is drawn. place: the last pause."""
+        start = time.perf_counter()
+        *messages, _ = self.messages
+        asked, ends = self.asked, self.ends[:-1]
+        self._back(asked[-1], place)
+        ids, answer = self._answer(self.decoder.state.logits, limit, hear, stopped)
+        self.messages = [*messages, {"role": "assistant", "content": answer}]
+        self.asked, self.ends = asked, [*ends, len(self.buffer)]
+        seconds = time.perf_counter() - start
+        text = messages[-1]["content"]
+        return Exchange(
+            text, answer, tuple(ids), 0, len(self.buffer), seconds, 0.0, None, self._whole
         )
+
+    def back(self, place: Path) -> Rewind | None:
+        """Undo the last turn. place: the last pause. None where it was the first: the chat is new."""
+        if self.ends[1:]:
+            return self._back(self.ends[-2], place)
+        self.messages = [m for m in self.messages[:1] if m["role"] == "system"]
+        self.decoder, self.buffer, self.asked, self.ends = None, [], [], []
+        self._ended, self._history = True, History(self.session.loaded.tokenizer)
+        return None
+
+    def _back(self, at: int, place: Path) -> Rewind:
+        session = self.session
+        told = rewound(session.loaded, self.state(), at, session.cfg.cache, checkpoints(place))
+        self._take(told.state)
+        return told
 
     def state(self, parent: str | None = None) -> State:
         """The pause after the last turn, immutable; the dialogue can go on meanwhile."""
         state = replace(self.sampler.paused(self.decoder.commit()), parent=parent)
-        return state.document("prompt_meta", turns=self.messages, ended=self._ended)
+        said = {"turns": self.messages, "asked": self.asked, "ends": self.ends}
+        return state.document("prompt_meta", **said, ended=self._ended)
+
+    def _encoded(self, asked: Sequence[dict[str, str]], first: bool) -> Encoded:
+        """The whole chat as ids, or what is typed next where there is no template."""
+        if self.template:
+            return self._history.encode(asked)
+        policy, tokenizer = self.session.cfg.tokenizer, self.session.loaded.tokenizer
+        text = asked[-1]["content"]
+        if not first:
+            return continuation(policy, tokenizer, text)
+        system = "".join(m["content"] + "\n" for m in asked if m["role"] == "system")
+        return encode(policy, tokenizer, system + text)
 
     def _unsent(
         self, whole: Encoded, asked: Sequence[dict[str, str]]
     ) -> tuple[tuple[int, ...], Mismatch | None]:
         """The ids to send, after the check that history is what it was."""
         buffer = tuple(self.buffer)
+        if not self.template:
+            return whole.ids, None
         if whole.ids[: len(buffer)] == buffer:
             return whole.ids[len(buffer) :], None
         mismatch = self._mismatch(buffer, whole.ids)
@@ -113,7 +212,7 @@ class Dialogue:
                 f"the re-rendered chat is not what was processed: {mismatch}. Use "
                 "task.on_mismatch=repair to go on with the ids that were processed."
             )
-        return self._after_history(whole.text, asked), mismatch
+        return self._after_history(asked), mismatch
 
     def _mismatch(self, buffer: Sequence[int], ids: Sequence[int]) -> Mismatch:
         length = min(len(buffer), len(ids))
@@ -122,50 +221,61 @@ class Dialogue:
         there = name(ids[index]) if index < len(ids) else "nothing"
         return Mismatch(index, name(buffer[index]) if index < len(buffer) else "nothing", there)
 
-    def _after_history(self, text: str, asked: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """Ids of what follows the history in the rendered `text`: history itself is never re-tokenized."""
+    def _after_history(self, asked: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """Ids of what follows the last answer: history itself is never re-tokenized. The template is
+        asked with a placeholder in the answer's place, since some leave out part of an answer later."""
         tokenizer = self.session.loaded.tokenizer
-        before = render(tokenizer, asked[:-1], generate=False)
-        if not text.startswith(before):
+        *before, _, question = asked
+        turns = [*before, {"role": "assistant", "content": PLACEHOLDER}, question]
+        _, there, text = render(tokenizer, turns, generate=True).rpartition(PLACEHOLDER)
+        if not there:
             raise InputProblem(
                 "this chat template rewrites earlier turns, so no history can be kept."
             )
-        new = tuple(tokenizer(text[len(before) :], add_special_tokens=False)["input_ids"])
-        if self._ended:
-            return new
-        closing = tuple(tokenizer(before, add_special_tokens=False)["input_ids"])[-1:]
-        return (*closing, *new)
+        new = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return new[1:] if self._ended and new[:1] == tuple(self.buffer[-1:]) else new
 
-    def _send(self, asked: Sequence[dict[str, str]], new: tuple[int, ...]) -> torch.Tensor:
+    def _send(
+        self, whole: Encoded, new: tuple[int, ...], asked: Sequence[dict[str, str]]
+    ) -> torch.Tensor:
         """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
-        self.buffer += new
+        session = self.session
         if self.decoder is None:
-            whole = encode("chat", self.session.loaded.tokenizer, "", asked)
-            captured = self.session.capture([whole], self.sampler)
-            self.decoder = build_decoder(
-                self.session.loaded, captured.state, self.session.cfg.cache
-            )
-            return captured.state.logits
-        return self.decoder.step(torch.tensor([new]))[:, -1]
+            row = encode("chat", session.loaded.tokenizer, "", asked) if self.template else whole
+            captured = session.capture([row], self.sampler)
+            self.decoder = build_decoder(session.loaded, captured.state, session.cfg.cache)
+            logits = captured.state.logits
+        else:
+            logits = self.decoder.step(torch.tensor([new]))[:, -1]
+        self.buffer += new
+        return logits
 
-    def _answer(self, logits: torch.Tensor, limit: int) -> list[int]:
-        """Generated ids up to and including the one that ends the answer; all of them are fed."""
+    def _answer(
+        self,
+        logits: torch.Tensor,
+        limit: int,
+        hear: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> tuple[list[int], str]:
+        """Generated ids up to and including the one that ends the answer, all of them fed, and their
+        text."""
+        stream = Stream(self.session.loaded.tokenizer)
         ids: list[int] = []
         seen = torch.tensor([self.buffer])
         self.sampler.begin(self.decoder.state, seen.shape[1] - self.decoder.state.tokens)
-        self._ended = False
-        while len(ids) < limit and not bool(self.sampler.ended(seen)):
+        self._ended = self._whole = False
+        while len(ids) < limit and not self._whole and not stopped():
             token = self.sampler.choose(logits, seen)
             seen = torch.cat([seen, token], dim=1)
-            ids.append(int(token))
-            self._ended = ids[-1] in self.sampler.ending.ids
+            self._whole = bool(self.sampler.ended(seen))
+            self._ended = int(token) in self.sampler.ending.ids
+            if not self._ended:
+                hear(stream.add(int(token)))
             logits = self.decoder.step(token)[:, -1]
-        self.buffer += ids
-        return ids
-
-    def _text(self, ids: Sequence[int]) -> str:
-        kept = ids[:-1] if self._ended else ids
-        return self.session.loaded.tokenizer.decode(list(kept), skip_special_tokens=False).strip()
+            ids.append(int(token))
+            self.buffer.append(int(token))
+        hear(stream.rest())
+        return ids, stream.text.strip()
 
 
 def answered_anew(

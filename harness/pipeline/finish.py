@@ -135,8 +135,8 @@ def finish_table(
             console.concluded(say, result)
             console.tabled(say, name, list(columns), cells)
             say.line()
-        say.line(f"verdict:      {verdict.upper()}: {reason}")
-        say.line(f"report:       {result['folder']}/report.html")
+            say.line(f"verdict:      {verdict.upper()}: {reason}")
+            say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code
     page = partial(draw_page, cfg.name, sections, code == 0)

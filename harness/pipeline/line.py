@@ -6,7 +6,7 @@ verb learns for `result.json` stays with the line until `finish`.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.compare.identity import Difference
 from harness.config import Config
-from harness.errors import InputProblem, RestoreRefused
+from harness.errors import RestoreRefused
 from harness.fault.base import Fault
+from harness.model.oracle import Cost
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bounded import Bounded, continuation
@@ -33,7 +34,9 @@ from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
-from harness.pipeline.session import WRITING, Session
+from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored, destination
+from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.console import Say
 from harness.save import store
@@ -42,44 +45,6 @@ from harness.snapshot.state import State
 
 CONTROL = Fault()  # nothing is damaged
 CONTINUING = ("resume", "loop", "chat", "prune")  # tasks that generate after what was restored
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A snapshot, its manifest validated. place: a directory or an fsspec URL."""
-
-    place: Path | str
-    manifest: dict[str, Any]
-
-    @classmethod
-    def asked(cls, cfg: Config) -> "Stored":
-        """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
-        SnapshotInvalid for a manifest that breaks its rules."""
-        place = store.place(snapshot_named(cfg))
-        return cls(place, store.read_manifest(place))
-
-    @property
-    def nbytes(self) -> int:
-        return store.stored_bytes(self.place)
-
-    def block(self) -> dict[str, Any]:
-        """The `snapshot` block of `result.json`."""
-        return {
-            "id": self.manifest["id"],
-            "path": shown(self.place),
-            "format": self.manifest["payload_format"],
-            "format_version": self.manifest["format_version"],
-        }
-
-    def record(self, whole: State, kept: State) -> dict[str, Any]:
-        """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
-        size = {
-            "tokens": whole.tokens,
-            "kept_tokens": kept.kept_tokens,
-            "kv_bytes": kept.kv_bytes,
-            "stored_bytes": self.nbytes,
-        }
-        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
 
 
 @dataclass(frozen=True)
@@ -129,6 +94,7 @@ class Line:
         rows = session.encoded()
         check_length(session.loaded, max(len(r.ids) for r in rows), steps)
         say.stage("capture")
+        self._announce(session.loaded.cost(sum(len(r.ids) for r in rows)))
         self.sampler = session.sampler()
         self.captured = session.capture(rows, self.sampler)
         self.whole = state = self.captured.state
@@ -204,7 +170,8 @@ class Line:
 
         Where this line captured it, sampler and generator must be the same as well.
         """
-        session, say = self.session, self.session.say
+        session = self.session.on(self.session.cfg.restore.device)
+        say = session.say
         say.stage(f"load {shown(stored.place)}")
         start = time.perf_counter()
         state, manifest = store.load(stored.place)
@@ -248,6 +215,7 @@ class Line:
         before = decoder.fingerprint(cfg.cache.audit == "digest")
         path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
         times.update(path.times)
+        path = replace(path, logits=path.logits.to(self.session.loaded.device))
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):
             self.record["bound"] = decoder.account()
@@ -270,6 +238,7 @@ class Line:
                 cache.batch_repeat_interleave(session.cfg.cache.branches)
             run = drive.Live(loaded, cache, state)
         else:
+            self._announce(loaded.cost(state.token_ids.numel()))
             run, session.times["recompute"] = rebuilt(loaded, state, session.cfg.prompt.chunk)
             sampler = session.sampler(state)
         path = drive.drive(run, sampler, session.cfg.steps, given, follow)
@@ -309,6 +278,8 @@ class Line:
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
         asked, chunk = session.cfg.compare, session.cfg.prompt.chunk
+        ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], asked.oracle)
+        self._announce(ahead)
         judgement = judge(session.loaded, state, reference, path, asked, waived, chunk)
         session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD and (met := self.restored) is not None:
@@ -316,25 +287,15 @@ class Line:
             self.record["diagnosis"] = told.document()
         return judgement
 
+    def _announce(self, ahead: Cost) -> None:
+        """Say what the work that begins is going to take, where that is worth knowing."""
+        if ahead.worth_saying:
+            self.session.say.note(str(ahead))
+
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
         said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
         return finish_run(self.session, {**said, **self.record, **record})
-
-
-def snapshot_named(cfg: Config) -> str:
-    """What `snapshot=` says. Raises InputProblem when it says nothing."""
-    if not cfg.snapshot:
-        raise InputProblem(
-            f"task={cfg.task.name} needs snapshot=DIR, a directory written by task=save."
-        )
-    return cfg.snapshot
-
-
-def destination(cfg: Config, folder: Path) -> Path | str:
-    """Where a task that writes one snapshot puts it: `out=`, or into the run directory."""
-    named = cfg.out if cfg.task.name in WRITING else None
-    return store.place(named) if named else folder / "snapshot"
 
 
 def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:

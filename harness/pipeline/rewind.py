@@ -57,14 +57,19 @@ class Rewind:
             "checkpoint_bytes": self.checkpoint_bytes,
         }
 
-    def __str__(self) -> str:
+    @property
+    def way(self) -> str:
+        """How it came there, in words."""
         again = f"{self.replayed} token{'s' * (self.replayed != 1)}"
-        how = {
+        ways = {
             CUT: f"cut there, {again} replayed for the logits",
             CHECKPOINT: f"from the checkpoint {self.source}, {again} replayed",
             PREFILL: f"processed anew, {again}",
         }
-        return f"back at token {self.at} of {self.of}: {how[self.how]}"
+        return ways[self.how]
+
+    def __str__(self) -> str:
+        return f"back at token {self.at} of {self.of}: {self.way}"
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,8 @@ def rewound(
 
     def done(back: State, how: str, replayed: int, source: str | None = None, held: int = 0) -> Rewind:  # fmt: skip
         back = _described(replace(back, rng=state.rng), loaded.tokenizer)
+        if at < state.tokens:
+            back = back.document("generation", begun=None)  # what comes now begins here
         seconds = time.perf_counter() - start
         return Rewind(back, how, at, state.tokens, replayed, seconds, source, held)
 

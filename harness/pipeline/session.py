@@ -16,6 +16,7 @@ from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
 from harness.model import libraries
+from harness.model.build import resolve_device
 from harness.model.ending import Ending
 from harness.model.generation import declared
 from harness.model.loaded import Loaded, load
@@ -67,6 +68,12 @@ class Session:
         if cfg.sampling.name == "generation_config":
             say.line(f"sampler: as generation_config.json says ({described(session.sampling)})")
         return session
+
+    def on(self, device: str | None) -> "Session":
+        """This job with its model on `device`; the job itself for None and where it is there."""
+        if device is None or resolve_device(device).type == self.loaded.device.type:
+            return self
+        return replace(self, loaded=load(self.cfg.model, self.cfg.dtype, device))
 
     def encoded(self) -> list[Encoded]:
         """The declared prompt under the tokenizer policy, one entry per batch row."""

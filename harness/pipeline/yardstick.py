@@ -15,12 +15,13 @@ import torch
 from harness import progress
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, exact_path, rounded_path
+from harness.model.oracle import Cost
+from harness.model.twin import kinds_seen
 from harness.pipeline.drive import Live, Path
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
 WORK = 2e10  # parameters times tokens; beyond, float64 of the whole is minutes, and a twin is asked
-PLAIN = 3e10  # operations a second that a working dtype is reckoned with
 FEW = 4  # tokens after a prefill in other chunks: enough to see whether the prefill was one
 KEPT = 4  # yardsticks that one loaded model remembers
 
@@ -39,19 +40,17 @@ class Yardstick:
     soundness: Soundness
 
 
-def seconds(loaded: Any, batch: int, tokens: int, oracle: bool) -> float:
-    """About how long a verdict on `[batch, tokens]` takes: the uninterrupted run, the uncached one and
-    one in other chunks, and float64 twice (cached and uncached), of the whole model or of a twin."""
-    plain = 3 * 2.0 * parameters(loaded) * batch * tokens / PLAIN
+def cost(loaded: Any, batch: int, tokens: int, oracle: bool) -> Cost:
+    """What a verdict on `[batch, tokens]` takes: three runs in the working dtype (uninterrupted, without
+    a cache, in other chunks) and five in float64, four of them by a twin where that is dear. By the
+    passes of this very model that were timed last; a guess where there was none yet."""
+    plain = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
     if not oracle:
-        return plain
-    exact = 2 * loaded.oracle.cost(batch, tokens).seconds
-    whole = parameters(loaded) * batch * tokens <= WORK
-    return plain + (exact if whole else exact * 2 / max(loaded.layers, 2))
-
-
-def parameters(loaded: Any) -> int:
-    return sum(p.numel() for p in loaded.model.parameters())
+        return Cost(plain, 0)
+    exact = loaded.oracle.cost(batch, tokens)
+    whole = loaded.parameters * tokens <= WORK
+    passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
+    return Cost(plain + passes * exact.seconds, exact.nbytes)
 
 
 def measure(
@@ -182,9 +181,14 @@ def _before(switch: int | None, lengths: Sequence[int]) -> int:
 
 
 def replayed(
-    model: Any, state: State, fed: torch.Tensor, chunks: Sequence[int], chunk: int | None
+    model: Any,
+    state: State,
+    fed: torch.Tensor,
+    chunks: Sequence[int],
+    chunk: int | None,
+    before: bool = False,
 ) -> torch.Tensor:
-    """Logits `[batch, n, vocab]` of a plain cached run in `model`'s precision: the prompt in pieces of
+    """Logits `[batch, n, vocab]` (with `before`, and of the prompt's last token) of a plain cached run in `model`'s precision: the prompt in pieces of
     `chunk`, then `fed` in pieces of `chunks`, by the code that every plain run goes through."""
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     cache = new_cache(model)
@@ -192,12 +196,15 @@ def replayed(
     there = replace(state, token_ids=ids, attention_mask=mask)
     live = Live(model, cache, there.unpruned(last[:, -1]))
     pieces = fed.to(model.device).split(list(chunks), dim=1)
-    return torch.cat([live.step(piece) for piece in pieces], 1)
+    first = [last[:, -1:]] if before else []
+    return torch.cat([*first, *(live.step(piece) for piece in pieces)], 1)
 
 
-def rechunked(loaded: Any, state: State, fed: torch.Tensor, chunk: int) -> torch.Tensor:
+def rechunked(
+    loaded: Any, state: State, fed: torch.Tensor, chunk: int, before: bool = False
+) -> torch.Tensor:
     """The second plain path: the prompt prefilled in other chunks, then token by token."""
-    return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk)
+    return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk, before)
 
 
 def _counted(

@@ -8,29 +8,37 @@ from harness.errors import HarnessError
 from harness.save import store
 from harness.save.lineage import Siblings
 
+Ancestor = tuple[Path, dict[str, Any]]
 
-def ancestors(source: Path | str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """`(place, manifest)` of the parent of the snapshot at `source`, of that one's parent, and of
-    those whose files they refer to, nearest first. Manifests are validated, no payload is read; one
-    that is gone, damaged or sealed is passed over. Nothing for a snapshot at a URL."""
+
+def ancestors(source: Path | str) -> Iterator[Ancestor]:
+    """`(place, manifest)` of the parent of the snapshot at `source`, of that one's parent, and so on;
+    where the chain breaks, of those whose files were referred to, the longest first. Manifests are
+    validated, no payload is read; one that is gone, damaged or sealed is passed over. Nothing for a
+    snapshot at a URL."""
     place = store.place(source)
     if not isinstance(place, Path):
         return
     siblings = Siblings(place.absolute().parent)
-    waiting = [store.read_manifest(place)]
-    asked = {waiting[0]["id"]}
-    while waiting:
-        child = waiting.pop(0)
-        owners = [(row["snapshot"], row["place"]) for row in child["lineage"]]
-        for snapshot, hint in ((child.get("parent"), None), *owners):
-            if snapshot is None or snapshot in asked:
-                continue
-            asked.add(snapshot)
-            folder = siblings.find(snapshot, hint)
-            try:
-                manifest = store.read_manifest(folder) if folder else None
-            except HarnessError:
-                continue
-            if folder and manifest and manifest["id"] == snapshot:
-                waiting.append(manifest)
-                yield folder, manifest
+    chain: list[dict[str, Any]] = [store.read_manifest(place)]
+    asked = {chain[0]["id"]}
+    while parent := chain[-1].get("parent"):
+        there = None if parent in asked else _read(siblings, parent)
+        asked.add(parent)
+        if there is None:
+            break
+        chain.append(there[1])
+        yield there
+    rows = [row for manifest in chain for row in manifest["lineage"]]
+    owners = {row["snapshot"]: row["place"] for row in rows if row["snapshot"] not in asked}
+    rest = [there for name, hint in owners.items() if (there := _read(siblings, name, hint))]
+    yield from sorted(rest, key=lambda there: -there[1]["tokens"])
+
+
+def _read(siblings: Siblings, snapshot: str, hint: str | None = None) -> Ancestor | None:
+    folder = siblings.find(snapshot, hint)
+    try:
+        manifest = store.read_manifest(folder) if folder else None
+    except HarnessError:
+        return None
+    return (folder, manifest) if folder and manifest and manifest["id"] == snapshot else None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from harness.snapshot.codes import Codes, dense
+from harness.snapshot.transfer import Transfer
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 
@@ -59,8 +60,8 @@ class Segment:
     def stacked(cls, parts: "Sequence[Segment]") -> "Segment":
         """Segments of as many tokens each as the rows of one; a copy."""
 
-        def rows(held: list[Any]) -> Any:
-            return Codes.stacked(held) if isinstance(held[0], Codes) else torch.cat(held)
+        def rows(several: list[Any]) -> Any:
+            return Codes.stacked(several) if isinstance(several[0], Codes) else torch.cat(several)
 
         positions = torch.cat(aligned([s.positions for s in parts]))
         return cls(rows([s.key for s in parts]), rows([s.value for s in parts]), positions)
@@ -68,11 +69,11 @@ class Segment:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """`(part, tensor)` of everything held, in stored order."""
         for part in ("key", "value"):
-            held = getattr(self, part)
-            if isinstance(held, Codes):
-                yield from ((f"{part}_{name}", tensor) for name, tensor in held.tensors())
+            kv = getattr(self, part)
+            if isinstance(kv, Codes):
+                yield from ((f"{part}_{name}", tensor) for name, tensor in kv.tensors())
             else:
-                yield part, held
+                yield part, kv
         yield "positions", self.positions
 
 
@@ -197,9 +198,9 @@ class State:
     def dtype(self) -> torch.dtype:
         """Of keys and values as attention reads them, whatever they are kept as."""
         return next(
-            held.dtype
+            kept.dtype
             for layer in self.layers
-            for held in (*(s.key for s in layer.segments), *layer.recurrent.values())
+            for kept in (*(s.key for s in layer.segments), *layer.recurrent.values())
         )
 
     @property
@@ -221,34 +222,34 @@ class State:
         if all(t.device == device for _, t in self.tensors()):
             return self
 
-        def move(t: torch.Tensor) -> torch.Tensor:
-            return t.to(device)
-
+        way = Transfer(device)
         layers = tuple(
             replace(
                 layer,
                 segments=tuple(
                     replace(
                         s,
-                        key=s.key.to(device),
-                        value=s.value.to(device),
-                        positions=move(s.positions),
+                        key=_moved(s.key, way),
+                        value=_moved(s.value, way),
+                        positions=way.to(s.positions),
                     )
                     for s in layer.segments
                 ),
-                recurrent=MappingProxyType({k: move(v) for k, v in layer.recurrent.items()}),
-                received=None if layer.received is None else move(layer.received),
+                recurrent=MappingProxyType({k: way.to(v) for k, v in layer.recurrent.items()}),
+                received=None if layer.received is None else way.to(layer.received),
             )
             for layer in self.layers
         )
-        return replace(
+        moved = replace(
             self,
             layers=layers,
-            token_ids=move(self.token_ids),
-            attention_mask=move(self.attention_mask),
-            next_position=move(self.next_position),
-            logits=move(self.logits),
+            token_ids=way.to(self.token_ids),
+            attention_mask=way.to(self.attention_mask),
+            next_position=way.to(self.next_position),
+            logits=way.to(self.logits),
         )
+        way.finish()
+        return moved
 
     def unpruned(self, logits: torch.Tensor) -> "State":
         """The token buffer and the `logits` `[batch, vocab]` that follow it, without any K/V: where
@@ -313,6 +314,10 @@ def aligned(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     if heads is None:
         return list(parts)
     return [p if p.dim() == 3 else p[:, None].expand(-1, heads, -1) for p in parts]
+
+
+def _moved(kept: torch.Tensor | Codes, way: Transfer) -> torch.Tensor | Codes:
+    return kept.moved(way.to) if isinstance(kept, Codes) else way.to(kept)
 
 
 def _joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.config import Config
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import snapshot_named
+from harness.pipeline.stored import snapshot_named
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED

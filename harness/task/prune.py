@@ -6,7 +6,8 @@ from pathlib import Path
 from harness.config import Config
 from harness.errors import ConfigProblem
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Restored, Stored
+from harness.pipeline.line import Line, Restored
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 
 

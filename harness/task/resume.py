@@ -9,9 +9,10 @@ import torch
 from harness.capture import check_length
 from harness.config import Config
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Restored, Stored
+from harness.pipeline.line import Line, Restored
 from harness.pipeline.rewind import checkpoints, rewound
-from harness.pipeline.yardstick import seconds
+from harness.pipeline.stored import Stored
+from harness.pipeline.yardstick import cost
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
 from harness.tokenizer.policy import continuation
@@ -54,11 +55,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if cfg.out:  # before anything is compared: what was generated is safe
         grown = restored.sampler.paused(decoder.commit(), path.rng)
         line.record["next"] = line.write(grown).block()
-    needed = seconds(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
-    if state.tokens > cfg.compare.limit or needed > cfg.compare.budget_s:
-        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed))
-    if needed > 5:
-        say.note(f"judging: about {needed:.0f} s; what was generated is shown and saved already")
+    needed = cost(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
+    if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:
+        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
+    if needed.worth_saying:
+        say.note(f"judging: {needed}; what was generated is shown and saved already")
     reference = line.uninterrupted(rows, given, follow=path.fed)
     return line.finish(line.verdict(rows, reference, path, restored.waived))
 

@@ -9,7 +9,8 @@ from harness.engine import saved
 from harness.errors import InputProblem
 from harness.pipeline import foreign, origin
 from harness.pipeline.finish import Outcome, finish_page
-from harness.pipeline.line import Line, Stored, destination
+from harness.pipeline.line import Line
+from harness.pipeline.stored import Stored, destination
 from harness.report import html
 from harness.report.console import Say
 from harness.save import store

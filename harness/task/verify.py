@@ -7,7 +7,7 @@ from typing import Any
 from harness.config import Config
 from harness.errors import MISSING_PARENT, SnapshotInvalid
 from harness.pipeline.finish import Outcome, finish_page, shown
-from harness.pipeline.line import Stored, snapshot_named
+from harness.pipeline.stored import Stored, snapshot_named
 from harness.report import html
 from harness.report.console import Say, table
 from harness.save import store

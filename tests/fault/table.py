@@ -36,6 +36,9 @@ CASES = {
     "recurrent_foreign": "l",
     "recurrent_behind": "l",
     "convolution_rolled": "l",
+    "indexer_lost": "l",
+    "indexer_foreign": "l",
+    "indexer_shifted": "l",
     "embedding_row_edited": "il",
     "embedding_rows_shifted": "il",
     "embedding_rescaled": "il",
@@ -111,6 +114,9 @@ CAUSES = {
     """,
     "recurrent state": """
         convolution_rolled recurrent_ahead recurrent_behind recurrent_foreign recurrent_ignored
+    """,
+    "indexer": """
+        indexer_foreign indexer_lost indexer_shifted
     """,
     "rounding": """
         dtype_round_trip

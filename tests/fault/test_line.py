@@ -5,14 +5,17 @@ from table import CASES
 
 QUICK = ("layer_swap", "stale_values", "bit_flip bit=3", "query_tuned", "position_off_by_one",
          "buffer_reordered", "template_edited", "prefix_lost", "vocabulary_resized",
-         "ring_rotated", "recurrent_behind", "restore_nothing")  # fmt: skip
-SLIDING, HYBRID = (["model=tiny_gemma3", "cache=cloned"], ["model=tiny_hybrid", "cache=cloned"])
+         "ring_rotated", "recurrent_behind", "indexer_shifted", "restore_nothing")  # fmt: skip
+SLIDING, HYBRID, SPARSE = (
+    [f"model={name}", "cache=cloned"] for name in ("tiny_gemma3", "tiny_hybrid", "tiny_sparse")
+)
 NEEDS = {
     "padding_unmasked": ["prompt.batch=2"],
     "padding_attended": ["prompt.batch=2"],
     "window_ignored": SLIDING,
     "ring_rotated": SLIDING,
     **{name: ["quantize=int8"] for name in CASES if name.startswith("scales")},
+    **{name: SPARSE for name in CASES if name.startswith("indexer")},
     **{name: HYBRID for name in CASES if name.startswith(("recurrent", "convolution"))},
 }
 

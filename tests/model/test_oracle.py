@@ -80,7 +80,7 @@ def test_it_computes_what_a_whole_float64_copy_computes(family: str, dtype: str)
     before = {name: t.clone() for name, t in loaded.model.state_dict().items()}
     kept = loaded.oracle.forward(ids, positions)
     again = loaded.oracle.forward(ids, positions)
-    loaded.oracle._weights._room = 0
+    loaded.oracle._weights.room = 0
     loaded.oracle._weights._held.clear()
     widened = loaded.oracle.forward(ids, positions)
     whole = copied(loaded, ids)
@@ -104,7 +104,7 @@ def test_a_hidden_step_in_float32_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_one_weight_at_a_time_is_widened() -> None:
     loaded = built("llama", num_hidden_layers=6, vocab_size=64)
-    loaded.oracle._weights._room = 0
+    loaded.oracle._weights.room = 0
     alive, most = [], 0
     real = type(loaded.oracle._weights).of
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from harness.capture import new_cache, positions_of, prefill
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, rewind
@@ -19,7 +20,7 @@ MODELS = ("tiny", "tiny_gemma3", "tiny_hybrid")
 
 @pytest.fixture(scope="module")
 def thoughts(session, tmp_path_factory):
-    """Per model `(session, folder, last state)`: a prompt and two continuations, each a snapshot."""
+    """Per model `(session, folder, last state)`: a prompt and three continuations, each a snapshot."""
     made = {}
 
     def make(name):
@@ -27,7 +28,7 @@ def thoughts(session, tmp_path_factory):
             opened = session(f"model={name}", f"prompt.ids={list(range(60, 60 + FIRST))}")
             folder = tmp_path_factory.mktemp(name)
             state = opened.capture(opened.encoded(), Sampler(opened.cfg.sampling)).state
-            for place in ("a", "b", "c"):
+            for place in ("a", "b", "c", "d"):
                 if place != "a":
                     decoder = rewind.continuation(
                         opened.loaded, state, opened.cfg.cache, opened.cfg.prune
@@ -43,11 +44,14 @@ def thoughts(session, tmp_path_factory):
 
 
 def errors(opened, state, back):
-    """`(of going back, of a plain prefill)` against float64 over the first tokens alone."""
+    """`(of going back, of plain prefills)` against float64 over the first tokens alone."""
     ids = state.token_ids[:, : back.at]
     exact = opened.loaded.oracle.uncached(ids, 1)[:, -1]
+    mask, cache = torch.ones_like(ids), new_cache(opened.loaded)
+    chunked = prefill(opened.loaded, ids, mask, positions_of(mask), cache, 16)[:, -1]
     plain = opened.loaded.uncached(ids, 1)[:, -1]
-    return [float((logits.double() - exact).abs().max()) for logits in (back.state.logits, plain)]
+    gaps = [float((t.double() - exact).abs().max()) for t in (back.state.logits, plain, chunked)]
+    return gaps[0], max(gaps[1:])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,7 +59,7 @@ def test_at_every_cut_it_is_what_the_first_tokens_give(name, thoughts) -> None:
     opened, folder, state = thoughts(name)
     seen = []
     for at in (*range(1, state.tokens, 7), FIRST, FIRST + 1, state.tokens):
-        back = rewound(opened.loaded, state, at, opened.cfg.cache, checkpoints(folder / "c"))
+        back = rewound(opened.loaded, state, at, opened.cfg.cache, checkpoints(folder / "d"))
         assert torch.equal(back.state.token_ids, state.token_ids[:, :at])
         assert back.state.tokens == at == int(back.state.next_position)
         seen.append(errors(opened, state, back))
@@ -67,7 +71,7 @@ def test_at_every_cut_it_is_what_the_first_tokens_give(name, thoughts) -> None:
 def test_what_comes_next_comes_from_there(name, thoughts) -> None:
     opened, folder, state = thoughts(name)
     at = FIRST + 5
-    back = rewound(opened.loaded, state, at, opened.cfg.cache, checkpoints(folder / "c"))
+    back = rewound(opened.loaded, state, at, opened.cfg.cache, checkpoints(folder / "d"))
     decoder = rewind.continuation(opened.loaded, back.state, opened.cfg.cache, opened.cfg.prune)
     decoder.step(state.token_ids[:, at : at + 6])
     again = replace(back, state=decoder.commit(), at=at + 6)
@@ -79,12 +83,13 @@ def test_what_comes_next_comes_from_there(name, thoughts) -> None:
 def test_the_way_back_is_the_cheap_one(thoughts) -> None:
     def way(name, at, lineage=True):
         opened, folder, state = thoughts(name)
-        points = checkpoints(folder / "c") if lineage else ()
+        points = checkpoints(folder / "d") if lineage else ()
         back = rewound(opened.loaded, state, at, opened.cfg.cache, points)
         return back.how, back.replayed, back.source
 
     assert way("tiny", 10) == ("cut", 1, None)
     for name in MODELS[1:]:
+        assert way(name, FIRST + 2 * MORE + 1) == ("checkpoint", 1, "c")
         assert way(name, FIRST + MORE + 3) == ("checkpoint", 3, "b")
         assert way(name, FIRST + MORE) == ("checkpoint", 0, "b")
         assert way(name, FIRST + 3) == ("checkpoint", 3, "a")
@@ -99,10 +104,10 @@ def test_a_snapshot_that_is_gone_or_another_thought_is_no_checkpoint(thoughts, t
     payload = next(p for p in (tmp_path / "broken" / "b").iterdir() if p.name.startswith("state"))
     data = payload.read_bytes()
     payload.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    back = rewound(loaded, state, at, cache, checkpoints(tmp_path / "broken" / "c"))
-    assert back.source == "a" and back.replayed == MORE + 3
+    back = rewound(loaded, state, at, cache, checkpoints(tmp_path / "broken" / "d"))
+    assert (back.source, back.replayed) == ("a", MORE + 3)  # the chain broke; its files know more
     other = replace(state, token_ids=state.token_ids.flip(1))
-    assert rewound(loaded, other, at, cache, checkpoints(folder / "c")).how == "prefill"
+    assert rewound(loaded, other, at, cache, checkpoints(folder / "d")).how == "prefill"
 
 
 def test_a_window_that_is_cut_all_the_same_is_seen(thoughts, monkeypatch) -> None:

@@ -157,3 +157,27 @@ def test_where_experts_are_chosen_only_float64_is_asked() -> None:
     assert judged.verdict == "exact"
     assert all("float64" in row["path"] for row in judged.soundness["paths"])
     assert not yardstick.routed(_model("llama", {}))
+
+
+def test_what_a_verdict_takes_is_reckoned_from_the_last_pass() -> None:
+    """By the speed of this model on this machine: ten times slower, ten times as long."""
+    loaded = _model("llama", {"max_position_embeddings": 4096})
+    ids = torch.randint(3, 90, (1, 96))
+    loaded.once(ids, torch.arange(96)[None])
+    timed = loaded.rate
+    before = yardstick.cost(loaded, 1, 2000, False)
+    loaded.rate = timed / 10
+    slower = yardstick.cost(loaded, 1, 2000, False)
+    loaded.rate = timed
+    assert slower.seconds == pytest.approx(10 * before.seconds)
+    assert yardstick.cost(loaded, 1, 2000, True).seconds > before.seconds
+
+
+def test_long_work_is_announced_before_it_starts(harness, monkeypatch) -> None:
+    asked = ("text=let k be 5 .", "steps=2", "name=said")
+    assert "more memory" not in harness(*asked).out
+    monkeypatch.setattr(yardstick.Cost, "worth_saying", property(lambda cost: True))
+    shown = harness(*asked).out
+    said = [line for line in shown.splitlines() if "verdict ..." in line or "capture ..." in line]
+    assert len(said) == 2 and all("about" in line for line in said), shown
+    assert "more memory" in said[1]

@@ -134,6 +134,8 @@ def row(name: str, folder: Path, tokens: int, pairs: int) -> str:
     cpu = [median(turn[side][0] for turn in turns) for side in (0, 1)]
     peak = [median(turn[side][1] for turn in turns) for side in (0, 1)]
     ratio = [median(turn[1][i] / turn[0][i] for turn in turns) for i in (0, 1)]
+    if not (there / "b" / "manifest.json").is_file():
+        raise SystemExit(f"{name}: task=resume wrote no snapshot")
     shutil.rmtree(there)
     return (
         f"| {name}, {dtype} | {tokens} | {cpu[0]:.1f} | {cpu[1]:.1f} | {ratio[0]:.2f} "
@@ -152,7 +154,7 @@ def run(*arguments: str) -> tuple[float, int]:
     said = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode not in (0, 1):  # 1: nothing was compared
+    if child.returncode not in (0, 1) or "Traceback" in said:  # 1: nothing was compared
         raise SystemExit(said[-2000:])
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10
 

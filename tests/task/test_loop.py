@@ -26,8 +26,9 @@ from harness.config import (
     TrackConfig,
     option,
 )  # fmt: skip
-from harness.pipeline.line import Line, Stored
+from harness.pipeline.line import Line
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 from harness.save import store
 from harness.task.loop import begin, paused, run

@@ -2,6 +2,7 @@
 hand to Slurm. A worker that dies costs its own points only, and says so plainly."""
 
 import importlib.util
+import math
 import os
 import signal
 import subprocess
@@ -10,12 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from tracking import ENV, ROOT, free_port, start, stop, whole
 
+from harness.cli import objective
 from harness.snapshot import record
 
 JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
 SUBMITIT = importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None
+OPTUNA = importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is not None
 RAY = importlib.util.find_spec("hydra_plugins.hydra_ray_launcher") is not None
 needs_joblib = pytest.mark.skipif(not JOBLIB, reason="pip install 'harness[joblib]'")
 needs_submitit = pytest.mark.skipif(not SUBMITIT, reason="pip install 'harness[submitit]'")
@@ -51,6 +55,29 @@ def test_four_joblib_workers_on_a_server(shell, tmp_path, postgres):
     assert done.returncode == 0, done.stdout + done.stderr
     whole(postgres, only(tmp_path / "runs" / "many"), 100)
     assert len(list((tmp_path / "kept").rglob("result.json"))) == 100
+
+
+@pytest.mark.skipif(not OPTUNA, reason="pip install 'harness[optuna]'")
+def test_a_search_is_told_its_two_objectives(harness, place):
+    """Optuna really searches: each point's budget is its own, and the best ones are written down."""
+    done = harness("-m", "experiment=prune_search", "hydra.sweeper.n_trials=3", "prompt.samples=2")
+    assert done.code == 0, done.out
+    (folder,) = place.glob("runs/prune_search/*")
+    found = yaml.safe_load((folder / "optimization_results.yaml").read_text())["solutions"]
+    told = {
+        objective.objectives(f, ["evaluate.contains", "evaluate.kv_bytes"]) for f in done.folders
+    }
+    assert len(told) == 3 and all(0 <= recall <= 1 < size for recall, size in told)
+    assert {tuple(s["values"]) for s in found} <= told
+    best = max(told, key=lambda pair: (pair[0], -pair[1]))
+    assert best in {tuple(s["values"]) for s in found}
+    assert str(folder / "optimization_results.yaml") in done.out
+
+
+def test_an_objective_that_is_not_there_is_no_number(tmp_path):
+    (tmp_path / "result.json").write_text('{"size": {"kv_bytes": 12}, "verdict": "exact"}')
+    told = objective.objectives(tmp_path, ["size.kv_bytes", "size.none", "verdict", "bench.x"])
+    assert told[0] == 12 and all(math.isnan(value) for value in told[1:])
 
 
 @needs_submitit

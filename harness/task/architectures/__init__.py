@@ -1,4 +1,5 @@
-"""`task=architectures`: every family, tiny and random, through every cache, judged like a restore.
+"""`task=architectures`: every family, tiny and random, as a user's: from a folder, saved, resumed and
+judged (row `auto`), then through every cache by name.
 
 Each cell is the worst of its cases: pasts below, around and beyond the window, several new tokens at
 once and then one by one, a batch of two with left padding. Errors are taken against a float64 run
@@ -6,7 +7,9 @@ without a cache. Where the library's own cached path is far from that, the row o
 and the others are held against the cached path they continue.
 """
 
-from dataclasses import dataclass, field, replace
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,15 @@ from harness.pipeline import drive, yardstick
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
+from harness.snapshot.result import GOOD
+from harness.task.architectures.door import FAILED, Passage, first_line, through
 from harness.task.architectures.families import COMMON, FAMILIES, WINDOW
 
 # past tokens, batch: below the window, one short of it, at it, far beyond it; padded
 CASES = ((5, 1), (WINDOW - 1, 1), (WINDOW, 1), (3 * WINDOW - 3, 1), (2 * WINDOW + 5, 2))
 NEW = (3, 1, 1)  # tokens fed at each step
+AUTO = "auto"  # what the command line takes where no cache is named
+WRONG = ("drifted", "diverged", FAILED)
 FAR = 32  # a cached path this many times the noise away from recomputation disagrees with it
 
 
@@ -52,7 +59,7 @@ class Family:
     noise: float = 0.0  # of one uncached pass
     plain: float = 0.0  # of the uninterrupted, cached run
     unsupported: str | None = None
-    notes: list[str] = field(default_factory=list)
+    passage: Passage | None = None
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -67,18 +74,18 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     rows: list[dict[str, Any]] = []
     for name in chosen:
         say.stage(name)
-        found = examine(name, cfg)
-        rows += rows_of(found)
-        say.done(", ".join(f"{r['cache']} {r['outcome']}" for r in rows[-len(cfg.task.caches) :]))
+        fresh = rows_of(examine(name, cfg))
+        rows += fresh
+        say.done(", ".join(f"{r['cache']} {r['outcome']}" for r in fresh))
     from harness.report.architectures import sections
 
-    wrong = [r for r in rows if r["outcome"] == "diverged" and r["cache"] != "dynamic"]
-    good = {c: sum(r["outcome"] in ("exact", "equivalent") for r in rows if r["cache"] == c) for c in cfg.task.caches}  # fmt: skip
-    counts = ", ".join(f"{cache} {count}" for cache, count in good.items())
+    wrong = [r for r in rows if r["outcome"] in WRONG and r["cache"] != "dynamic"]
+    good = Counter(r["cache"] for r in rows if r["outcome"] in GOOD)
+    counts = ", ".join(f"{cache} {good[cache]}" for cache in (AUTO, *cfg.task.caches))
     reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
     return finish_table(
         session, "architectures", rows, sections(rows), "diverged" if wrong else "equivalent", reason,
-        ["family", "cache", "outcome", "error_ratio"],
+        ["family", "cache", "outcome", "save", "resume", "error_ratio"],
     )  # fmt: skip
 
 
@@ -86,22 +93,23 @@ def examine(name: str, cfg: Any) -> Family:
     """Run every case of one family through every cache."""
     kind, values = FAMILIES[name]
     family = Family(name, {cache: Findings() for cache in cfg.task.caches})
-    settings = ModelConfig(
-        name=kind, architecture=kind, config=_given({**COMMON, **values}),
-        tokenizer=cfg.model.tokenizer, seed=cfg.seed,
-    )  # fmt: skip
+    values = {k: v for k, v in {**COMMON, **values}.items() if v is not None}
+    with tempfile.TemporaryDirectory(prefix="harness-") as place:
+        family.passage = through(kind, values, cfg, Path(place))
+        _cells(family, cfg, Path(place) / "model")
+    return family
+
+
+def _cells(family: Family, cfg: Any, model: Path) -> None:
+    """Every case through every cache, on the very model that went through the door."""
     try:
-        loaded = load(settings, "float32", cfg.device)
+        loaded = load(ModelConfig("path", path=str(model)), "float32", cfg.device)
         for number, (tokens, batch) in enumerate(CASES):
             _case(loaded, family, cfg, tokens, batch, cfg.seed + number)
     except UnsupportedModel as problem:  # at capture: no cache could serve it
-        family = Family(name, {cache: Findings() for cache in cfg.task.caches})
-        for found in family.caches.values():
-            found.refused = _line(problem)
+        family.caches = {c: Findings(refused=first_line(problem)) for c in family.caches}
     except Exception as problem:  # any library error means: not with this model
-        family = Family(name, {cache: Findings() for cache in cfg.task.caches})
-        family.unsupported = _line(problem)
-    return family
+        family.unsupported = first_line(problem)
 
 
 def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: int) -> None:
@@ -127,10 +135,10 @@ def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: 
             before = decoder.fingerprint(True)
             logits = _drive(decoder, fed)
         except HarnessError as problem:
-            found.refused = _line(problem)
+            found.refused = first_line(problem)
             continue
         except Exception as problem:
-            found.failed = _line(problem)
+            found.failed = first_line(problem)
             continue
         if name != "dynamic" and decoder.fingerprint(True) != before:
             found.failed = "it changed what the caller handed in"
@@ -151,13 +159,18 @@ def _library_static(loaded: Any, state: Any, fed: torch.Tensor, oracle: torch.Te
 
 
 def rows_of(family: Family) -> list[dict[str, Any]]:
-    """One row per cache: family, cache, outcome, reason, error_ratio."""
+    """A row for the front door and one per cache: family, cache, outcome, reason, error_ratio, and how
+    far the family came at the door: save, resume, verdict."""
     apart = family.plain > FAR * family.noise
-    rows = []
+    door = family.passage
+    assert door is not None
+    fate = {"save": door.save, "resume": door.resume, "verdict": door.verdict}
+    first = {"family": family.name, "cache": AUTO, "outcome": door.verdict, "reason": door.reason}
+    rows: list[dict[str, Any]] = [{**first, "error_ratio": door.ratio, **fate}]
     for name, found in family.caches.items():
         outcome, reason, ratio = _judged(name, found, family, apart)
         row = {"family": family.name, "cache": name, "outcome": outcome, "reason": reason}
-        rows.append({**row, "error_ratio": ratio})
+        rows.append({**row, "error_ratio": ratio, **fate})
     return rows
 
 
@@ -188,18 +201,9 @@ def _judged(
     return ("equivalent" if ratio <= FACTOR else "diverged"), rule, ratio
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in values.items() if v is not None}
-
-
 def _drive(runner: Any, fed: torch.Tensor) -> torch.Tensor:
     return torch.cat([runner.step(part) for part in fed.split(NEW, dim=1)], dim=1)
 
 
 def _distance(logits: torch.Tensor, oracle: torch.Tensor) -> float:
     return float((logits.double() - oracle.double()).abs().max())
-
-
-def _line(problem: Exception | None) -> str:
-    text = str(problem).strip() or type(problem).__name__
-    return f"{text.splitlines()[0][:240]}"

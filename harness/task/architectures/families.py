@@ -6,7 +6,7 @@ WINDOW = 16
 
 COMMON: dict[str, Any] = {
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "vocab_size": 96,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "vocab_size": 1144,
     "initializer_range": 0.1, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
 SLIDING = {"sliding_window": WINDOW}
@@ -20,6 +20,7 @@ LATENT = {
     **MOE, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
     "v_head_dim": 8, "head_dim": 8, "num_key_value_heads": 4, "n_shared_experts": 1,
 }  # fmt: skip
+SSD = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 8, "mamba_n_groups": 1}
 EVERY_HEAD = {"num_key_value_heads": 4}
 
 # row of the table -> (transformers model_type, values beyond COMMON)
@@ -119,4 +120,62 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "jetmoe": ("jetmoe", {"kv_channels": 16, "num_key_value_heads": 2, "num_experts_per_tok": 2, "num_attention_heads": 4}),
     "vaultgemma": ("vaultgemma", {**BOTH, "query_pre_attn_scalar": 16}),
     "modernbert-decoder": ("modernbert-decoder", {"local_attention": WINDOW, "global_attn_every_n_layers": 2}),
+    "granitemoeshared": ("granitemoeshared", {**MOE, "shared_intermediate_size": 32}),
+    "granitemoehybrid": ("granitemoehybrid", {
+        **MOE, **SSD, "layer_types": ["mamba", "attention"], "shared_intermediate_size": 32,
+    }),
+    "granite_swa": ("granite_swa", BOTH),
+    "zamba": ("zamba", {
+        "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
+        "attn_layer_offset": 1, "attn_layer_period": 2, "n_mamba_heads": 2, "mamba_d_state": 8,
+        "mamba_dt_rank": 8, "attention_hidden_size": 128, "attention_head_dim": 32,
+        "num_key_value_heads": 4, "use_mamba_kernels": False,
+    }),
+    "zamba2": ("zamba2", {
+        "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
+        "n_mamba_heads": 4, "mamba_headdim": 32, "mamba_d_state": 8, "mamba_ngroups": 1,
+        "attention_hidden_size": 128, "attention_head_dim": 32, "num_key_value_heads": 4,
+        "hybrid_layer_ids": [1, 3], "num_mem_blocks": 1, "adapter_rank": 4, "use_mem_rope": True,
+        "initializer_range": 0.02,  # at 0.1 its scan amplifies rounding beyond what float32 can tell
+    }),
+    "nemotron_h": ("nemotron_h", {
+        **MOE, "layers_block_type": ["mamba", "attention"], "mamba_num_heads": 4,
+        "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 1,
+    }),
+    "olmo_hybrid": ("olmo_hybrid", {
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    }),
+    "lfm2_moe": ("lfm2_moe", {**MOE, "layer_types": ["conv", "full_attention"], "num_dense_layers": 1}),
+    "gemma3n_text": ("gemma3n_text", {
+        **BOTH, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 1144,
+        "num_kv_shared_layers": 0, "laurel_rank": 8, "altup_num_inputs": 2, "query_pre_attn_scalar": 16,
+        "activation_sparsity_pattern": [0.0, 0.0],
+    }),
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", {**MOE, "moe_topk": 2}),
+    "ministral3": ("ministral3", SLIDING),
+    "solar_open": ("solar_open", MOE),
+    "dots3_note_text": ("dots3_note_text", {**LATENT, "head_dim": 16, "index_topk": 512, "index_n_heads": 2, "index_head_dim": 16}),
+    "jais2": ("jais2", {}),
+    "laguna": ("laguna", MOE),
+    "mimo_v2_flash": ("mimo_v2_flash", {**BOTH, **MOE}),
+    "qwen3_5_text": ("qwen3_5_text", {
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    }),
+    "youtu": ("youtu", LATENT),
+    "longcat_flash": ("longcat_flash", {**LATENT, "ffn_hidden_size": 96, "expert_ffn_hidden_size": 32, "zero_expert_num": 1, "moe_topk": 2, "num_layers": 2}),
+    "mellum": ("mellum", {}),
+    "iquestcoder": ("iquestcoder", {}),
+    "openai-gpt": ("openai-gpt", EVERY_HEAD),
+    "ctrl": ("ctrl", {"dff": 96}),
+    "aria_text": ("aria_text", {"moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 1}),
+    "internlm3": ("internlm3", {}),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", {
+        **MOE, "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    }),
+    "hyperclovax": ("hyperclovax", {}),
+    "lfm3": ("lfm3", {"layer_types": ["conv", "full_attention"]}),
+    "zaya": ("zaya", {**MOE, "num_experts_per_tok": 1, "router_hidden_size": 16}),
 }  # fmt: skip

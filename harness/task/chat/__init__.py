@@ -1,59 +1,89 @@
-"""`task=chat`: a stateful chat, each turn paused, timed beside naive re-processing, and resumed."""
+"""`task=chat`: a stateful chat, each turn paused. Somebody types it; or its turns are declared, and
+then timed beside naive re-processing, and resumed."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from harness import variants
 from harness.config import Config, one_of
 from harness.errors import ConfigProblem, InputProblem
 from harness.model.ending import end_tokens
 from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.judge import Judgement
-from harness.pipeline.line import Line, Stored
+from harness.pipeline.line import Line
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
+from harness.task.chat.conversation import Conversation, concluded
+from harness.task.chat.pauses import Pauses
+from harness.task.chat.terminal import opened
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
-    """The turns of `task.turns`; with `snapshot=DIR` (the pause after a turn) those that are left.
+    """Without turns of its own on a terminal, or with lines piped in: a conversation, which goes on
+    with the same `out=DIR`. Else the turns of `task.turns`; with `snapshot=DIR` (the pause after a
+    turn) those that are left.
 
-    Leaves one snapshot per turn under `snapshot/`, each referring to what the one before it holds,
-    and `chat.json`. The verdict: `diverged` when the chat restored after some turn answers the next
-    one with other tokens, else that of the last pause, whose logits are judged.
+    Leaves one snapshot per turn in `out=` (default: `snapshot/` in the run directory), each referring
+    to what the one before it holds, and `chat.json`. The verdict: `diverged` when the chat restored
+    after some turn answers the next one with other tokens, else that of the last pause, whose logits
+    are judged; `unjudged` for what was typed.
     """
     turns = checked(cfg.task.turns)
     one_of("task.on_mismatch", cfg.task.on_mismatch, ("repair", "refuse"))
-    line = Line.open(cfg, folder, say)
-    session, (dialogue, done) = line.session, _opened(line)
+    pauses = Pauses(cfg.out or folder / "snapshot", cfg.save, say.note)
+    newest = pauses.newest if cfg.out else None
+    if newest and cfg.snapshot:
+        raise InputProblem(
+            f"out={cfg.out} holds a chat, which goes on without snapshot=. Leave that out, or give "
+            "another out=DIR."
+        )
+    line = Line.open(replace(cfg, snapshot=str(newest)) if newest else cfg, folder, say)
+    dialogue, done = _opened(line)
+    declared = say.quiet or turns != variants.signature("task", "chat")["turns"]
+    if not declared and (terminal := opened()):
+        talk = Conversation(line, dialogue, pauses, terminal)
+        talk.hold()
+        return concluded(talk, folder)
+    return _scripted(line, dialogue, turns[0 if newest else done :], pauses, folder)
+
+
+def _scripted(
+    line: Line, dialogue: Dialogue, turns: list[dict[str, str]], pauses: Pauses, folder: Path
+) -> Outcome:
+    """Say `turns`, verify and judge them."""
+    session, cfg, say = line.session, line.session.cfg, line.session.say
     rows: list[dict[str, Any]] = []
-    parent, manifest = None, None
+    stored: Stored | None = None
     say.stage("chat")
-    say.done(f"{len(turns) - done} turns")
-    for number, turn in enumerate(turns[done:], start=done + 1):
-        row, seconds = spoken(session, dialogue, turn, number)
-        place = folder / "snapshot" / f"turn-{number:03d}"
-        state = dialogue.state(parent)
-        manifest = store.save(state, place, cfg.save, say.note, store.current(overwrite=True))
-        parent = manifest["id"]
-        rows.append(row | {"snapshot": str(place.relative_to(folder)),
-                           "stored_bytes": store.stored_bytes(place)})  # fmt: skip
+    say.done(f"{len(turns)} turns")
+    for turn in turns:
+        row, seconds = spoken(session, dialogue, turn, dialogue.turns + 1)
+        state = dialogue.state(pauses.parent)
+        stored = pauses.save(state, dialogue.turns, overwrite=not cfg.out)
+        place = Path(stored.place)
+        inside = place.is_relative_to(folder)
+        rows.append(row | {"snapshot": str(place.relative_to(folder) if inside else place),
+                           "stored_bytes": stored.nbytes})  # fmt: skip
         say.line(f"user: {row['ask']}")
         say.line(f"model: {row['answer']}   ({seconds})")
-    if manifest is None:
-        raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the {len(turns)} turns.")
-    judgement = None
+    if stored is None:
+        raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the turns.")
+    judgement, told = None, None
     if cfg.task.verify:
         say.stage("restored chat, at every turn")
         verify(session, rows, folder)
         say.done(f"{sum(r['restored_equal'] is not False for r in rows)} of {len(rows)} equal")
-        judgement = judged(line, rows, dialogue.buffer, folder)
-    return _conclude(session, dialogue, rows, manifest, folder, judgement)
+        judgement, told = judged(line, rows, dialogue.buffer, folder)
+    return _conclude(session, dialogue, rows, stored, folder, judgement, told)
 
 
 def checked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -100,11 +130,12 @@ def verify(session: Session, rows: list[dict[str, Any]], folder: Path) -> None:
 
 def judged(
     line: Line, rows: list[dict[str, Any]], ids: list[int], folder: Path
-) -> Judgement | None:
+) -> tuple[Judgement | None, dict[str, Any] | None]:
     """The judgement on the chat restored at its last pause but one, which is then told what was said
-    next: logits beside an uninterrupted run over the same `ids`, the whole chat. None for one turn."""
+    next: logits beside an uninterrupted run over the same `ids`, the whole chat; and its diagnosis,
+    where it is worse than equivalent. None for one turn."""
     if len(rows) < 2:
-        return None
+        return None, None
     pause, last = rows[-2:]
     place = folder / pause["snapshot"]
     again = Line(line.session)
@@ -113,7 +144,8 @@ def judged(
     given = torch.tensor([ids[begin : begin + last["sent_tokens"]]])
     reference = again.uninterrupted(restored.state, given)
     _, path = again.go_on(restored, given, follow=reference.fed)
-    return again.verdict(restored.state, reference, path, restored.waived)
+    judgement = again.verdict(restored.state, reference, path, restored.waived)
+    return judgement, again.record.get("diagnosis")
 
 
 def growth(seconds: list[float]) -> float:
@@ -134,7 +166,7 @@ def _opened(line: Line) -> tuple[Dialogue, int]:
     if not source.manifest["documents"]["prompt_meta"].get("turns"):
         raise InputProblem(f"snapshot={cfg.snapshot} holds no chat. Give the pause after a turn.")
     dialogue = Dialogue.resumed(session, line.restore(source).state, repair)
-    return dialogue, sum(m["role"] == "user" for m in dialogue.messages)
+    return dialogue, dialogue.turns
 
 
 def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
@@ -161,9 +193,10 @@ def _conclude(
     session: Session,
     dialogue: Dialogue,
     rows: list[dict[str, Any]],
-    manifest: Any,
+    stored: Stored,
     folder: Path,
     judgement: Judgement | None,
+    diagnosis: dict[str, Any] | None,
 ) -> Outcome:
     from harness.report import chat
 
@@ -180,9 +213,9 @@ def _conclude(
         "mismatches": sum(r["mismatch"] is not None for r in rows),
     }
     reason = _reason(figures, wrong, session.cfg.task.verify)
-    state, last = dialogue.decoder.commit(), folder / rows[-1]["snapshot"]
-    record = {**said, "chat": figures, **Stored(last, manifest).record(state, state)}
-    record |= {"verdict": verdict, "reason": reason}
+    state = dialogue.decoder.commit()
+    record = {**said, "chat": figures, **stored.record(state, state)}
+    record |= {"verdict": verdict, "reason": reason, "diagnosis": diagnosis}
     columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
     sections = chat.sections(rows, figures)
     return finish_table(session, "chat", rows, sections, verdict, reason, columns, record=record)

@@ -5,14 +5,14 @@ from dataclasses import replace
 import torch
 
 from harness.capture import whole_cache
-from harness.pipeline.bed import WINDOW, windowed
+from harness.pipeline.bed import WINDOW, on
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Tokens past the attention window are masked out although they are in the cache."
 
 
 def settle(bench: Bench) -> Settled:
-    bench = replace(bench, session=windowed(bench.session), _cache={})
+    bench = replace(bench, session=on("windowed", bench.session), _cache={})
     bench.__dict__.pop("noise", None)
     ids = bench.ids(49)
 

@@ -105,8 +105,8 @@ def _clean_runs(session: Session) -> tuple[int, list[str]]:
 
 
 def _beds(chosen: dict[str, Any]) -> list[str]:
-    """The windowed and the hybrid bed last: they load other models."""
-    order = ("plain", "sampled", "padded", "quantized", "windowed", "hybrid")
+    """Those that load a model of their own last."""
+    order = ("plain", "sampled", "padded", "quantized", *beds.SEEDED)
     return [name for name in order if any(fault.bed == name for fault in chosen.values())]
 
 

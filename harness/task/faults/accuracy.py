@@ -11,7 +11,7 @@ from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.session import Session
 
 CLEAN = 200  # healthy runs that must be called healthy
-SHARES = ((170, lambda session: session), (24, beds.windowed), (6, beds.hybrid))
+SHARES = ((164, "plain"), (24, "windowed"), (6, "hybrid"), (6, "indexed"))
 
 
 def top1(rows: list[dict[str, Any]]) -> tuple[int, list[str]]:
@@ -28,11 +28,11 @@ def alarms(session: Session, runs: int = CLEAN) -> list[str]:
     """What is said of `runs` healthy states that is not "nothing leaves the noise".
 
     Random ids, lengths, batches with left padding and splits of the prefill, on the session's model
-    and on the beds with sliding and with recurrent layers.
+    and on the beds that bring one of their own.
     """
     said, draw = [], random.Random(session.cfg.seed)
     for share, bed in SHARES:
-        own = bed(session)
+        own = beds.on(bed, session)
         for _ in range(max(share * runs // CLEAN, 1)):
             told = diagnose(own.loaded, healthy(own, draw))
             if not sound(told):

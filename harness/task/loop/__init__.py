@@ -14,9 +14,10 @@ from harness.config import Config, at_least
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome
-from harness.pipeline.line import Line, Stored, destination
+from harness.pipeline.line import Line
 from harness.pipeline.prune import policy_of
 from harness.pipeline.session import Session
+from harness.pipeline.stored import Stored, destination
 from harness.progress import over
 from harness.report.console import Say
 from harness.save import store

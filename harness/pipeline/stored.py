@@ -1,0 +1,65 @@
+"""A snapshot as a task sees it: which one is asked for, where one goes, what the record says of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config import Config
+from harness.errors import InputProblem
+from harness.pipeline.finish import shown
+from harness.pipeline.session import WRITING
+from harness.save import store
+from harness.snapshot.state import State
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A snapshot, its manifest validated. place: a directory or an fsspec URL."""
+
+    place: Path | str
+    manifest: dict[str, Any]
+
+    @classmethod
+    def asked(cls, cfg: Config) -> "Stored":
+        """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
+        SnapshotInvalid for a manifest that breaks its rules."""
+        place = store.place(snapshot_named(cfg))
+        return cls(place, store.read_manifest(place))
+
+    @property
+    def nbytes(self) -> int:
+        return store.stored_bytes(self.place)
+
+    def block(self) -> dict[str, Any]:
+        """The `snapshot` block of `result.json`."""
+        return {
+            "id": self.manifest["id"],
+            "path": shown(self.place),
+            "format": self.manifest["payload_format"],
+            "format_version": self.manifest["format_version"],
+        }
+
+    def record(self, whole: State, kept: State) -> dict[str, Any]:
+        """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
+        size = {
+            "tokens": whole.tokens,
+            "kept_tokens": kept.kept_tokens,
+            "kv_bytes": kept.kv_bytes,
+            "stored_bytes": self.nbytes,
+        }
+        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
+
+
+def snapshot_named(cfg: Config) -> str:
+    """What `snapshot=` says. Raises InputProblem when it says nothing."""
+    if not cfg.snapshot:
+        raise InputProblem(
+            f"task={cfg.task.name} needs snapshot=DIR, a directory written by task=save."
+        )
+    return cfg.snapshot
+
+
+def destination(cfg: Config, folder: Path) -> Path | str:
+    """Where a task that writes one snapshot puts it: `out=`, or into the run directory."""
+    named = cfg.out if cfg.task.name in WRITING else None
+    return store.place(named) if named else folder / "snapshot"

@@ -1,0 +1,51 @@
+"""What `task=restore_bench` says: one table, and restore beside prefill by context."""
+
+from typing import Any
+
+from harness.report import plots
+from harness.report.html import section
+
+WAYS = ("prefill", "restored")
+TIMED = ("save_s", "raw_write_s", "load_s", "raw_read_s", "to_device_s", "first_token_s")
+FIGURES = (*TIMED, "prefill_s", "restored_s", "speedup", "save_of_raw", "kv_bytes", "stored_bytes",
+           "peak_device_bytes")  # fmt: skip
+COLUMNS = ["context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
+           "save_s", "save_of_raw", "peak_device_bytes"]  # fmt: skip
+
+
+def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Blocks of the page for `bench.json` rows of restores."""
+    measured = [row for row in rows if row["reason"] is None]
+    out = []
+    if measured:
+        out.append(
+            section(
+                "Restored or prefilled",
+                text="Time to the first token. Restored: every byte verified, moved to the device, "
+                "one decode step. The files were just written, so they are read from memory, as "
+                "are the raw ones.",
+                legend=plots.colours(WAYS),
+                panels=_panels(measured),
+            )
+        )
+    table = [[row[c] for c in COLUMNS] for row in rows]
+    return [*out, section("All figures", columns=COLUMNS, rows=table)]
+
+
+def _panels(rows: list[dict[str, Any]]) -> list[str]:
+    """Seconds to the first token both ways, and how many times faster a restore is."""
+    times, speed = (plots.figure(plots.WIDTH, plots.HEIGHT) for _ in range(2))
+    contexts = [row["context"] for row in rows]
+    for number, way in enumerate(WAYS):
+        style = {"color": plots.COLOURS[number], "marker": plots.mark(number)}
+        times[1][0].plot(contexts, [row[f"{way}_s"] for row in rows], **style)
+    speed[1][0].plot(contexts, [row["speedup"] for row in rows], "o-", color=plots.COLOURS[1])
+    for (_, (axis,)), title, unit in (
+        (times, "To the first token", "s"),
+        (speed, "Restored against prefilled", "times"),
+    ):
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        plots.plain(axis.yaxis)
+        plots.label(axis, title, "past tokens", unit)
+    return [plots.svg(times[0]), plots.svg(speed[0])]

@@ -1,0 +1,199 @@
+"""A chat with whoever types: answers stream, every turn is a snapshot before the next is asked for.
+
+The model is loaded once and its cache lives on between turns; nothing is verified or processed twice.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness import interrupt
+from harness.errors import HarnessError
+from harness.pipeline.dialogue import Dialogue, Exchange
+from harness.pipeline.finish import (
+    NO_SIZE,
+    NOTHING_STORED,
+    Outcome,
+    completed,
+    draw_page,
+    finish,
+    shown,
+)
+from harness.pipeline.line import Line
+from harness.pipeline.stored import Stored
+from harness.report.console import Say
+from harness.snapshot.result import UNJUDGED, write_json
+from harness.task.chat.pauses import Pauses
+from harness.task.chat.terminal import Terminal
+
+HELP = """\
+/back     undo the last turn
+/again    answer the last question again (another answer where sampling=sample)
+/save DIR copy the chat, as it stands, into one self-contained snapshot
+/help     this
+Ctrl-C stops an answer and keeps what was said; Ctrl-D ends the chat, which goes on with the same out=."""
+
+
+@dataclass
+class Conversation:
+    """dialogue: grows turn by turn. rows: the turns of this session, as `chat.json` has them."""
+
+    line: Line
+    dialogue: Dialogue
+    pauses: Pauses
+    terminal: Terminal
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    stored: Stored | None = None
+
+    def hold(self) -> None:
+        """Until nobody says any more."""
+        self._greet()
+        while (text := self.terminal.line()) is not None:
+            word, _, rest = text.strip().partition(" ")
+            if not word:
+                continue
+            try:
+                match word:
+                    case "/help":
+                        self.terminal.tell(HELP)
+                    case "/back":
+                        self._back()
+                    case "/again":
+                        self._again()
+                    case "/save":
+                        self._save(rest.strip())
+                    case _ if word.startswith("/") and text.startswith("/"):
+                        said = f"{word} is no command; /help lists them. A space before it says it."
+                        self.terminal.tell(said)
+                    case _:
+                        self._turn(text)
+            except HarnessError as problem:
+                self.terminal.tell(str(problem))
+        if self.terminal.typed:
+            self.terminal.end()
+
+    def _greet(self) -> None:
+        dialogue, terminal, cfg = self.dialogue, self.terminal, self.line.session.cfg
+        name = self.line.session.loaded.source["name"]
+        how = (
+            "its chat template"
+            if dialogue.template
+            else "no template: it goes on from what is typed"
+        )
+        terminal.tell(f"{name}, {how}; answers of at most {cfg.steps} tokens (steps=N); /help")
+        if dialogue.turns:
+            terminal.tell(f"going on, {remembered(dialogue)}, every byte verified:")
+            for turn in dialogue.messages[-2:]:
+                asked = turn["role"] == "user"
+                terminal.tell(f"{'> ' if asked else ''}{' '.join(turn['content'].split())[:200]}")
+
+    def _turn(self, text: str) -> None:
+        steps = self.line.session.cfg.steps
+        with interrupt.noted() as arrived:
+            hear = self.terminal.hear
+            said = self.dialogue.ask(text, steps, hear, lambda: bool(arrived))
+            self._kept(said, bool(arrived))
+
+    def _again(self) -> None:
+        place = self.pauses.newest
+        if place is None or not self.dialogue.asked:
+            self.terminal.tell("there is no answer yet to say again")
+            return
+        if self.dialogue.sampler.greedy:
+            self.terminal.tell("greedy says the same again; sampling=sample draws another answer")
+        steps = self.line.session.cfg.steps
+        with interrupt.noted() as arrived:
+            hear = self.terminal.hear
+            said = self.dialogue.again(place, steps, hear, lambda: bool(arrived))
+            self.pauses.undo()
+            del self.rows[-1:]
+            self._kept(said, bool(arrived))
+
+    def _back(self) -> None:
+        place = self.pauses.newest
+        if place is None or not self.dialogue.ends:
+            self.terminal.tell("there is no turn to undo")
+            return
+        question = next(
+            m["content"] for m in reversed(self.dialogue.messages) if m["role"] == "user"
+        )
+        told = self.dialogue.back(place)
+        self.pauses.undo()
+        del self.rows[-1:]
+        how = "nothing is left" if told is None else told.way
+        self.terminal.tell(f"[undone: {question!r}; {remembered(self.dialogue)}; {how}]")
+
+    def _save(self, where: str) -> None:
+        newest = self.pauses.newest
+        if not where or newest is None:
+            kept = f"every turn is saved already, the last one in {shown(newest)}" if newest else "nothing was said yet"  # fmt: skip
+            self.terminal.tell(f"{kept}; /save DIR copies the chat into a snapshot of its own")
+            return
+        from harness.save import store
+
+        cfg = self.line.session.cfg
+        manifest = store.save(self.dialogue.state(), where, replace(cfg.save, compact=True))
+        self.terminal.tell(f"saved in {shown(store.place(where))} ({manifest['id'][:16]})")
+
+    def _kept(self, said: Exchange, stopped: bool) -> None:
+        """The turn is over: what was said is stored, and one line says so."""
+        self.terminal.end()
+        self.stored = self.pauses.save(self.dialogue.state(self.pauses.parent))
+        place = self.stored.place
+        self.rows.append(
+            {
+                "turn": self.dialogue.turns,
+                "ask": said.ask,
+                "answer": said.answer,
+                "ids": list(said.ids),
+                "sent_tokens": said.sent,
+                "total_tokens": said.total,
+                "cached_s": said.seconds,
+                "stopped": stopped,
+                "mismatch": None if said.mismatch is None else str(said.mismatch),
+                "snapshot": shown(place),
+                "stored_bytes": self.stored.nbytes,
+            }
+        )
+        count = len(said.ids)
+        pace = f"{count} token{'s' * (count != 1)} in {said.seconds:.2f} s"
+        cut = "" if said.ended else "stopped, " if stopped else "cut by steps, "
+        name = place.name if isinstance(place, Path) else place
+        self.terminal.tell(f"[{cut}{pace}; {said.total} remembered; {name}]")
+
+
+def remembered(dialogue: Dialogue) -> str:
+    """`3 turns, 64 tokens`."""
+    turns = dialogue.turns
+    return f"{turns} turn{'s' * (turns != 1)} and {len(dialogue.buffer)} tokens remembered"
+
+
+def concluded(talk: Conversation, folder: Path) -> Outcome:
+    """`result.json`, `chat.json` and the page of a chat that somebody had; how it goes on."""
+    from harness.report import chat
+
+    session, dialogue, rows = talk.line.session, talk.dialogue, talk.rows
+    kept = f"{remembered(dialogue)}, in {shown(talk.pauses.folder)}"
+    record: dict[str, Any] = {
+        "size": NO_SIZE,
+        "snapshot": NOTHING_STORED,
+        "elements": [],
+        "text": {},
+    }
+    if talk.stored and dialogue.decoder is not None:
+        state = dialogue.state()
+        record |= talk.stored.record(state, state)
+    reason = (
+        f"{kept}; what is typed is not judged (task=resume snapshot=DIR judges any of its turns)"
+    )
+    figures = {"turns": len(rows), "total_turns": dialogue.turns, "tokens": len(dialogue.buffer)}
+    record |= {"verdict": UNJUDGED, "reason": reason, "chat": figures}
+    write_json(folder / "chat.json", rows)
+    sections = chat.sections(rows, figures) if rows else []
+    page = partial(draw_page, session.cfg.name, sections, True)
+    quiet, result = Say(quiet=True), completed(session, record)
+    outcome = finish(session.cfg, folder, quiet, result, page, code=0, tracked=False)
+    out = shown(talk.pauses.folder)
+    talk.terminal.tell(f"{kept}; it goes on with: python -m harness task=chat out={out}")
+    return outcome

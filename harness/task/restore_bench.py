@@ -1,0 +1,156 @@
+"""`task=restore_bench`: what a pause costs and what a restore saves, by context: save, verified load,
+move to the device and first token, beside a prefill of the same ids and the disk's own speed."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from harness.cache.registry import decoder as build_decoder
+from harness.capture import Captured, capture
+from harness.config import Config, at_least
+from harness.pipeline.drive import recompute_seconds
+from harness.pipeline.finish import Outcome, finish_table
+from harness.pipeline.session import Session
+from harness.report import restores
+from harness.report.console import Say
+from harness.save import store
+from harness.snapshot.digest import tensor_bytes
+from harness.snapshot.result import UNJUDGED, write_json
+from harness.snapshot.state import State
+
+FULL = "out of memory: a prefill of this length does not fit on the device."
+
+
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
+    """One row of `bench.json` per context. Every byte that came back is compared; the first token is
+    held against the one that the live cache gives."""
+    for tokens in cfg.task.contexts:
+        at_least("task.contexts", tokens, 2)
+    at_least("task.repeats", cfg.task.repeats, 1)
+    session = Session.open(cfg, folder, say)
+    rows = []
+    for tokens in cfg.task.contexts:
+        say.stage(f"{tokens} tokens")
+        rows.append(measured(session, tokens))
+        write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
+        say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
+    same = sum(bool(row["same_first_token"]) for row in rows)
+    reason = f"{len(rows)} contexts measured, not judged; the first token is the same in {same}"
+    return finish_table(
+        session, "bench", rows, restores.sections(rows), UNJUDGED, reason, restores.COLUMNS
+    )
+
+
+def measured(session: Session, tokens: int) -> dict[str, Any]:
+    """The row of one context: medians of `task.repeats`, save and raw write taking turns."""
+    cfg, loaded = session.cfg, session.loaded
+    row: dict[str, Any] = {"format": cfg.save.name, "dtype": cfg.dtype, "context": tokens}
+    blank = dict.fromkeys((*restores.FIGURES, "same_first_token"))
+    try:
+        captured = prefilled(session, tokens)
+        prefill = [captured.prefill_s]
+        while len(prefill) < cfg.task.repeats and sum(prefill) < cfg.task.seconds:
+            prefill.append(recompute_seconds(loaded, captured.state))
+    except torch.OutOfMemoryError:
+        _forget(loaded)
+        return row | blank | {"reason": FULL}
+    state, place = captured.state, session.folder / "snapshot"
+    first = int(loaded.forward(*_next(state), None, captured.live)[0, -1].argmax())
+    payload, captured = host_bytes(state), None  # type: ignore[assignment]
+    times: dict[str, list[float]] = {name: [] for name in restores.TIMED}
+    same = True
+    for _ in range(cfg.task.repeats):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        times["save_s"].append(_seconds(lambda: store.save(state, place / "s", cfg.save)))
+        times["raw_write_s"].append(_seconds(lambda: raw_write(place / "raw", payload)))
+        times["raw_read_s"].append(_seconds((place / "raw").read_bytes))
+        same = restored(session, state, place / "s", times) == first and same
+    middle = {name: median(values) for name, values in times.items()}
+    whole = middle["load_s"] + middle["to_device_s"] + middle["first_token_s"]
+    row |= middle | {
+        "prefill_s": median(prefill),
+        "restored_s": whole,
+        "speedup": median(prefill) / whole,
+        "save_of_raw": middle["raw_write_s"] / middle["save_s"],
+        "kv_bytes": state.kv_bytes,
+        "stored_bytes": store.stored_bytes(place / "s"),
+        "peak_device_bytes": _peak(loaded),
+        "same_first_token": same,
+        "reason": None,
+    }
+    shutil.rmtree(place, ignore_errors=True)
+    _forget(loaded)
+    return row
+
+
+def prefilled(session: Session, tokens: int) -> Captured:
+    """A real prefill of `tokens` random ids `[1, tokens]`."""
+    draw = torch.Generator().manual_seed(session.cfg.seed)
+    size = int(session.loaded.text_config.vocab_size)
+    ids = torch.randint(0, size, (1, tokens), generator=draw)
+    documents = {**session.documents, "generation": {"sampler": None, "steps": 0}}
+    mask = torch.ones_like(ids)
+    return capture(session.loaded, ids, mask, documents, chunk=session.cfg.prompt.chunk)
+
+
+def restored(session: Session, state: State, place: Path, times: dict[str, list[float]]) -> int:
+    """The token after the next, by the restored state. Raises AssertionError for a changed byte."""
+    loaded, cfg = session.loaded, session.cfg
+    start = time.perf_counter()
+    back, _ = store.load(place)
+    times["load_s"].append(time.perf_counter() - start)
+    for (name, one), (_, two) in zip(state.tensors(), back.tensors(), strict=True):
+        if tensor_bytes(one) != tensor_bytes(two):
+            raise AssertionError(f"{name} came back changed")
+    start = time.perf_counter()
+    back = back.to(loaded.device)
+    times["to_device_s"].append(time.perf_counter() - start)
+    start = time.perf_counter()
+    opened = build_decoder(loaded, back, replace(cfg.cache, branches=1))
+    token = int(opened.step(_next(state)[0])[0, -1].argmax())
+    times["first_token_s"].append(time.perf_counter() - start)
+    return token
+
+
+def host_bytes(state: State) -> list[memoryview]:
+    """The bytes of every tensor, on the host."""
+    return [tensor_bytes(tensor) for _, tensor in state.tensors()]
+
+
+def raw_write(path: Path, payload: list[memoryview]) -> None:
+    """What the disk can do: the same bytes into one file, then fsync."""
+    with path.open("wb", buffering=0) as file:
+        for part in payload:
+            left = memoryview(part)
+            while left:
+                left = left[file.write(left) :]
+        os.fsync(file.fileno())
+
+
+def _next(state: State) -> tuple[torch.Tensor, torch.Tensor]:
+    """The token that follows `[1, 1]` and where it stands."""
+    return state.logits.argmax(-1, keepdim=True), state.next_position[:, None]
+
+
+def _peak(loaded: Any) -> int | None:
+    return torch.cuda.max_memory_allocated(loaded.device) if loaded.device.type == "cuda" else None
+
+
+def _forget(loaded: Any) -> None:
+    if loaded.device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(loaded.device)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,328 @@
+"""Everything that is measured on a GPU, as one command (`make gpu`): from a bare machine with its own
+PyTorch and Transformers to `gpu.json` and `gpu.md`. Needs no network: what else is needed comes as wheels
+from `--wheels` (`make gpu-wheels` collects them). Each stage has its time and leaves its figures when
+that runs out.
+
+    python tests/task/gpu_record.py --out runs/gpu [--wheels .whl] [--device cpu --small]
+"""
+
+import argparse
+import csv
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHES = "cache=dynamic,cloned,static,view,manual"
+MIXTURE = (
+    "model=shape", "model.architecture=mixtral",
+    "model.config={num_hidden_layers: 2, hidden_size: 64, intermediate_size: 96, num_attention_heads: 4, "
+    "num_key_value_heads: 2, num_local_experts: 4, initializer_range: 0.1}",
+)  # fmt: skip
+SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512}  # fmt: skip
+MAIN = ("model", "cache", "dtype", "verdict", "max_abs_diff", "noise_floor.max_abs_diff", "error")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command line of the harness (or of pytest). table: the file that it leaves, and the columns
+    that the page shows of it."""
+
+    name: str
+    seconds: int
+    arguments: tuple[str, ...]
+    table: str
+    columns: tuple[str, ...]
+
+
+def stages(device: str, small: bool) -> Iterator[Stage]:
+    """All of it. small: the same commands at sizes for a test on a CPU."""
+    shape = tuple(f"model.config.{k}={v}" for k, v in SMALL.items()) if small else ()
+    dtypes = "dtype=float32" if small else "dtype=float32,bfloat16,float16"
+    on = f"device={device}"
+    models = "model=tiny" if small else "model=tiny,tiny_gemma3,tiny_hybrid"
+    caches = "cache=cloned,manual" if small else CACHES
+    swept = ("-m", dtypes, on, "steps=8")
+    yield Stage("families", 110, (*swept, caches, models), "sweep.csv", MAIN)
+    caches = caches.replace("manual", "view" if small else "deepcopy")  # which has no experts
+    yield Stage("experts", 40, (*swept, caches, *MIXTURE), "sweep.csv", MAIN)
+    columns = (
+        "cache",
+        "recorded",
+        "batch",
+        "runs",
+        "bitwise_equal",
+        "same_as_alone",
+        "max_abs_diff",
+    )
+    for dtype in ("float32",) if small else ("float32", "bfloat16"):
+        few = ("task.batches=[1,2]", "task.runs=2", "steps=2") if small else ("steps=16",)
+        repeated = ("task=repeat", on, f"dtype={dtype}", *few)
+        yield Stage(f"repeat {dtype}", 40, repeated, "repeat.json", columns)
+    columns = ("verdict", "reason")
+    there = ("steps=8", "prompt=text")
+    yield Stage(
+        "from the CPU",
+        30,
+        ("device=cpu", f"restore.device={device}", *there),
+        "result.json",
+        columns,
+    )
+    yield Stage("to the CPU", 30, (on, "restore.device=cpu", *there), "result.json", columns)
+    columns = (
+        "cache",
+        "context",
+        "branches",
+        "per_token_s",
+        "ratio_to_dynamic",
+        "times_limit",
+        "open_s",
+    )
+    for context in (64,) if small else (2048, 32768, 131072, 8192):
+        sized = (f"task.contexts=[{context}]", f"task.branch_contexts=[{context}]")
+        few = ("task.branches=[2]", "task.runs=3", "task.compiled=false") if small else ()
+        arguments = ("experiment=bench_gpu", on, *shape, *sized, *few)
+        yield Stage(f"decode {context}", 60, arguments, "bench.json", columns)
+    columns = ("context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
+               "save_s", "save_of_raw", "peak_device_bytes")  # fmt: skip
+    for experiment in ("save_gpu", "save_gpu_8b"):
+        few = ("task.contexts=[64]", "task.repeats=1") if small else ()
+        arguments = (f"experiment={experiment}", on, *shape, *few)
+        yield Stage(experiment, 90, arguments, "bench.json", columns)
+
+
+def record(
+    out: Path, device: str, small: bool, wheels: Path | None, limit: float, only: list[str]
+) -> int:
+    """Run every stage (or those named in `only`), write `gpu.json` and `gpu.md` after each; how many
+    stages failed."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = [str(ROOT)]
+    if wheels is not None:
+        path.insert(0, str(installed(wheels, out / "site")))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HF_HUB_OFFLINE": "1",
+           "MLFLOW_DISABLE_TELEMETRY": "true"}  # fmt: skip
+    done: list[dict[str, Any]] = []
+    began = time.monotonic()
+
+    def keep(entry: dict[str, Any]) -> None:
+        done.append(entry)
+        document = {"where": where(env), "stages": done}
+        (out / "gpu.json").write_text(json.dumps(document, indent=1) + "\n")
+        (out / "gpu.md").write_text(page(document))
+        print(f"{entry['name']}: {entry['outcome']} ({entry['seconds']:.0f} s)", flush=True)
+
+    if not small and not only:
+        keep(tests(out, env, limit))
+    for stage in stages(device, small):
+        if only and stage.name not in only:
+            continue
+        left = limit - (time.monotonic() - began)
+        keep(ran(stage, out, env, min(stage.seconds, left)))
+    return sum(entry["outcome"] not in ("done", "out of time") for entry in done)
+
+
+def tests(out: Path, env: dict[str, str], limit: float) -> dict[str, Any]:
+    """The tests that need a GPU, by pytest's own summary."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-m",
+        "gpu",
+        "-p",
+        "no:cacheprovider",
+    ]
+    code, seconds, text = timed(command, env, min(90, limit))
+    last = text.strip().splitlines()[-1:] or ["nothing was printed"]
+    (out / "tests.log").write_text(text)
+    outcome = "done" if code == 0 else "out of time" if code is None else "failed"
+    rows = [{"summary": last[0]}]
+    return {"name": "tests", "command": "pytest -m gpu", "outcome": outcome, "seconds": seconds,
+            "columns": ["summary"], "rows": rows}  # fmt: skip
+
+
+def ran(stage: Stage, out: Path, env: dict[str, str], seconds: float) -> dict[str, Any]:
+    """One stage and the rows it left, however it ended."""
+    place = out / stage.name.replace(" ", "_")
+    key = "hydra.sweep.dir" if "-m" in stage.arguments else "hydra.run.dir"
+    arguments = [*stage.arguments, "track=none"]
+    command = [sys.executable, "-m", "harness", *arguments, f"{key}={place}"]
+    code, took, text = timed(command, env, seconds) if seconds > 5 else (None, 0.0, "")
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "console.log").write_text(text)
+    # a sweep that has a verdict worse than required ends with 1: the rows say which
+    outcome = "out of time" if code is None else "done" if code in (0, 1) else "failed"
+    rows = left_by(place, stage)
+    return {"name": stage.name, "command": "python -m harness " + " ".join(map(quoted, arguments)),
+            "outcome": outcome if rows or code is None else "failed", "seconds": took,
+            "columns": list(stage.columns), "rows": rows}  # fmt: skip
+
+
+def left_by(place: Path, stage: Stage) -> list[dict[str, Any]]:
+    """The rows of a stage's table; none where it did not come to that."""
+    file = place / stage.table
+    if stage.table == "sweep.csv":  # a sweep that was stopped has its points, and no table yet
+        if file.is_file():
+            with file.open(newline="") as table:
+                return [dict(row) for row in csv.DictReader(table)]
+        points = sorted(place.glob("*/result.json"))
+        return [{"verdict": json.loads(p.read_text())["verdict"]} for p in points]
+    if not file.is_file():
+        return []
+    document = json.loads(file.read_text())
+    return document if isinstance(document, list) else [{c: document[c] for c in stage.columns}]
+
+
+def timed(command: list[str], env: dict[str, str], seconds: float) -> tuple[int | None, float, str]:
+    """Exit code (None when stopped), seconds and output; a command out of time is asked to end first."""
+    start = time.monotonic()
+    process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    try:
+        text, _ = process.communicate(timeout=seconds)
+        return process.returncode, time.monotonic() - start, text
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            text, _ = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+        return None, time.monotonic() - start, text
+
+
+def installed(wheels: Path, site: Path) -> Path:
+    """The wheels of a folder, unpacked to `site`."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
+    subprocess.run(
+        [*pip, "--upgrade", "--target", str(site), *map(str, wheels.glob("*.whl"))], check=True
+    )
+    return site
+
+
+def where(env: dict[str, str]) -> dict[str, Any]:
+    """The machine, asked of the same interpreter that runs the stages."""
+    code = (
+        "import json, torch, transformers; c = torch.cuda.is_available(); print(json.dumps({"
+        "'torch': torch.__version__, 'transformers': transformers.__version__, 'cuda': torch.version.cuda,"
+        "'device': torch.cuda.get_device_name() if c else 'cpu',"
+        "'device_bytes': torch.cuda.get_device_properties(0).total_memory if c else None}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    facts = json.loads(done.stdout) if done.returncode == 0 else {"problem": done.stderr[-300:]}
+    return {"python": platform.python_version(), "cores": os.cpu_count(), **facts}
+
+
+def page(document: dict[str, Any]) -> str:
+    """The same as Markdown, one table a stage."""
+    facts = ", ".join(f"{k} {v}" for k, v in document["where"].items() if v is not None)
+    out = [f"Measured with {facts}.\n"]
+    for stage in document["stages"]:
+        out.append(f"## {stage['name']}: {stage['outcome']}\n\n`{stage['command']}`\n")
+        if rows := stage["rows"]:
+            columns = [c for c in stage["columns"] if any(c in row for row in rows)]
+            out += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+            out += ["| " + " | ".join(shown(row.get(c)) for c in columns) + " |" for row in rows]
+            out.append("")
+    return "\n".join(out)
+
+
+def shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def quoted(argument: str) -> str:
+    return f"'{argument}'" if set(argument) & set("[]{} ") else argument
+
+
+def collected(folder: Path, python: str) -> None:
+    """Wheels of what the harness needs beside PyTorch and Transformers and theirs, for `python` on
+    64-bit Linux. Nothing is installed."""
+    have: set[str] = set()
+    for name in ("torch", "transformers", "numpy"):
+        have |= needed(name)
+    wanted = set().union(*map(needed, ("blake3", "blosc2", "hydra-core", "omegaconf", "jinja2", "matplotlib",
+                                       "pandas", "pandera", "rich", "pytest", "pytest-xdist")))  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip"]
+    linux = [f"--platform=manylinux_2_{n}_x86_64" for n in (39, 34, 28, 27, 24, 17)]
+    binary = ["--only-binary=:all:", f"--python-version={python}", "--implementation=cp", *linux]
+    for name in sorted(wanted - have):
+        exact = f"{name}=={metadata.version(name)}"
+        asked = ["--platform=manylinux2014_x86_64", "--no-deps", "-q", "-d", str(folder), exact]
+        if subprocess.run([*pip, "download", *binary, *asked], capture_output=True).returncode:
+            built = [
+                *pip,
+                "wheel",
+                "-q",
+                "--no-deps",
+                "-w",
+                str(folder),
+                exact,
+            ]  # source only, pure Python
+            subprocess.run(built, check=True)
+    size = sum(f.stat().st_size for f in folder.glob("*.whl"))
+    print(f"{len(list(folder.glob('*.whl')))} wheels, {size / 2**20:.0f} MiB in {folder}")
+
+
+def needed(name: str) -> set[str]:
+    """A package and everything it needs, by the names of what is installed here."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    names: set[str] = set()
+    waiting = [name]
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        try:
+            requires = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        if name not in names:
+            names.add(name)
+            asked = map(Requirement, requires)
+            waiting += [
+                r.name for r in asked if r.marker is None or r.marker.evaluate({"extra": ""})
+            ]
+    return names
+
+
+def main(arguments: list[str] | None = None, say: Callable[[str], object] = print) -> int:
+    """0 when no stage failed (out of time is no failure)."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "gpu")
+    parser.add_argument("--wheels", type=Path, help="a folder of wheels to unpack first")
+    parser.add_argument(
+        "--collect", metavar="PYTHON", help="only fill --wheels, for that Python (3.12)"
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="sizes for a test on a CPU")
+    parser.add_argument("--only", nargs="*", default=[], metavar="STAGE", help="these stages alone")
+    parser.add_argument("--seconds", type=float, default=460, help="for everything")
+    asked = parser.parse_args(arguments)
+    if asked.collect:
+        collected(asked.wheels or ROOT / ".whl", asked.collect)
+        return 0
+    failed = record(
+        asked.out.absolute(), asked.device, asked.small, asked.wheels, asked.seconds, asked.only
+    )
+    say(f"{asked.out}/gpu.json and gpu.md; stages failed: {failed}")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

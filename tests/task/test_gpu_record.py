@@ -1,0 +1,59 @@
+"""What `make gpu` runs: the same stages, small and on a CPU; every command line of the full size composes."""
+
+import json
+
+import pytest
+
+from tests.task import gpu_record
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_every_stage_is_a_command_line_that_composes(compose, small):
+    for stage in gpu_record.stages("cpu", small):
+        arguments = [a for a in stage.arguments if a != "-m"]
+        first = [a.split(",")[0] if "{" not in a and "[" not in a else a for a in arguments]
+        assert compose(*first).device == "cpu"
+
+
+def test_stages_leave_figures_and_a_page(tmp_path, capsys):
+    code = gpu_record.main(
+        [
+            "--device",
+            "cpu",
+            "--small",
+            "--out",
+            str(tmp_path),
+            "--only",
+            "repeat float32",
+            "save_gpu",
+        ]
+    )
+    assert code == 0, capsys.readouterr().out
+    document = json.loads((tmp_path / "gpu.json").read_text())
+    assert document["where"]["device"] == "cpu" and document["where"]["torch"]
+    repeated, saved = document["stages"]
+    assert repeated["outcome"] == saved["outcome"] == "done"
+    assert all(row["bitwise_equal"] for row in repeated["rows"] if row["recorded"])
+    assert saved["rows"][0]["same_first_token"] and saved["rows"][0]["speedup"] > 0
+    page = (tmp_path / "gpu.md").read_text()
+    assert "## save_gpu: done" in page and saved["command"] in page
+
+
+def test_a_stage_that_fails_or_runs_out_of_time_says_so(tmp_path):
+    broken = gpu_record.Stage("broken", 60, ("task=repeat", "no_such_key=1"), "repeat.json", ())
+    entry = gpu_record.ran(broken, tmp_path, dict(gpu_record.os.environ), 60)
+    assert (
+        entry["outcome"] == "failed"
+        and "no_such_key" in (tmp_path / "broken/console.log").read_text()
+    )
+    late = gpu_record.ran(broken, tmp_path, {}, 1)
+    assert late["outcome"] == "out of time" and late["rows"] == []
+
+
+def test_wheels_are_asked_for_without_what_a_gpu_machine_has():
+    assert {"blake3", "antlr4-python3-runtime", "hydra-core"} <= gpu_record.needed("hydra-core") | {
+        "blake3"
+    }
+    assert "torch" not in gpu_record.needed("pandera") and "tokenizers" in gpu_record.needed(
+        "transformers"
+    )

@@ -1,0 +1,54 @@
+"""What a restore saves, measured: rows, the same first token, and bytes that are really compared."""
+
+import json
+
+import pytest
+
+from harness.task import restore_bench
+from tests.task.gpu_record import SMALL
+
+SHAPE = [f"model.config.{name}={value}" for name, value in SMALL.items()]
+ASKED = ["task=restore_bench", "device=cpu", *SHAPE, "task.contexts=[40,80]", "task.repeats=2"]
+
+
+def test_a_row_per_context_with_the_first_token_of_the_live_run(harness):
+    done = harness(*ASKED)
+    assert done.code == 0, done.out
+    rows = json.loads((done.folders[0] / "bench.json").read_text())
+    assert [row["context"] for row in rows] == [40, 80]
+    for row in rows:
+        assert row["same_first_token"] is True and row["reason"] is None
+        assert row["kv_bytes"] == 2 * 2 * 2 * 16 * 4 * row["context"]
+        whole = row["load_s"] + row["to_device_s"] + row["first_token_s"]
+        assert row["restored_s"] == pytest.approx(whole)
+    assert not (done.folders[0] / "snapshot").exists()
+
+
+def test_a_byte_that_changed_on_the_way_stops_it(harness, monkeypatch):
+    def changed(place):
+        state, manifest = load(place)
+        state.layers[0].key.view(-1)[0] += 1
+        return state, manifest
+
+    load = restore_bench.store.load
+    monkeypatch.setattr(restore_bench.store, "load", changed)
+    done = harness(*ASKED)
+    assert done.code != 0 and "came back changed" in done.out
+
+
+def test_the_same_past_gives_the_same_bits_again(harness):
+    done = harness("task=repeat", "task.batches=[2]", "task.runs=2", "task.tokens=40", "steps=2")
+    assert done.code == 0, done.out
+    rows = json.loads((done.folders[0] / "repeat.json").read_text())
+    assert [(r["cache"], r["recorded"], r["batch"]) for r in rows] == [
+        (cache, recorded, size)
+        for cache, recorded in (
+            ("dynamic", False),
+            ("view", False),
+            ("manual", True),
+            ("manual", False),
+        )
+        for size in (1, 2)
+    ]
+    assert all(row["bitwise_equal"] for row in rows)
+    assert all(row["same_as_alone"] for row in rows if row["batch"] == 1)
