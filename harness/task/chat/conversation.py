@@ -37,12 +37,14 @@ Ctrl-C stops an answer and keeps what was said; Ctrl-D ends the chat, which goes
 
 @dataclass
 class Conversation:
-    """dialogue: grows turn by turn. rows: the turns of this session, as `chat.json` has them."""
+    """dialogue: grows turn by turn. steps: tokens of an answer at most. rows: the turns of this session,
+    as `chat.json` has them."""
 
     line: Line
     dialogue: Dialogue
     pauses: Pauses
     terminal: Terminal
+    steps: int
     rows: list[dict[str, Any]] = field(default_factory=list)
     stored: Stored | None = None
 
@@ -74,14 +76,14 @@ class Conversation:
             self.terminal.end()
 
     def _greet(self) -> None:
-        dialogue, terminal, cfg = self.dialogue, self.terminal, self.line.session.cfg
+        dialogue, terminal = self.dialogue, self.terminal
         name = self.line.session.loaded.source["name"]
         how = (
             "its chat template"
             if dialogue.template
             else "no template: it goes on from what is typed"
         )
-        terminal.tell(f"{name}, {how}; answers of at most {cfg.steps} tokens (steps=N); /help")
+        terminal.tell(f"{name}, {how}; answers of at most {self.steps} tokens (steps=N); /help")
         if dialogue.turns:
             terminal.tell(f"going on, {remembered(dialogue)}, every byte verified:")
             for turn in dialogue.messages[-2:]:
@@ -89,10 +91,9 @@ class Conversation:
                 terminal.tell(f"{'> ' if asked else ''}{' '.join(turn['content'].split())[:200]}")
 
     def _turn(self, text: str) -> None:
-        steps = self.line.session.cfg.steps
         with interrupt.noted() as arrived:
             hear = self.terminal.hear
-            said = self.dialogue.ask(text, steps, hear, lambda: bool(arrived))
+            said = self.dialogue.ask(text, self.steps, hear, lambda: bool(arrived))
             self._kept(said, bool(arrived))
 
     def _again(self) -> None:
@@ -102,10 +103,9 @@ class Conversation:
             return
         if self.dialogue.sampler.greedy:
             self.terminal.tell("greedy says the same again; sampling=sample draws another answer")
-        steps = self.line.session.cfg.steps
         with interrupt.noted() as arrived:
             hear = self.terminal.hear
-            said = self.dialogue.again(place, steps, hear, lambda: bool(arrived))
+            said = self.dialogue.again(place, self.steps, hear, lambda: bool(arrived))
             self.pauses.undo()
             del self.rows[-1:]
             self._kept(said, bool(arrived))
