@@ -98,8 +98,8 @@ def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | 
     if not (causal or padded or windowed):
         return None
     branches = len(queries.positions) // len(part.positions)
-    held = part.positions if part.positions.dim() == 3 else part.positions[:, None]
-    key = held.repeat_interleave(branches, 0)[:, :, None]
+    positions = part.positions if part.positions.dim() == 3 else part.positions[:, None]
+    key = positions.repeat_interleave(branches, 0)[:, :, None]
     query = queries.positions[:, None, :, None]
     seen = key >= 0
     if causal:
@@ -117,13 +117,13 @@ def by_head(seen: torch.Tensor, heads: int) -> torch.Tensor:
 
 def seen_of(parts: list[Part], queries: Queries, window: int | None) -> list[tuple[int, Part]]:
     """What of each part some query may see, by position, with its place among the tokens of all."""
-    found, start = [], 0
+    in_sight, start = [], 0
     for part in parts:
         if part.tokens and not out_of_sight(part, queries, window):
             low, high = in_window(part, queries, window)
-            found.append((start + low, part.cut(low, high)))
+            in_sight.append((start + low, part.cut(low, high)))
         start += part.tokens
-    return found
+    return in_sight
 
 
 def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, int]:
@@ -133,8 +133,8 @@ def in_window(part: Part, queries: Queries, window: int | None) -> tuple[int, in
         return 0, part.tokens
     if part.last - part.first + 1 == part.tokens:  # no gaps
         return oldest - part.first, part.tokens
-    found = torch.searchsorted(part.row.contiguous(), oldest)
-    return int(found), part.tokens
+    first = torch.searchsorted(part.row.contiguous(), oldest)
+    return int(first), part.tokens
 
 
 def out_of_sight(part: Part, queries: Queries, window: int | None) -> bool:

@@ -58,8 +58,8 @@ def split_attention(
         return _attend_coded(query, in_sight, queries, scale, window, softcap, sinks)
     plain = softcap is None and bias is None and sinks is None
     if plain and flash.available(query):
-        given = [(part.key, part.value, visible(part, queries, window)) for part in seen]
-        out = flash.attend(query, given, scale)
+        masked = [(part.key, part.value, visible(part, queries, window)) for part in seen]
+        out = flash.attend(query, masked, scale)
         if out is not None:
             return out
     if plain and all(visible(part, queries, window) is None for part in seen):
@@ -150,8 +150,10 @@ def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> tor
     weights = torch.softmax(joined if exact else joined * scale, -1)
     out, start = None, 0
     for part in parts:
-        given = products.values(weights[..., start : start + part.tokens], part.value.flatten(0, 1))
-        out = given if out is None else out.add_(given)
+        partial = products.values(
+            weights[..., start : start + part.tokens], part.value.flatten(0, 1)
+        )
+        out = partial if out is None else out.add_(partial)
         start += part.tokens
     return out.view(batch, heads, new, -1).to(query.dtype)
 
@@ -202,8 +204,8 @@ def _attend(
         weights = torch.where((top == -inf)[..., None], 0.0, weights)
     out, start = None, 0
     for part, _ in block:
-        given = _per_part(weights[..., start : start + part.tokens], part.value, products.values)
-        out = given if out is None else out + given
+        partial = _per_part(weights[..., start : start + part.tokens], part.value, products.values)
+        out = partial if out is None else out + partial
         start += part.tokens
     out = out.transpose(1, 2).reshape(batch, heads, new, -1)
     if not mass:
@@ -228,8 +230,8 @@ def _per_part(left: torch.Tensor, part: torch.Tensor, product: Product) -> torch
     base, _, branches, rows, _ = left.shape
     if part.shape[0] == base:
         return _matrices(left.flatten(2, 3), part, product).unflatten(2, (branches, rows))
-    own = left.transpose(1, 2).flatten(0, 1)
-    return _matrices(own, part, product).unflatten(0, (base, branches)).transpose(1, 2)
+    folded = left.transpose(1, 2).flatten(0, 1)
+    return _matrices(folded, part, product).unflatten(0, (base, branches)).transpose(1, 2)
 
 
 def _matrices(left: torch.Tensor, part: torch.Tensor, product: Product) -> torch.Tensor:

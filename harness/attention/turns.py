@@ -77,10 +77,10 @@ def turns(
     candidates = [Turn("still", torch.empty(0))]
     for frequencies in frequencies_of(model):
         candidates += [Turn("half", frequencies), Turn("interleaved", frequencies)]
-    found: list[Turn | None] = []
+    turns: list[Turn | None] = []
     for index, start in enumerate(probes[0]):
         if start is None:
-            found.append(None)
+            turns.append(None)
             continue
         there = {p: probes[p][index] for p in places}
         best = min(candidates, key=lambda turn: _gap(turn, there))
@@ -90,21 +90,21 @@ def turns(
                 "a way that no rotation undoes (learned positions, or frequencies that depend on "
                 "the length), so they cannot be moved. Use prune.positions=original."
             )
-        found.append(best)
-    return found
+        turns.append(best)
+    return turns
 
 
 def frequencies_of(model: Any) -> list[torch.Tensor]:
     """The distinct inverse frequencies that the model's modules hold, float64."""
-    found: list[torch.Tensor] = []
+    distinct: list[torch.Tensor] = []
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             if not name.endswith("inv_freq") or name.endswith("original_inv_freq"):
                 continue
             value = buffer.detach().clone()
-            if not any(f.shape == value.shape and bool((f == value).all()) for f in found):
-                found.append(value)
-    return found
+            if not any(f.shape == value.shape and bool((f == value).all()) for f in distinct):
+                distinct.append(value)
+    return turns
 
 
 def _gap(turn: Turn, keys: dict[int, torch.Tensor]) -> float:

@@ -20,7 +20,7 @@ from harness import extras
 from harness.errors import InputProblem, SnapshotInvalid, Untrusted
 from harness.save import atomic, contents, envelope, files, leftovers
 from harness.snapshot import manifest as manifests
-from harness.snapshot import schema, signature
+from harness.snapshot import schema, signature, tables
 from harness.snapshot.digest import digest_bytes
 
 _OURS = re.compile(r"(kv|state)-[0-9a-f]{16}\.[a-z0-9.]+|tokenizer/.+|manifest\.json\.sig")
@@ -234,7 +234,7 @@ def _fetch(url: str, folder: Path) -> None:
     wanted = [(r["file"], r["nbytes"]) for r in manifest["files"]]
     wanted += [(f"tokenizer/{r['file']}", r["nbytes"]) for r in manifest.get("tokenizer_files", [])]
     for name, nbytes in wanted:
-        if not re.fullmatch(r"(tokenizer/)?" + schema.FILE[1:-1], name):
+        if not re.fullmatch(r"(tokenizer/)?" + tables.FILE[1:-1], name):
             raise SnapshotInvalid(url, [f"{name[:80]} is no name of a file in a snapshot"])
         if name == contents.SIGNATURE:
             continue

@@ -163,15 +163,15 @@ def faults(document: Any, shapes: Mapping[str, tuple[str, list[int]]], tokens: i
         return [f"has {', '.join(sorted(shapes))}"]
     kinds = ("uint8",) if bits < 8 else ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")
     kind, shape = shapes["codes"]
-    found = [] if kind in kinds else [f"has codes of {kind}"]
+    problems = [] if kind in kinds else [f"has codes of {kind}"]
     if len(shape) != 4 or shape[2:] != [tokens, -(-width * bits // 8)]:
-        return [*found, f"has codes {shape} for {tokens} tokens of {width} numbers"]
+        return [*problems, f"has codes {shape} for {tokens} tokens of {width} numbers"]
     wanted = [*shape[:2], -(-(skip + tokens) // span), -(-width // group)]
     for part in ("scale", "zero")[: 1 + zero]:
         kind, shape = shapes[part]
         if not kind.startswith(("float16", "float32", "float64", "bfloat16")) or shape != wanted:
-            found.append(f"has a {part} of {kind} {shape}, wanted {wanted}")
-    return found
+            problems.append(f"has a {part} of {kind} {shape}, wanted {wanted}")
+    return problems
 
 
 def coded_as(entry: dict[str, Any], segment: int) -> dict[str, Any] | None:
@@ -191,16 +191,16 @@ def segment_faults(
     place: str, described: dict[str, Any], tokens: int, rows: dict[str, dict[str, Any]]
 ) -> tuple[set[str], list[str]]:
     """Names of the tensors of a coded segment, and what is wrong with those there are."""
-    names, found = {f"{place}.positions"}, []
+    names, problems = {f"{place}.positions"}, []
     for part in ("key", "value"):
         document = described[part]
         mine = {f"{place}.{part}_{p}": p for p in PARTS if p != "zero" or document["zero"]}
         names |= set(mine)
         shapes = {p: (rows[n]["dtype"], rows[n]["shape"]) for n, p in mine.items() if n in rows}
-        found += [f"{place}.{part} {wrong}" for wrong in faults(document, shapes, tokens)]
-    held, row = rows.get(f"{place}.key_codes"), rows.get(f"{place}.positions")
-    if held is not None and row is not None:
-        shape = held["shape"]
+        problems += [f"{place}.{part} {wrong}" for wrong in faults(document, shapes, tokens)]
+    codes, row = rows.get(f"{place}.key_codes"), rows.get(f"{place}.positions")
+    if codes is not None and row is not None:
+        shape = codes["shape"]
         if row["shape"] not in ([*shape[:1], tokens], [*shape[:2], tokens]):
-            found.append(f"{place}: positions {row['shape']}, codes {shape}, declared {tokens}")
-    return names, found
+            problems.append(f"{place}: positions {row['shape']}, codes {shape}, declared {tokens}")
+    return names, problems

@@ -30,15 +30,15 @@ def forms(state: State) -> list[str]:
     generator state that no generator takes."""
     forms = {"token_ids": (2, "int64"), "attention_mask": (2, "int64"), "next_position": (1, "int64"),
              "logits": (2, None), "rng": (1, "uint8")}  # fmt: skip
-    found = []
+    problems = []
     for name, (rank, dtype) in forms.items():
         tensor = getattr(state, name)
-        held = str(tensor.dtype).removeprefix("torch.")
-        if tensor.ndim != rank or (dtype and held != dtype):
-            found.append(
-                f"{name} is {held} of rank {tensor.ndim}, not {dtype or 'float'} of {rank}"
+        actual = str(tensor.dtype).removeprefix("torch.")
+        if tensor.ndim != rank or (dtype and actual != dtype):
+            problems.append(
+                f"{name} is {actual} of rank {tensor.ndim}, not {dtype or 'float'} of {rank}"
             )
-    return found or _generator(state.rng)
+    return problems or _generator(state.rng)
 
 
 def _generator(rng: torch.Tensor) -> list[str]:
@@ -50,18 +50,20 @@ def _generator(rng: torch.Tensor) -> list[str]:
 
 
 def _format(state: State) -> list[str]:
-    found, declared = [], state.documents["kv_format"]
+    problems, declared = [], state.documents["kv_format"]
     if declared.get("version") != KV_FORMAT:
-        found.append(f"K/V format {declared.get('version')!r} is not the {KV_FORMAT} this reads")
+        problems.append(f"K/V format {declared.get('version')!r} is not the {KV_FORMAT} this reads")
     if declared.get("layout") != LAYOUT:
-        found.append(f"K/V layout {declared.get('layout')!r} is not {LAYOUT}")
-    held = {str(s.key.dtype) for layer in state.layers for s in layer.segments}
+        problems.append(f"K/V layout {declared.get('layout')!r} is not {LAYOUT}")
+    stored = {str(s.key.dtype) for layer in state.layers for s in layer.segments}
     claimed = f"torch.{declared.get('dtype')}"
-    if held and held != {claimed}:
-        found.append(f"K/V is {', '.join(sorted(held))}, the format document says {claimed}")
+    if stored and stored != {claimed}:
+        problems.append(f"K/V is {', '.join(sorted(stored))}, the format document says {claimed}")
     if state.quantized and not declared.get("quantized"):
-        found.append("layers hold codes in place of keys and values, and no quantizing is recorded")
-    return found
+        problems.append(
+            "layers hold codes in place of keys and values, and no quantizing is recorded"
+        )
+    return problems
 
 
 def _mask(state: State) -> list[str]:
@@ -79,9 +81,9 @@ def _cursor(state: State) -> list[str]:
         return ["layers hold fewer tokens than they saw, and no pruning is recorded"]
     if state.token_ids.shape != state.attention_mask.shape:
         return []
-    found, tokens = [], state.attention_mask.sum(dim=1)
+    problems, tokens = [], state.attention_mask.sum(dim=1)
     if bool((state.next_position != tokens).any()):
-        found.append(
+        problems.append(
             f"next_position is {state.next_position.tolist()}, the buffer holds {tokens.tolist()} "
             "tokens that are not padding"
         )
@@ -89,48 +91,50 @@ def _cursor(state: State) -> list[str]:
         if not layer.segments:
             continue
         if layer.seen != state.tokens:
-            found.append(
+            problems.append(
                 f"layer {layer.index}: saw {layer.seen} tokens, the buffer holds {state.tokens}"
             )
         newest = layer.positions[..., -1].reshape(state.batch, -1)
         if bool((newest != state.next_position[:, None] - 1).any()):
-            found.append(f"layer {layer.index}: the last position is not next_position - 1")
+            problems.append(f"layer {layer.index}: the last position is not next_position - 1")
         if layer.kept == layer.seen and bool((layer.positions.diff(dim=-1) != 1).any()):
-            found.append(f"layer {layer.index}: positions leave gaps although nothing was pruned")
-    return found
+            problems.append(
+                f"layer {layer.index}: positions leave gaps although nothing was pruned"
+            )
+    return problems
 
 
 def _prompt(state: State) -> list[str]:
     meta = state.documents.get("prompt_meta", {})
-    found, prefix, buffer = [], meta.get("prefix_ids") or [], meta.get("buffer")
+    problems, prefix, buffer = [], meta.get("prefix_ids") or [], meta.get("buffer")
     row = state.token_ids[0]
     if state.attention_mask.shape == state.token_ids.shape:
         row = row[state.attention_mask[0] != 0]
     if row[: len(prefix)].tolist() != list(prefix):
-        found.append(
+        problems.append(
             "the token buffer does not begin with the recorded prefix (system prompt, BOS)"
         )
     if buffer:
         head = state.token_ids[:, : buffer["tokens"]].contiguous()
         if head.shape[1] != buffer["tokens"] or digest_tensor(head) != buffer["digest"]:
-            found.append("the token buffer does not begin with the ids that were sent")
-    return found
+            problems.append("the token buffer does not begin with the ids that were sent")
+    return problems
 
 
 def _positions(state: State) -> list[str]:
     """Positions strictly increase within each layer and stay below `next_position`."""
-    found = []
+    problems = []
     for layer in state.layers:
         if not layer.segments:
             continue
         positions = layer.positions
         if positions.shape[-1] > 1 and bool((positions.diff(dim=-1) <= 0).any()):
-            found.append(f"layer {layer.index}: positions are not strictly increasing")
+            problems.append(f"layer {layer.index}: positions are not strictly increasing")
         newest = positions[..., -1].reshape(len(positions), -1) if positions.numel() else None
         if newest is not None and bool((newest >= state.next_position[:, None]).any()):
-            found.append(f"layer {layer.index}: a position is not below next_position")
+            problems.append(f"layer {layer.index}: a position is not below next_position")
         if layer.kept > layer.seen:
-            found.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
+            problems.append(f"layer {layer.index}: keeps {layer.kept} tokens but saw {layer.seen}")
     if state.token_ids.shape != state.attention_mask.shape:
-        found.append("attention mask and token buffer have different shapes")
-    return found
+        problems.append("attention mask and token buffer have different shapes")
+    return problems

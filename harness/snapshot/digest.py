@@ -32,12 +32,12 @@ def digest_tensor(tensor: "torch.Tensor", threads: int | None = None) -> str:
 
 def digest_stream(file: Any, nbytes: int) -> str:
     """Digest of the next `nbytes` bytes of `file`, read in bounded blocks."""
-    found = blake3(max_threads=blake3.AUTO if nbytes > 1 << 20 else 1)
+    hasher = blake3(max_threads=blake3.AUTO if nbytes > 1 << 20 else 1)
     block = memoryview(bytearray(min(nbytes, 4 << 20)))
     while nbytes > 0 and (count := file.readinto(block[: min(nbytes, len(block))])):
-        found.update(block[:count])
+        hasher.update(block[:count])
         nbytes -= count
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def canonical(document: Any) -> bytes:

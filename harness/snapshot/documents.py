@@ -51,15 +51,15 @@ _SHOWN = 20
 
 def faults(documents: dict[str, Any]) -> list[str]:
     """Every value that is not what it should be, as plain sentences."""
-    found = [f"document '{name}' is missing" for name in REQUIRED if name not in documents]
+    problems = [f"document '{name}' is missing" for name in REQUIRED if name not in documents]
     for name, document in documents.items():
         if not isinstance(document, dict):
-            found.append(f"document '{name[:40]}' is not {OBJECT}")
+            problems.append(f"document '{name[:40]}' is not {OBJECT}")
             continue
         missing = [k for k in _NEEDED.get(name, ()) if k not in document]
-        found += [f"document '{name}' lacks '{key}'" for key in missing]
-        found += _wrong(document, RULES.get(name, {}), name)
-    return found[:_SHOWN]
+        problems += [f"document '{name}' lacks '{key}'" for key in missing]
+        problems += _wrong(document, RULES.get(name, {}), name)
+    return problems[:_SHOWN]
 
 
 def _wrong(value: Any, rule: Any, where: str) -> list[str]:
@@ -70,12 +70,12 @@ def _wrong(value: Any, rule: Any, where: str) -> list[str]:
     if isinstance(rule, list):
         if not isinstance(value, list):
             return [f"{where} is not a list"]
-        found: list[str] = []
+        problems: list[str] = []
         for number, item in enumerate(value):
-            found += _wrong(item, rule[0], f"{where}[{number}]")
-            if len(found) > _SHOWN:
+            problems += _wrong(item, rule[0], f"{where}[{number}]")
+            if len(problems) > _SHOWN:
                 break
-        return found
+        return problems
     if not isinstance(value, dict):
         return [f"{where} is not {OBJECT}"]
     return [
@@ -88,17 +88,17 @@ def _wrong(value: Any, rule: Any, where: str) -> list[str]:
 
 def frame(manifest: dict[str, Any]) -> list[str]:
     """Header fields of a manifest that are of the right type and still not what they should be."""
-    found = []
+    problems = []
     for key in ("id", "parent", "salt"):
         value = manifest.get(key)
         if not (value is None and key != "id") and not _is_hex(value):
-            found.append(f"header field '{key}' is not 64 hex digits")
+            problems.append(f"header field '{key}' is not 64 hex digits")
     if not isinstance(manifest.get("sampler"), dict | None):
-        found.append("header field 'sampler' is not an object")
+        problems.append("header field 'sampler' is not an object")
     positions = manifest.get("next_positions")
     if isinstance(positions, list) and not all(type(p) is int for p in positions):
-        found.append("header field 'next_positions' holds something that is no number")
-    return found
+        problems.append("header field 'next_positions' holds something that is no number")
+    return problems
 
 
 def _is_hex(value: Any) -> bool:

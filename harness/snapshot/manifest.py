@@ -189,10 +189,10 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise ValueError("an object names a key twice")
-    return found
+    return document
 
 
 def _no_constant(constant: str) -> None:

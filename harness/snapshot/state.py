@@ -60,8 +60,8 @@ class Segment:
     def stacked(cls, parts: "Sequence[Segment]") -> "Segment":
         """Segments of as many tokens each as the rows of one; a copy."""
 
-        def rows(held: list[Any]) -> Any:
-            return Codes.stacked(held) if isinstance(held[0], Codes) else torch.cat(held)
+        def rows(several: list[Any]) -> Any:
+            return Codes.stacked(several) if isinstance(several[0], Codes) else torch.cat(several)
 
         positions = torch.cat(aligned([s.positions for s in parts]))
         return cls(rows([s.key for s in parts]), rows([s.value for s in parts]), positions)
@@ -69,11 +69,11 @@ class Segment:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """`(part, tensor)` of everything held, in stored order."""
         for part in ("key", "value"):
-            held = getattr(self, part)
-            if isinstance(held, Codes):
-                yield from ((f"{part}_{name}", tensor) for name, tensor in held.tensors())
+            kv = getattr(self, part)
+            if isinstance(kv, Codes):
+                yield from ((f"{part}_{name}", tensor) for name, tensor in kv.tensors())
             else:
-                yield part, held
+                yield part, kv
         yield "positions", self.positions
 
 
@@ -198,9 +198,9 @@ class State:
     def dtype(self) -> torch.dtype:
         """Of keys and values as attention reads them, whatever they are kept as."""
         return next(
-            held.dtype
+            kept.dtype
             for layer in self.layers
-            for held in (*(s.key for s in layer.segments), *layer.recurrent.values())
+            for kept in (*(s.key for s in layer.segments), *layer.recurrent.values())
         )
 
     @property

@@ -56,17 +56,17 @@ def runner(kind: str) -> Any:
             job = raised(task, counter + p.COUNTER)
             while job < line[p.JOBS]:
                 entry = _entry(task, line, job)
-                own = job - entry[p.FIRST]
+                ordinal = job - entry[p.FIRST]
                 if entry[p.KIND] == p.PROJECT:
-                    _project(entry, own, made, number)
+                    _project(entry, ordinal, made, number)
                 elif entry[p.KIND] == p.ATTEND:
-                    _attend(entry, own, job, scores, finely, number)
+                    _attend(entry, ordinal, job, scores, finely, number)
                 elif entry[p.KIND] == p.MERGE:
-                    _merge(task, entry, own, finely)
+                    _merge(task, entry, ordinal, finely)
                 elif entry[p.KIND] == p.NORM:
-                    _norm(entry, own, number)
+                    _norm(entry, ordinal, number)
                 else:
-                    _prepare(entry, own, number)
+                    _prepare(entry, ordinal, number)
                 raised(task, counter + p.FINISHED)
                 job = raised(task, counter + p.COUNTER)
             looks = 0
@@ -117,13 +117,13 @@ def _rows(entry, field, rows, width, number):
 
 
 @plain
-def _project(entry, own, made, number):
+def _project(entry, ordinal, made, number):
     """AT_ONCE rows of a stored matrix `[MANY, WIDTH]` times all of GIVEN `[ROWS, WIDTH]`."""
     rows, many, step = entry[p.ROWS], entry[p.MANY], entry[p.KEY_STEP]
-    first = own * p.AT_ONCE
+    first = ordinal * p.AT_ONCE
     count = min(many - first, p.AT_ONCE)
-    given = _rows(entry, p.GIVEN, rows, entry[p.WIDTH], float32)
-    score(given, _numbers(entry, p.KEY, many * step, number)[first * step :], count, step, made[0])
+    inputs = _rows(entry, p.GIVEN, rows, entry[p.WIDTH], float32)
+    score(inputs, _numbers(entry, p.KEY, many * step, number)[first * step :], count, step, made[0])
     if entry[p.BIAS]:
         bias = _numbers(entry, p.BIAS, many, number)
         for r in range(rows):
@@ -137,7 +137,7 @@ def _project(entry, own, made, number):
         return
     if entry[p.MODE] == p.GATE:
         other = _numbers(entry, p.OTHER, many * step, number)[first * step :]
-        score(given, other, count, step, made[1])
+        score(inputs, other, count, step, made[1])
         gate(made[0, :rows, :count], made[1])
     out = _rows(entry, p.OUT, rows, entry[p.ACROSS], float32)
     for r in range(rows):
@@ -146,13 +146,13 @@ def _project(entry, own, made, number):
 
 
 @plain
-def _attend(entry, own, job, scores, finely, number):
+def _attend(entry, ordinal, job, scores, finely, number):
     """PIECE tokens of one KV head of one part, keys `[MANY, WIDTH]` and values `[MANY, DEPTH]`, read by
     the ROWS queries from ROW on. OUT `[jobs, most, DEPTH + 2]` gets its rows of weighted values, maximum
     score and sum of exponentials."""
     rows, many, width, depth = entry[p.ROWS], entry[p.MANY], entry[p.WIDTH], entry[p.DEPTH]
     step, step_v, most = entry[p.KEY_STEP], entry[p.VALUE_STEP], entry[p.MOST]
-    start = own * p.PIECE
+    start = ordinal * p.PIECE
     tokens = min(many - start, p.PIECE)
     key = _numbers(entry, p.KEY, many * step, number)[start * step :]
     value = _numbers(entry, p.VALUE, many * step_v, number)[start * step_v :]

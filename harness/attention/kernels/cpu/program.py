@@ -53,25 +53,25 @@ class Program:
         self._numbers = 0
         self._held: list[Any] = []
 
-    def project(self, given: torch.Tensor, *targets: tuple[Any, ...]) -> None:
-        """`given` `[rows, width]` times stored matrices `[many, width]`, transposed.
+    def project(self, inputs: torch.Tensor, *targets: tuple[Any, ...]) -> None:
+        """`inputs` `[rows, width]` times stored matrices `[many, width]`, transposed.
 
         A target is `(out, mode, weight, bias or None, other)`; out: `[rows, many]`, rows at any
-        distance, float64 for ADD. GATE: `silu(given @ weight.T) * (given @ other.T)`.
+        distance, float64 for ADD. GATE: `silu(inputs @ weight.T) * (inputs @ other.T)`.
         """
-        rows, width = given.shape
+        rows, width = inputs.shape
         lines, first = [], 0
         for out, mode, weight, bias, other in targets:
             many = weight.shape[0]
             lines.append((
-                first, PROJECT, given.data_ptr(), out.data_ptr(), rows, width, many,
+                first, PROJECT, inputs.data_ptr(), out.data_ptr(), rows, width, many,
                 weight.data_ptr(), weight.stride(0), 0 if bias is None else bias.data_ptr(), mode,
                 out.stride(0), 0 if other is None else other.data_ptr(), 0, 0, 0, 0, 0,
             ))  # fmt: skip
             first += -(-many // AT_ONCE)
             self._numbers += many * width * (1 if other is None else 2)
         self._rows = max(self._rows, rows)
-        self._held.append((given, targets))
+        self._held.append((inputs, targets))
         self._phase(first, lines)
 
     def norm(self, hidden: torch.Tensor, weight: torch.Tensor, epsilon: float, out: Any) -> None:
@@ -123,12 +123,12 @@ class Program:
         partial = floats(sum(pieces), most, depth + 2)
         to, lines, first = partial.data_ptr(), [], 0
         for key, value in parts:
-            own, many = key.shape[0] // base, key.shape[2]
-            count, jobs = most // own, -(-many // PIECE)
+            shared, many = key.shape[0] // base, key.shape[2]
+            count, jobs = most // shared, -(-many // PIECE)
             (row, head, step, _), (row_v, head_v, step_v, _) = key.stride(), value.stride()
             at, at_v, size = key.data_ptr(), value.data_ptr(), key.element_size()
-            for b, h, branch in product(range(base), range(kv_heads), range(own)):
-                i = b * own + branch
+            for b, h, branch in product(range(base), range(kv_heads), range(shared)):
+                i = b * shared + branch
                 lines.append((
                     first, ATTEND, asked, to, count, width, many, at + (i * row + h * head) * size,
                     step, at_v + (i * row_v + h * head_v) * size, step_v,
@@ -181,10 +181,10 @@ class Ready:
         """Do it all. May be called again and again, by several threads too: the task is copied."""
         team.run(self.function, self.task[:], self.jobs, self.numbers)
 
-    def project(self, given: torch.Tensor, made: list[torch.Tensor]) -> None:
-        """Run a program of one phase of projections with `given` and `made` in place of what it was
+    def project(self, inputs: torch.Tensor, made: list[torch.Tensor]) -> None:
+        """Run a program of one phase of projections with `inputs` and `made` in place of what it was
         made with, all contiguous."""
-        task, entry, address = self.task[:], 2 * FIELDS, given.data_ptr()
+        task, entry, address = self.task[:], 2 * FIELDS, inputs.data_ptr()
         for out in made:
             task[entry + GIVEN], task[entry + OUT] = address, out.data_ptr()
             entry += FIELDS

@@ -49,7 +49,7 @@ def narrowed(_: object, number: types.Type, like: types.Type) -> object:
     return (float32 if like == float32 else uint16)(float32, like), generate
 
 
-def _reread(given: types.Type, wanted: types.Type, made: ir.Type) -> Callable[..., Any]:
+def _reread(source: types.Type, wanted: types.Type, made: ir.Type) -> Callable[..., Any]:
     """A function that takes the bits of one type as another."""
 
     @intrinsic
@@ -57,7 +57,7 @@ def _reread(given: types.Type, wanted: types.Type, made: ir.Type) -> Callable[..
         def generate(context, builder, signature, arguments):
             return builder.bitcast(arguments[0], made)
 
-        return wanted(given), generate
+        return wanted(source), generate
 
     return reread
 

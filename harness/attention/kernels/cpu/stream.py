@@ -33,9 +33,9 @@ def project(rows: torch.Tensor, weights: list[torch.Tensor]) -> list[torch.Tenso
 def projection(rows: int, layers: list[tuple[torch.Tensor, torch.Tensor | None]]) -> Ready:
     """`rows` rows times each weight, transposed, plus its bias, to be run with `Ready.project`."""
     program = Program(layers[0][0].dtype)
-    given = floats(rows, layers[0][0].shape[1])
+    inputs = floats(rows, layers[0][0].shape[1])
     made = [floats(rows, weight.shape[0]) for weight, _ in layers]
-    program.project(given, *((o, SET, w, b, None) for o, (w, b) in zip(made, layers, strict=True)))
+    program.project(inputs, *((o, SET, w, b, None) for o, (w, b) in zip(made, layers, strict=True)))
     return program.ready()
 
 

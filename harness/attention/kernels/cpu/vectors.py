@@ -33,10 +33,10 @@ def dots(_, rows, row, step, stored, first, stride, width, out, column, across):
         lines = [builder.mul(builder.add(row, _int(r)), step) for r in range(4)]
         tokens = [builder.add(first, builder.mul(_int(t), stride)) for t in range(4)]
         with cgutils.for_range_slice(builder, _int(0), width, _int(LANES)) as (j, _):
-            held = [_load(builder, keys, builder.add(token, j)) for token in tokens]
+            loaded = [_load(builder, keys, builder.add(token, j)) for token in tokens]
             for r, line in enumerate(lines):
                 asked = _load(builder, query, builder.add(line, j))
-                for t, key in enumerate(held):
+                for t, key in enumerate(loaded):
                     _add(builder, sums[4 * r + t], asked, key)
         folded = _folded(builder, [builder.load(s) for s in sums])
         target = _data(context, builder, signature.args[7], out)
@@ -59,18 +59,18 @@ def mixing(vectors: int) -> Callable[..., None]:
 
         def generate(context, builder, signature, arguments):
             weights, row, across, stored, first, stride, tokens, out, column, step = arguments
-            given = _data(context, builder, signature.args[0], weights)
+            shares = _data(context, builder, signature.args[0], weights)
             values = _data(context, builder, signature.args[3], stored)
             sums = [cgutils.alloca_once_value(builder, _zeros()) for _ in range(4 * vectors)]
             lines = [builder.mul(builder.add(row, _int(r)), across) for r in range(4)]
             with cgutils.for_range(builder, tokens) as loop:
                 start = builder.add(first, builder.mul(loop.index, stride))
                 places = [builder.add(start, _int(LANES * v)) for v in range(vectors)]
-                held = [_load(builder, values, place) for place in places]
+                loaded = [_load(builder, values, place) for place in places]
                 for r, line in enumerate(lines):
-                    place = builder.gep(given, [builder.add(line, loop.index)])
+                    place = builder.gep(shares, [builder.add(line, loop.index)])
                     weight = _everywhere(builder, builder.load(place))
-                    for v, value in enumerate(held):
+                    for v, value in enumerate(loaded):
                         _add(builder, sums[r * vectors + v], weight, value)
             target = _data(context, builder, signature.args[7], out)
             for r in range(4):
@@ -107,10 +107,10 @@ def _load(builder: Any, data: Any, place: Any) -> Any:
     """16 numbers as float32, widened if they are the bits of bfloat16."""
     number = data.type.pointee
     vector = ir.VectorType(number, LANES).as_pointer()
-    found = builder.load(builder.bitcast(builder.gep(data, [place]), vector), align=2)
+    stored = builder.load(builder.bitcast(builder.gep(data, [place]), vector), align=2)
     if isinstance(number, ir.FloatType):
-        return found
-    widened = builder.shl(builder.zext(found, _WORDS), ir.Constant(_WORDS, [16] * LANES))
+        return stored
+    widened = builder.shl(builder.zext(stored, _WORDS), ir.Constant(_WORDS, [16] * LANES))
     return builder.bitcast(widened, _FLOATS)
 
 

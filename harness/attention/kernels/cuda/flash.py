@@ -74,21 +74,21 @@ def attend(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.Tens
         return None
     if not all(products.one_by_one(t) for key, value, _ in masked for t in (key, value)):
         return None
-    columns, given = [], []
+    columns, outs = [], []
     for key, value, seen in parts:
         folded = _folded(query, key)
         if seen is None:
             out, mass = flash(folded, key, value, scale)
             columns.append(_unfolded(mass[..., None], query))
-            given.append(_unfolded(out, query))
+            outs.append(_unfolded(out, query))
         else:
             scores = products.scores(folded.flatten(0, 1), key.flatten(0, 1))
             scores = _unfolded(scores.unflatten(0, key.shape[:2]), query) * scale
             columns.append(scores.masked_fill_(~by_head(seen, query.shape[1]), -inf))
-            given.append(value)
+            outs.append(value)
     weights = torch.softmax(torch.cat(columns, -1), -1).split([c.shape[-1] for c in columns], -1)
     shares = []
-    for weight, what, (key, _, seen) in zip(weights, given, parts, strict=True):
+    for weight, what, (key, _, seen) in zip(weights, outs, parts, strict=True):
         if seen is None:
             shares.append(what * weight)
         else:
@@ -117,8 +117,8 @@ def flash(
 def _folded(rows: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """`[batch, heads, new, x]` as `[batch of the part, kv_heads, branches * group * new, x]`."""
     base, kv_heads = key.shape[:2]
-    own = rows.reshape(base, len(rows) // base, kv_heads, -1, rows.shape[-1])
-    return own.transpose(1, 2).flatten(2, 3)
+    split = rows.reshape(base, len(rows) // base, kv_heads, -1, rows.shape[-1])
+    return split.transpose(1, 2).flatten(2, 3)
 
 
 def _unfolded(rows: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
