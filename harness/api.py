@@ -92,28 +92,45 @@ def capture_text(
 
 
 def save_state(
-    state: State, out: str | Path, format: str = "safetensors", **options: Any
+    state: State,
+    out: str | Path,
+    format: str = "safetensors",
+    overwrite: bool = False,
+    sign: str | Path | None = None,
+    encrypt: str | Path | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Write `state` to the directory `out`, atomically; return the manifest.
+    """Write `state` to the directory (or fsspec URL) `out`, atomically; return the manifest.
 
-    A state that continues a snapshot beside `out` is written as its new segment only. Raises
-    InputProblem when the place cannot be written, ConfigProblem for an unknown format.
+    A state that continues a snapshot beside `out` is written as its new segment only. overwrite: a
+    snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
+    beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
+    the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
-    return store.save(state, Path(out).expanduser(), config.option("save", format, **options))
+    access = store.Access.asked(_named(encrypt), overwrite=overwrite, sign=_named(sign))
+    return store.save(state, out, config.option("save", format, **options), access=access)
 
 
 def load_state(
-    source: str | Path, model: Loaded | None = None, strict: bool = True, verify: str = "proof"
+    source: str | Path,
+    model: Loaded | None = None,
+    strict: bool = True,
+    verify: str = "proof",
+    trusted: Sequence[str | Path] = (),
+    decrypt: str | Path | None = None,
 ) -> State:
     """The State stored in `source`, every byte verified; with `model`, identity is compared too.
 
     verify: `proof` (the default) replays the last token, one decode step; `identity` runs nothing;
-    `digest` compares no documents either.
+    `digest` compares no documents either. trusted: public keys, one of which must have signed it.
+    decrypt: the key file (or `env:NAME`) of an encrypted one.
 
-    Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, RestoreRefused
-    when it belongs to another model or tokenizer (`strict=False` waives that, never damage).
+    Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, Untrusted without
+    signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
+    waives that, never damage).
     """
-    state, _ = store.load(Path(source).expanduser())
+    access = store.Access.asked(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
+    state, _ = store.load(source, access)
     if model is None:
         return state
     identity_check(_session(model, strict=strict, verify=verify), state, Path(source))
@@ -148,18 +165,21 @@ def to_cache(state: State, model: Any) -> Any:
 
 def resume(
     model: Loaded,
-    state: State,
+    state: State | str | Path,
     text: str | Sequence[str] = "",
     steps: int = 32,
     cache: str = "auto",
     sampling: str | None = None,
     seed: int | None = None,
+    trusted: Sequence[str | Path] = (),
+    decrypt: str | Path | None = None,
     at: int | None = None,
     source: str | Path | None = None,
     **options: Any,
 ) -> Resumed:
     """Continue `state` with `text`, then generate at most `steps` tokens, streaming, up to the end of the
-    sequence or a `stop` text. `state` is only read.
+    sequence or a `stop` text. `state` is only read; for the place of a snapshot it is `load_state`
+    with `trusted` and `decrypt`.
 
     text: the same for every row of a batch, or one per row, of as many tokens each. cache: an
     implementation's name, or `auto`: the fastest that never touches the past. sampling: `greedy`,
@@ -171,6 +191,9 @@ def resume(
     UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions,
     for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
+    if not isinstance(state, State):
+        source = source or state
+        state = load_state(state, model, trusted=trusted, decrypt=decrypt)
     if at is not None:
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
@@ -196,6 +219,10 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))
+
+
+def _named(key: str | Path | None) -> str | None:
+    return None if key is None else str(key)
 
 
 def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:

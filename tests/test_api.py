@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import harness
-from harness.errors import ConfigProblem, InputProblem, RestoreRefused, SnapshotInvalid
+from harness.errors import ConfigProblem, InputProblem, RestoreRefused, SnapshotInvalid, Untrusted
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
 
@@ -118,6 +118,41 @@ def test_names_collide_with_no_room() -> None:
     assert not any(callable(room) for room in (harness.capture, harness.compare, harness.save))
     with pytest.raises(AttributeError):
         _ = harness.nothing
+
+
+def test_what_is_there_is_replaced_on_request_and_nobodys_file_ever(model, tmp_path) -> None:
+    state = harness.capture_text(model, PROMPT)
+    harness.save_state(state, tmp_path / "s")
+    with pytest.raises(InputProblem, match="overwrite=true"):
+        harness.save_state(state, tmp_path / "s")
+    harness.save_state(state, tmp_path / "s", overwrite=True)
+    (tmp_path / "s" / "notes.txt").write_text("mine")
+    with pytest.raises(InputProblem, match="left alone"):
+        harness.save_state(state, tmp_path / "s", overwrite=True)
+    assert (tmp_path / "s" / "notes.txt").read_text() == "mine"
+
+
+def test_signed_and_encrypted_from_python(model, tmp_path) -> None:
+    import subprocess
+
+    for name in "ab":
+        make = f"openssl ecparam -name prime256v1 -genkey -noout -out {name}.pem"
+        show = f"openssl ec -in {name}.pem -pubout -out {name}.pub"
+        done = f"{make} && {show}"
+        subprocess.run(done, shell=True, check=True, capture_output=True, cwd=tmp_path)
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    state, place = harness.capture_text(model, PROMPT), tmp_path / "s"
+    harness.save_state(state, place, sign=tmp_path / "a.pem", encrypt=key)
+    asked = {"trusted": [tmp_path / "a.pub"], "decrypt": key}
+    assert harness.load_state(place, model, **asked).token_ids.equal(state.token_ids)
+    assert "".join(harness.resume(model, place, " what is k ?", 4, **asked)) == " k is 5 ."
+    for change in ({"decrypt": None}, {"trusted": [tmp_path / "b.pub"]}):
+        with pytest.raises(Untrusted):
+            harness.load_state(place, model, **{**asked, **change})
+        with pytest.raises(Untrusted):
+            harness.resume(model, place, **{**asked, **change})
+    assert not [p for p in place.rglob("*") if p.is_file() and b"bird" in p.read_bytes()]
 
 
 def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:

@@ -1,9 +1,12 @@
 """The front door: help at once, mistakes answered in one message, any directory, offline, a wheel."""
 
 import os
+import shlex
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -277,13 +280,42 @@ def test_a_failed_point_does_not_stop_the_others(harness) -> None:
 
 @pytest.mark.slow
 def test_an_installed_wheel_runs_anywhere(tmp_path) -> None:
-    """Build the wheel, install it without its dependencies beside ours, run it elsewhere."""
+    """Build the wheel, install it without its dependencies beside ours, and use its command in an
+    empty directory: the main job, and the dashboard by the very words that the job printed."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path / "w", ROOT], check=True)
-    (wheel,) = (tmp_path / "w").glob("*.whl")
+    (wheel,) = (tmp_path / "w").glob(f"harness-{__version__}-*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run([sys.executable, "-m", "harness", "steps=4"], cwd=tmp_path, env=env,
-                          capture_output=True, text=True)  # fmt: skip
+    (tmp_path / "empty").mkdir()
+    elsewhere = {"cwd": tmp_path / "empty", "text": True, "stdout": subprocess.PIPE,
+                 "env": {**os.environ, "PYTHONPATH": str(tmp_path / "site")}}  # fmt: skip
+    command = str(tmp_path / "site" / "bin" / "harness")
+    said = subprocess.run([command, "--version"], check=True, **elsewhere).stdout
+    assert said.startswith(f"harness {__version__}\n")
+    done = subprocess.run([command, "steps=4"], stderr=subprocess.PIPE, **elsewhere)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert list(tmp_path.glob("runs/experiment/*/result.json"))
+    assert list((tmp_path / "empty").glob("runs/experiment/*/result.json"))
+    line = next(x for x in done.stdout.splitlines() if x.startswith("dashboard:"))
+    words = [*shlex.split(line.removeprefix("dashboard:")), f"port={free_port()}"]
+    server = subprocess.Popen(words, start_new_session=True, **elsewhere)
+    try:
+        address = server.stdout.readline().split()[1].partition("#")[0]
+        assert answers(address, until=time.time() + 120), address
+    finally:
+        os.killpg(server.pid, 15)
+        server.wait(20)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def answers(address: str, until: float) -> bool:
+    while time.time() < until:
+        try:
+            return urllib.request.urlopen(address, timeout=2).status == 200
+        except OSError:
+            time.sleep(0.3)
+    return False

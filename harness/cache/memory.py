@@ -32,6 +32,7 @@ class Memory:
         room = max(FIRST_ROOM // branches, 8)
         self.tails = [Tail(room) for _ in state.layers]
         self.queries: Queries | None = None
+        self.prepared: Any = None  # what whoever steps over this past looked up once for all steps
         self.positions: torch.Tensor | None = None  # [rows, fed], shared by all tails
         self._bounds = (0, 0, False)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt
+from harness.cli import slurm
 from harness.cli.objective import objectives
 from harness.config.literal import spelled
 from harness.errors import HarnessError
@@ -51,6 +52,8 @@ class Watch:
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
+        if config.hydra.runtime.choices.get("hydra/launcher") == "submitit_slurm":
+            slurm.answer_from_queue()
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra

@@ -42,6 +42,18 @@ def write(path: Path, document: dict[str, Any]) -> None:
                 ],
             )
         )
+    for point, told in document.get("evidence", {}).items():
+        floors = {**{f"metrics.{k}": v for k, v in told["noise_floor"].items() if v}, **told["floors"]}  # fmt: skip
+        sections.append(
+            section(
+                f"Run again: {point}",
+                text=f"record {told['record']}, on {told['where'].get('platform')}, "
+                f"{told['where'].get('cpu')}, {told['where'].get('threads')} threads",
+                columns=["floor of", "largest difference explained"],
+                rows=[[what, f"{value:.3g}" if isinstance(value, float) else value] for what, value in floors.items()],
+            )
+        )  # fmt: skip
+    sections.append(section("What cannot be known", pre="\n".join(document.get("unknown", []))))
     same = document["verdict"] == "same"
     reason = f"{len(rows)} differences" if rows else "every figure and token is reproduced"
     reason += f", compared {document['compared']}"
@@ -66,6 +78,8 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     if decisive:
         say.line(f"changed since: {', '.join(sorted(decisive))}")
     say.line(f"compared:     {document['compared']}, {document['points']} run(s)")
+    if document.get("signed_by"):
+        say.line(f"signed by:    {', '.join(document['signed_by'])}")
     say.line(f"verdict:      {document['verdict'].upper()}")
     say.line(f"audit:        {folder}/audit.json")
 

@@ -24,6 +24,18 @@ class Access:
     encrypt: Key | None = None
     decrypt: Key | None = None
 
+    @classmethod
+    def asked(
+        cls, encrypt: str | None = None, decrypt: str | None = None, **others: Any
+    ) -> "Access":
+        """With the keys in the files (or `env:NAME`) named. What can be decrypted is encrypted with
+        the same key when it is written on, unless `encrypt="none"`. Raises InputProblem for a key
+        that cannot be read."""
+        plainly = encrypt == "none"
+        writing = Key.read(encrypt, "encrypt") if encrypt and not plainly else None
+        reading = Key.read(decrypt, "decrypt") if decrypt else writing
+        return cls(encrypt=writing or (None if plainly else reading), decrypt=reading, **others)
+
 
 _job = Access()
 
@@ -35,17 +47,14 @@ def current(**changes: Any) -> Access:
 
 @contextmanager
 def using(cfg: Any) -> Iterator[Access]:
-    """Everything saved and loaded inside goes by the keys of `cfg`. What was decrypted is encrypted
-    with the same key when it is written on, unless `encrypt=none` says otherwise. Raises
-    InputProblem for a key file that cannot be read."""
+    """Everything saved and loaded inside goes by the keys of `cfg`, see `Access.asked`."""
     global _job
     before = _job
-    plainly = cfg.encrypt == "none"
-    encrypt = Key.read(cfg.encrypt, "encrypt") if cfg.encrypt and not plainly else None
-    decrypt = Key.read(cfg.decrypt, "decrypt") if cfg.decrypt else encrypt
-    encrypt = encrypt or (None if plainly else decrypt)
     trusted = tuple(dict.fromkeys([*cfg.restore.trusted, *cfg.trusted]))
-    _job = Access(cfg.overwrite, cfg.sign, trusted, cfg.restore.map, encrypt, decrypt)
+    _job = Access.asked(
+        cfg.encrypt, cfg.decrypt, overwrite=cfg.overwrite, sign=cfg.sign, trusted=trusted,
+        map=cfg.restore.map,
+    )  # fmt: skip
     try:
         yield _job
     finally:

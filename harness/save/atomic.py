@@ -7,13 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import interrupt
 from harness.errors import InputProblem, printable
-from harness.save import contents, leftovers
+from harness.save import contents, files, leftovers
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -69,10 +69,17 @@ def directory(target: Path, sync: bool = True, overwrite: bool = False) -> Itera
             published = True
         if sync:
             _sync(target.parent)
-    except OSError as problem:
-        remedy = "free some space or " * (problem.errno in (errno.ENOSPC, errno.EDQUOT))
+    except (OSError, files.Unreadable) as problem:
+        said = getattr(problem, "strerror", None) or problem
+        if published:
+            raise InputProblem(
+                f"{target} was written, but the disk did not confirm it: {said}. "
+                f"Look at it with task=verify snapshot={target}, and save again if it is not whole."
+            ) from problem
+        full = getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free some space or " * full
         raise InputProblem(
-            f"cannot write a snapshot to {target}: {problem.strerror or problem}. "
+            f"cannot write a snapshot to {target}: {said}. "
             f"Nothing was changed there; {remedy}choose another out=DIR."
         ) from problem
     finally:
@@ -117,6 +124,9 @@ def locked(target: Path) -> tuple[Path, int]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (FileNotFoundError, BlockingIOError):
             continue  # another writer took it for a stale one, just before it was locked
+        except OSError:
+            path.rmdir()
+            raise
         if path.exists():
             return path, lock
         os.close(lock)
@@ -133,7 +143,12 @@ def refuse(target: Path, overwrite: bool) -> None:
             f"{target} holds files that are not a snapshot, so it is left alone. "
             "Choose an empty or new out=DIR."
         )
-    if strangers := contents.foreign(target):
+    try:
+        strangers = contents.foreign(target)
+    except (OSError, ValueError) as problem:
+        said = getattr(problem, "strerror", None) or problem
+        raise InputProblem(f"{target} cannot be read, so it is left alone: {said}.") from None
+    if strangers:
         more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
         raise InputProblem(
             f"{target} holds {printable(strangers[0])}{more} beside its snapshot (or its manifest "
@@ -148,11 +163,13 @@ def refuse(target: Path, overwrite: bool) -> None:
 
 def _discard(folder: Path, target: Path) -> None:
     """Remove the snapshot that was replaced, now under a temporary name, if there was one. Had
-    somebody put a file into it at the last moment, it is kept beside."""
-    if folder.exists() and contents.foreign(folder):
-        folder.rename(target.with_name(f"{target.name}.replaced-{os.urandom(4).hex()}"))
-        return
-    shutil.rmtree(folder, ignore_errors=True)
+    somebody put a file into it at the last moment, it is kept beside. What the disk does not let go
+    is left to the next save."""
+    with suppress(OSError, ValueError):
+        if folder.exists() and contents.foreign(folder):
+            folder.rename(target.with_name(f"{target.name}.replaced-{os.urandom(4).hex()}"))
+            return
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _publish(temporary: Path, target: Path, overwrite: bool) -> None:
@@ -169,18 +186,28 @@ def _publish(temporary: Path, target: Path, overwrite: bool) -> None:
                         f"{target} was written by somebody else meanwhile, and is left as it is. "
                         "Choose another out=DIR, or replace it with overwrite=true."
                     ) from None
-        libc = ctypes.CDLL(None, use_errno=True)
-        exchange = getattr(libc, "renameat2", None)
-        paths = [os.fsencode(temporary), os.fsencode(target)]
-        if exchange and exchange(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
-            return  # the old snapshot now has the temporary name and is removed by the caller
-        if exchange and ctypes.get_errno() == errno.ENOENT:
-            continue
+        match exchange(temporary, target):
+            case 0:
+                return  # the old snapshot now has the temporary name and is removed by the caller
+            case errno.ENOENT:
+                continue
         aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old")
         target.rename(aside)
         temporary.rename(target)
         _discard(aside, target)
         return
+
+
+def exchange(one: Path, two: Path) -> int:
+    """Let two directories change places in one step: 0, or the errno (ENOSYS where that cannot be)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "renameat2", None)
+    if call is None:
+        return errno.ENOSYS
+    paths = [os.fsencode(path) for path in (one, two)]
+    if call(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return 0
+    return ctypes.get_errno()
 
 
 def _escaped(name: str) -> str:

@@ -24,8 +24,8 @@ def names(manifest: Any) -> set[str]:
 
 
 def foreign(folder: Path) -> list[str]:
-    """Entries of the snapshot directory `folder` that its manifest does not name, sorted. Where the
-    manifest cannot be read, that is everything else."""
+    """Entries of the snapshot directory `folder` that its manifest does not name, sorted. Where that
+    is none, it is everything else. Raises OSError or files.Unreadable where the disk does not say."""
     while True:
         with files.Folder(folder) as opened:
             found = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
@@ -37,5 +37,7 @@ def _manifest(folder: files.Folder) -> Any:
     try:
         with files.opened(folder, manifests.NAME) as file:
             return json.loads(file.read(manifests.MAX_BYTES))
+    except files.Unreadable:
+        raise
     except (ValueError, RecursionError):
         return None

@@ -104,7 +104,11 @@ def folder(source: Path) -> Iterator[files.Folder]:
     except ValueError as problem:
         raise InputProblem(f"snapshot={source} {problem}.") from None
     with opened:
-        yield opened
+        try:
+            yield opened
+        except OSError as problem:
+            said = f"it cannot be read: {problem.strerror or problem}"
+            raise SnapshotInvalid(str(source), [said]) from None
 
 
 def raw_manifest(source: files.Folder) -> bytes:

@@ -146,6 +146,10 @@ class Source:
         return self.file.tell() >= self.nbytes
 
 
+class Unreadable(ValueError):
+    """It is there, but the system does not let it be opened: what is in it is not known."""
+
+
 class Folder:
     """A directory held open: whatever is renamed or exchanged meanwhile, all is read from this one.
 
@@ -162,7 +166,7 @@ class Folder:
         except FileNotFoundError:
             raise ValueError("is missing") from None
         except OSError as problem:
-            raise ValueError(f"cannot be opened: {problem.strerror}") from None
+            raise Unreadable(f"cannot be opened: {problem.strerror}") from None
 
     def replaced(self) -> bool:
         """Whether the path leads to another directory by now (or to none), or it is `stale`."""
@@ -208,12 +212,9 @@ def opened(folder: "Folder | Path", name: str) -> Iterator[BinaryIO]:
         except FileNotFoundError:
             raise ValueError("is missing") from None
         except OSError as problem:
-            link = problem.errno in (40, 20, 62)  # ELOOP, ENOTDIR (a linked folder), ELOOP on BSD
-            raise ValueError(
-                "is a link, which a snapshot never holds"
-                if link
-                else f"cannot be opened: {problem.strerror}"
-            ) from None
+            if problem.errno in (40, 20, 62):  # ELOOP, ENOTDIR (a linked folder), ELOOP on BSD
+                raise ValueError("is a link, which a snapshot never holds") from None
+            raise Unreadable(f"cannot be opened: {problem.strerror}") from None
         handles.append(handle)
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):

@@ -29,7 +29,8 @@ def noted(path: Path) -> Iterator[None]:
         yield
     finally:
         if note and not os.path.lexists(path):
-            note.unlink(missing_ok=True)
+            with suppress(OSError):
+                note.unlink(missing_ok=True)
 
 
 def remove(folder: Path) -> None:

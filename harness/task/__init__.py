@@ -9,11 +9,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import extras, interrupt, variants
+from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
 from harness.save.access import using
+
+UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
+CLEAR = (
+    "harness: encrypt= covers snapshots. The record of this run ({}: .hydra, result.json, report.html) "
+    "and a tracking server hold the prompt and what was said in clear, the files for your eyes only. "
+    "Put runs_dir= on an encrypted disk and use track=none, or delete the record afterwards."
+)
 
 
 def names() -> list[str]:
@@ -28,7 +35,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this job's own
     and may be removed. Raises Stopped, saying what is left, when the job is told to end.
     """
-    from harness.pipeline.finish import Outcome
+    from harness.pipeline.finish import Outcome, shown
     from harness.report.console import Say
 
     say, cfg, before = Say(quiet=sweep), None, None
@@ -41,7 +48,13 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
         _log_to(folder)
-        with using(cfg), say.watched():
+        if cfg.task.name not in UNTRACKED:
+            track.begin(cfg.track, cfg.runs_dir)
+        with using(cfg) as access, say.watched():
+            if access.encrypt:
+                folder.chmod(0o700)
+                if not say.quiet:
+                    say.problem(CLEAR.format(shown(folder)))
             return _story(cfg.task.name, say).run(cfg, folder, say)
     except HarnessError as problem:
         say.problem(f"harness: {problem}")

@@ -156,6 +156,23 @@ def test_what_it_cannot_do_is_left_to_the_written_step(name):
     assert served == 0 and torch.equal(found, plain)
 
 
+@pytest.mark.parametrize(
+    "name", [n for n in UNSERVED if n not in ("padding", "a past with gaps in memory")]
+)
+def test_what_changes_between_two_steps_is_seen(name):
+    """The model was questioned once, at the first step; every step asks whether it is still the same."""
+    loaded = made("biased")
+    state = captured(loaded).state
+    ours, token = decoder(loaded, state, settings("manual")), torch.tensor([[7]])
+    for _ in range(2):
+        ours.step(token)
+    first = ours.memory.prepared
+    assert whole._served(loaded.model, token, ours.memory) is first, "looked up once"
+    UNSERVED[name](loaded.model, state)
+    assert whole._served(loaded.model, token, ours.memory) is None
+    ours.step(token)
+
+
 @pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name, keys", WAYS)
 def test_torchs_default_dtype_is_not_asked(default, name, keys):

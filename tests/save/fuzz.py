@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
+import faulty  # noqa: E402
 import store_damage  # noqa: E402
 import torch  # noqa: E402
 from store_states import FORMATS, assert_same, grown, make_state, settings  # noqa: E402
@@ -226,6 +227,7 @@ def every(each, manifests_each, records_each, step=500):
     """The jobs of a whole run, small enough to share among workers."""
     cut = lambda n: [(a, min(a + step, n)) for a in range(0, n, step)]  # noqa: E731
     jobs = [("snapshots", lane, v, a, b) for lane in LANES for v in ("parent", "child") for a, b in cut(each)]  # fmt: skip
+    jobs += [("disk", name, form) for name, form in faulty.CASES]
     jobs += [("edits", k, a, b) for k in ("unsealed", "resealed", "envelope") for a, b in cut(manifests_each)]  # fmt: skip
     return jobs + [("records", k, a, b) for k in ("unsealed", "resealed") for a, b in cut(records_each)]  # fmt: skip
 
@@ -238,13 +240,20 @@ def records(kind, start, stop):
         yield from fuzz_records.attempts(place, kind, start, stop)
 
 
+def disk(name, form):
+    """A save or a load with every call failing once; see `faulty.py`."""
+    with scratch() as place:
+        yield from faulty.attempts(place, name, form)
+
+
 def run(jobs, workers):
     tried, lost, start = Counter(), [], time.monotonic()
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         for number, (more, gone) in enumerate(pool.map(work, jobs), 1):
             tried, lost = tried + more, lost + gone
-            if sys.stderr.isatty() or number % 50 == 0:
-                print(f"{number}/{len(jobs)} jobs, {len(lost)} missed, {time.monotonic() - start:.0f} s", file=sys.stderr)  # fmt: skip
+            if number % 20 == 0:
+                said = f"{number}/{len(jobs)} jobs, {len(lost)} missed, {time.monotonic() - start:.0f} s"  # fmt: skip
+                print(said, table(tried, lost), file=sys.stderr, sep="\n", flush=True)
     return tried, lost
 
 
@@ -253,7 +262,7 @@ def main():
     ask.add_argument("--snapshots", type=int, default=10_000, help="per lane and end of a lineage")
     ask.add_argument("--manifests", type=int, default=8_000, help="of each of three kinds")
     ask.add_argument("--records", type=int, default=4_000, help="of each of two kinds")
-    ask.add_argument("--only", choices=("snapshots", "edits", "records"), help="one class")
+    ask.add_argument("--only", choices=("snapshots", "edits", "disk", "records"), help="one class")
     ask.add_argument("--workers", type=int, default=os.cpu_count())
     told = ask.parse_args()
     jobs = every(told.snapshots, told.manifests, told.records)

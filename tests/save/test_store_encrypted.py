@@ -158,7 +158,10 @@ def test_key_files(tmp_path, monkeypatch):
 
 def test_what_was_decrypted_is_encrypted_when_it_is_written_on(harness, place: Path):
     (place / "key").write_bytes(os.urandom(32))
-    assert harness("task=save", "text=let zebra be 5 .", "out=a", "encrypt=key").code == 0
+    made = harness("task=save", "text=let zebra be 5 .", "out=a", "encrypt=key")
+    assert made.code == 0 and "in clear" in made.out  # the record is not encrypted, and says so
+    assert made.folders[0].stat().st_mode & 0o077 == 0
+    assert "in clear" not in harness("task=save", "text=let zebra be 5 .", "out=p").out
     done = harness("task=resume", "snapshot=a", "decrypt=key", "steps=2", "out=b")
     assert done.code == 0, done.out
     assert store.public(place / "b") is not None

@@ -19,9 +19,9 @@ from harness.cache.projections import is_plain, untouched
 def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) -> Any:
     """Logits `[rows, 1, vocab]` of `ids` `[rows, 1]` at `positions` `[rows, 1]`, or None, with nothing
     touched, where this is no step for one program. Only the tails of `memory` grow."""
-    if not _serves(model, ids, memory):
+    if (modules := _served(model, ids, memory)) is None:
         return None
-    body, head = model.get_decoder(), model.get_output_embeddings()
+    body, head = modules.body, modules.head
     hidden = body.embed_tokens(ids)[:, 0].double()
     turn = [t[:, 0].contiguous() for t in body.rotary_emb(floats(0), positions)]
     rows, width = hidden.shape
@@ -62,25 +62,70 @@ def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) ->
     return logits[:, None].to(head.weight.dtype)
 
 
-def _serves(model: Any, ids: torch.Tensor, memory: Any) -> bool:
-    """Whether this is a step of one token over unmasked memory, of a model whose modules compute what
-    their types say, with numbers that compiled code can read."""
+def _served(model: Any, ids: torch.Tensor, memory: Any) -> "Modules | None":
+    """The modules of `model`, where this is a step of one token over unmasked memory, of modules that
+    compute what their types say, with numbers that compiled code can read; else None."""
     if ids.shape[1] != 1 or len(ids) > stream.ROWS or not memory.unmasked():
-        return False
-    body, head = model.get_decoder(), model.get_output_embeddings()
-    linears, norms = [head], [body.norm]
-    for layer in body.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        linears += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
-                    mlp.gate_proj, mlp.up_proj, mlp.down_proj]  # fmt: skip
-        norms += [layer.input_layernorm, layer.post_attention_layernorm]
-        if hasattr(attention, "q_norm"):
-            norms += [attention.q_norm, attention.k_norm]
-    if not (all(map(is_plain, linears)) and all(map(_as_written, body.layers))):
-        return False
-    weights = [tensor for one in linears for tensor in (one.weight, one.bias)]
-    weights += [norm.weight for norm in norms]
-    return readable(head.weight.dtype, *weights, *memory.stored) and available()
+        return None
+    known = memory.prepared
+    if known is None or not known.unchanged(model):
+        known = memory.prepared = Modules(model, memory.stored)
+    return known if known.serve else None
+
+
+class Modules:
+    """What a step reads of a model, looked up and questioned once for a continuation, whose past never
+    changes. `unchanged` asks before every step, in microseconds, whether the model is still the same:
+    modules may be exchanged, wrapped or listened to and weights replaced between two steps.
+    """
+
+    def __init__(self, model: Any, stored: Any):
+        self.model, self.body, self.head = model, model.get_decoder(), model.get_output_embeddings()
+        self._linears, norms, self._acts = [self.head], [self.body.norm], []
+        self._pairs: list[Any] = []  # norms of queries and keys
+        for layer in self.body.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            self._linears += [attention.q_proj, attention.k_proj, attention.v_proj,
+                              attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj]  # fmt: skip
+            norms += [layer.input_layernorm, layer.post_attention_layernorm]
+            self._acts.append(mlp.act_fn)
+            if hasattr(attention, "q_norm"):
+                self._pairs += [attention.q_norm, attention.k_norm]
+        parents = [model, self.body, *self.body.layers]
+        parents += [part for layer in self.body.layers for part in (layer.self_attn, layer.mlp)]
+        parents.append(self.body.layers)
+        self._places = [(place._modules, dict(place._modules)) for place in parents]
+        self._weighted = [*self._linears, *norms, *self._pairs]
+        self._direct = all(
+            any(m is c for c in model._modules.values()) for m in (self.body, self.head)
+        )
+        self._seen = self._numbers()
+        weights = [t for m in self._weighted for t in m._parameters.values()]
+        self.serve = (
+            all(map(is_plain, self._linears))
+            and all(map(_as_written, self.body.layers))
+            and readable(self.head.weight.dtype, *weights, *stored)
+            and available()
+        )
+
+    def unchanged(self, model: Any) -> bool:
+        """Whether all that was looked up and questioned is as it was."""
+        return (
+            self.serve  # who does not serve is asked again: a hook may be gone
+            and self._direct
+            and model is self.model
+            and all(place == before for place, before in self._places)
+            and all(map(untouched, (*self._linears, *self._acts)))
+            and self._numbers() == self._seen
+        )
+
+    def _numbers(self) -> list[Any]:
+        """Where every weight lies, as what; and the constants that were compared."""
+        tensors = [t for m in self._weighted for t in m._parameters.values() if t is not None]
+        return [
+            [(id(t), t.data_ptr(), t.dtype, t.stride()) for t in tensors],
+            [norm.variance_epsilon for norm in self._pairs],
+        ]
 
 
 def _as_written(layer: Any) -> bool:

@@ -19,7 +19,7 @@ from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import rounding
+from harness.task.audit import report, rounding
 from harness.task.audit.difference import Difference, changes, compare, turns
 from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
 
@@ -30,16 +30,17 @@ TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
 def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
     target, run_id = located(cfg)
+    if report.is_audit(target):
+        return _checked(cfg, folder, say, target)
     sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
     points = _points(target) if sweep else [target]
     if not points:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
     auditable(points)
-    for point in points if cfg.trusted else []:
-        signed(point, cfg.trusted)
+    by = {signed(point, cfg.trusted) for point in points} if cfg.trusted else set()
     if cfg.trusted and sweep:
-        signed(target, cfg.trusted, "sweep.json")
+        by.add(signed(target, cfg.trusted, "sweep.json"))
     say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
     found: list[Difference] = []
     for point in points:
@@ -48,21 +49,49 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         found += summary(target, points)
     say.done(f"{len(found)} differences")
     if found:  # a record that was edited is not executed
-        return _conclude(cfg, folder, say, target, points, found, None)
+        return _conclude(cfg, folder, say, target, points, found, None, by)
 
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
-    environments = {}
+    environments, evidence = {}, {}
     for point, fresh in again.items():
+        evidence[point.name] = _kept(folder, point, fresh)
         differences, environments[point.name] = reproduced(point, fresh)
         found += _named(differences, point, sweep)
     say.done(f"{len(again)} runs")
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
-        for point, (differences, _) in floors(cfg, unequal, folder).items():
+        for point, (differences, allowed) in floors(cfg, unequal, folder).items():
             found += _named(differences, point, sweep)
+            evidence[point.name]["floors"] = allowed
         say.done(f"{len(unequal)} runs in another precision")
-    return _conclude(cfg, folder, say, target, points, found, environments)
+    return _conclude(cfg, folder, say, target, points, found, environments, by, evidence)
+
+
+def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
+    """What the report keeps of a point; `floors` of its tensors come later, where bits may differ."""
+    recorded = read(point / "result.json")
+    place = place_of(point, recorded)
+    return {
+        **report.kept(folder, point, fresh),
+        "kept": place is not None and place.is_dir(),
+        "salted": sealed(place),
+        "noise_floor": read(fresh / "result.json").get("noise_floor") or {},
+        "floors": {},
+    }
+
+
+def _checked(cfg: Any, folder: Path, say: Any, target: Path) -> Outcome:
+    """An audit's own report: is it what the auditor left, and does it follow from its evidence?"""
+    say.stage(f"check the audit in {shown(target)}")
+    by = {signed(target, cfg.trusted)} if cfg.trusted else set()
+    found = list(report.checked(target))
+    say.done(f"{len(found)} differences")
+    told = read(target / "audit.json")
+    compared = "its report, drawn again from its evidence; nothing was run"
+    environments: dict[str, Any] = {name: [] for name in told.get("environment") or {}}
+    unknown = [*report.ALWAYS, report.CLAIMED]
+    return _conclude(cfg, folder, say, target, [target], found, environments, by, None, compared, unknown)  # fmt: skip
 
 
 def located(cfg: Any) -> tuple[Path, str | None]:
@@ -207,7 +236,9 @@ def _state(run: Path) -> Any:
 
 
 def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],
-              found: list[Difference], again: dict[str, Any] | None) -> Outcome:  # fmt: skip
+              found: list[Difference], again: dict[str, Any] | None, by: set[str],
+              evidence: dict[str, Any] | None = None, compared: str | None = None,
+              unknown: list[str] | None = None) -> Outcome:  # fmt: skip
     from harness.report import audit as page
 
     rows, environments = [d.row() for d in found], again or {}
@@ -216,13 +247,21 @@ def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path]
         "verdict": "differs" if rows else "same",
         "run": shown(target),
         "points": len(points),
-        "compared": "not run again: the record itself does not hold"
+        "compared": compared
+        if compared
+        else "not run again: the record itself does not hold"
         if again is None
         else "within the noise floors of the second run"
         if rounded
         else "bitwise",
         "differences": rows,
         "environment": environments,
+        "signed_by": sorted(by),
+        "evidence": evidence or {},
+        "unknown": unknown
+        or report.unknown(
+            evidence or {}, environments, {n for n, e in (evidence or {}).items() if e["salted"]}
+        ),
     }
     write_json(folder / "audit.json", document)
     count = f"{len(rows)} difference{'s' * (len(rows) != 1)}"

@@ -33,7 +33,7 @@ from harness.save.registry import format_of
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
-from harness.task.format_bench import payload
+from harness.task.format_bench import payload, protection
 
 VARIANTS = {
     "safetensors": option("save", "safetensors"),
@@ -72,6 +72,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     figures = _small(payload.first(whole, torch.bfloat16, cfg.task.tokens), place, cfg.task.repeats)
     figures |= _commit_and_restore(session, payload.first(whole, whole.dtype), place)
     say.done(f"{figures['restore_speedup']:.1f}x")
+    say.stage("signed and encrypted")
+    figures |= protection.measured(
+        payload.halves(whole, torch.bfloat16), place / "p", cfg.task.repeats
+    )
+    say.done()
     shutil.rmtree(place, ignore_errors=True)
     write_json(folder / "claims.json", [claim])
     reason = (

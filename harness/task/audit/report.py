@@ -1,0 +1,145 @@
+"""An audit as evidence: what was run again, where, within which floors, and what nobody can know.
+
+`audit.json` holds it; both results lie beside it, so that a third person needs nothing else to check
+the checker: `task=audit run=AUDIT trusted=[AUDITOR.pub]` verifies the seal and the signature and
+draws the conclusions again.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot import record as records
+from harness.snapshot.digest import digest_bytes
+from harness.task.audit.difference import Difference, changes, compare, turns
+
+NAME = "audit.json"
+
+ALWAYS = (
+    "where and when the record was first made, and by whom: a seal and a rerun do not say that, a "
+    "signature says only whose key it was",
+    "times and bytes on disk: they are measured anew each time, and are not compared",
+)
+ELSEWHERE = (
+    "{points}: the environment is not the recorded one ({what}), so the bits may differ; figures are "
+    "compared within what this audit measured, and an error smaller than that cannot be told from rounding"
+)
+UNKEPT = (
+    "{points}: its snapshot was kept in memory or is gone, so recorded keys and values are compared by "
+    "their digests alone, and elsewhere, where other bits are honest, not at all"
+)
+SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
+CLAIMED = (
+    "how the state of the record compares with that of the second run, number by number: the auditor's "
+    "word, since snapshots are not part of the evidence"
+)
+
+
+def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
+    """Both results (and a chat's turns) copied into the audit's own `folder`; what the audit says of
+    this point."""
+    told: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
+    for which, place in (("recorded", point), ("again", fresh)):
+        told[which] = {}
+        for name in ("result.json", "chat.json"):
+            if (place / name).is_file():
+                target = folder / f"evidence-{point.name}-{which}-{name}"
+                shutil.copyfile(place / name, target)
+                told[which][name] = {"file": target.name, "digest": digest_bytes(target.read_bytes())}  # fmt: skip
+    result = _read(fresh / "result.json")
+    told["where"] = result.get("environment") or {}
+    told["time_s"] = result.get("time_s") or {}
+    return told
+
+
+def unknown(
+    points: dict[str, dict[str, Any]], environments: dict[str, Any], salted: set[str]
+) -> list[str]:
+    """What the audit cannot say, in sentences. points: from `kept`."""
+    said = list(ALWAYS)
+    alike: dict[str, list[str]] = {}
+    for name, changed in environments.items():
+        if what := sorted(c["what"] for c in changed if c["decisive"]):
+            alike.setdefault(", ".join(what), []).append(name)
+    said += [ELSEWHERE.format(points=", ".join(n), what=what) for what, n in alike.items()]
+    unkept = [n for n, p in points.items() if p.get("kept") is False]
+    if unkept:
+        said.append(UNKEPT.format(points=", ".join(unkept)))
+    if salted:
+        said.append(SEALED.format(points=", ".join(sorted(salted))))
+    return said
+
+
+def is_audit(folder: Path) -> bool:
+    return (folder / NAME).is_file()
+
+
+def checked(folder: Path) -> Iterator[Difference]:
+    """What does not hold about the audit that left `folder`. Nothing is run.
+
+    Its files against its seal; its verdict against its differences; each pair of results that it
+    kept against what it says of them.
+    """
+    for what, was, now in records.broken(folder):
+        yield Difference(what, was, now, "the audit's report was edited after it was sealed")
+    document, result = _read(folder / NAME), _read(folder / "result.json")
+    rows = document.get("differences")
+    if not isinstance(rows, list) or not isinstance(document.get("evidence"), dict):
+        yield Difference(
+            NAME, "an audit's report", "none", "it holds no differences and no evidence"
+        )
+        return
+    verdict = "differs" if rows else "same"
+    if document.get("verdict") != verdict:
+        yield Difference(
+            "verdict", document.get("verdict"), verdict, "not what its differences say"
+        )
+    if (result.get("verdict") in ("exact", "equivalent")) != (verdict == "same"):
+        yield Difference("result.json: verdict", result.get("verdict"), verdict,
+                         "not the verdict of the report")  # fmt: skip
+    for name, told in document["evidence"].items():
+        yield from _point(folder, str(name), told, rows, document)
+
+
+def _point(folder: Path, name: str, told: Any, rows: list[Any], document: Any) -> Iterator[Difference]:  # fmt: skip
+    """The conclusions about one point, drawn again from the two results."""
+    results: dict[tuple[str, str], Any] = {}
+    for which in ("recorded", "again"):
+        for file, row in (told.get(which) or {}).items():
+            place = folder / Path(str(row.get("file"))).name
+            data = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
+            if digest_bytes(data) != row.get("digest"):
+                yield Difference(f"{name}: {place.name}", row.get("digest"), digest_bytes(data),
+                                 "the evidence is not what the report was drawn from")  # fmt: skip
+                return
+            results[which, file] = json.loads(data)
+    one, two = (results.get((which, "result.json")) or {} for which in ("recorded", "again"))
+    if not one or not two:
+        yield Difference(f"{name}: evidence", "two results", "none", "nothing to draw it from")
+        return
+    changed = changes(one.get("environment") or {}, two.get("environment") or {})
+    if not two.get("environment"):
+        changed = []
+    found = [*compare(one, two, changed, told.get("salted") is True)]
+    found += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
+    said = {r.get("what") for r in rows if r.get("point") in (None, name)}
+    for difference in found:
+        if difference.what not in said:
+            yield Difference(f"{name}: {difference.what}", difference.recorded, difference.found,
+                             "the results that it kept differ here, and the report does not say so")  # fmt: skip
+    if changed != (document.get("environment") or {}).get(name):
+        yield Difference(f"{name}: environment", "as reported", "other changes",
+                         "not what the two results say of where they were made")  # fmt: skip
+
+
+def _id(point: Path) -> str | None:
+    return _read(point / records.NAME).get("id")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return records.read(path)
+    except (OSError, ValueError):
+        return {}
