@@ -72,6 +72,8 @@ def refusal(differences: Sequence[Any], faults: Sequence[str] = ()) -> Diagnosis
             return None
         return Diagnosis("identity", element, str(first))
     for fault in faults:
+        if "has layer_type" in fault:
+            return Diagnosis("layer", "kv_cache", fault)
         if "layer." in fault or "truncated" in fault or ".safetensors" in fault:
             return Diagnosis("block", "kv_cache", fault)
         if "rng" in fault:

@@ -1,5 +1,6 @@
 """How far two sets of logits are apart, per step and overall. Nothing is mutated."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -61,6 +62,14 @@ def max_ulp(found: torch.Tensor, expected: torch.Tensor) -> int | None:
         return torch.where(raw < 0, top - raw, raw).to(torch.int64)
 
     return int((ordered(found) - ordered(expected)).abs().max())
+
+
+def noise_floor(
+    paths: Iterable[torch.Tensor], reference: torch.Tensor, nexts: torch.Tensor
+) -> dict[str, Any]:
+    """What plain `paths` differ by from a plain `reference`, all `[batch, steps, vocab]`: for each metric
+    the value furthest from perfect. nexts: as of `compare`."""
+    return worst([compare(path, reference, nexts) for path in paths])
 
 
 def worst(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,9 +5,7 @@ import torch
 from harness.fault.base import Fault, Live
 
 
-class ActivationChanged(Fault):
-    element = 6
-
+class ActivationChanged(Fault, element=6):
     def live(self, live: Live) -> None:
         for module in live.model.modules():
             for name in ("act_fn", "act"):

@@ -3,9 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class AttentionScaleChanged(Fault):
-    element = 8
-
+class AttentionScaleChanged(Fault, element=8):
     def live(self, live: Live) -> None:
         for module in live.model.modules():
             if isinstance(getattr(module, "scaling", None), float):

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from harness.errors import ConfigProblem
-from harness.snapshot.state import State
+from harness.fault import edit as edit
+from harness.snapshot.state import State as State
 
 
 @dataclass
@@ -91,6 +92,13 @@ class Fault:
     cause = ""
     remembered = False
     seed = 0
+
+    def __init_subclass__(cls, **declared: Any) -> None:
+        """What a fault says of itself stands in its head: `class Mine(Fault, element=1, bed="hybrid")`."""
+        for name, value in declared.items():
+            if not hasattr(Fault, name):
+                raise TypeError(f"a fault declares no {name}")
+            setattr(cls, name, value)
 
     @property
     def expected(self) -> str:

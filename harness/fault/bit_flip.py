@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import within
-from harness.fault import edit
-from harness.fault.base import Fault
+from harness.fault.base import Fault, edit
 
 
-class BitFlip(Fault):
-    element = 1
+class BitFlip(Fault, element=1):
     why = "below the noise floor now; the damage is permanent, and the next flip may be in an exponent"
 
     def __init__(self, bit: int = 14, name: str = "bit_flip"):

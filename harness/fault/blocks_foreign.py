@@ -2,15 +2,10 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class BlocksForeign(Fault):
-    element = 1
-    field = "blocks_foreign"
-
+class BlocksForeign(Fault, element=1, field="blocks_foreign"):
     def state(self, state: State, aid: Aid) -> State:
         other = aid.capture(state.token_ids[:1].flip(1))
         half = state.kept_tokens // 2

@@ -2,13 +2,10 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class BufferTokenDropped(Fault):
-    element = 4
+class BufferTokenDropped(Fault, element=4):
     why = "the cache answers as before; the next slice or recomputation does not"
 
     def state(self, state: State, aid: Aid) -> State:

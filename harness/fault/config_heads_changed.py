@@ -3,8 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class ConfigHeadsChanged(Fault):
-    element = 6
+class ConfigHeadsChanged(Fault, element=6):
     why = "the loaded modules do not read it again; the next load builds another model"
 
     def live(self, live: Live) -> None:

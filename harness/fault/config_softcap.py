@@ -3,9 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class ConfigSoftcap(Fault):
-    element = 6
-
+class ConfigSoftcap(Fault, element=6):
     def live(self, live: Live) -> None:
         config, head = (
             live.model.config.get_text_config(decoder=True),

@@ -1,8 +1,6 @@
 """The convolution's window of the last inputs shifted by one."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
 class ConvolutionRolled(Fault):

@@ -1,11 +1,9 @@
 """The format document claims another precision than the tensors have."""
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class DtypeRelabelled(Fault):
-    element = 11
+class DtypeRelabelled(Fault, element=11):
     why = "a reader that believes it would convert the cache"
 
     def state(self, state: State, aid: Aid) -> State:

@@ -1,13 +1,8 @@
 """K/V stored through a narrower type (bfloat16; 8 bits where it has 16) and widened again."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class DtypeRoundTrip(Fault):
-    element = 1
-    cause = "rounding"
-
+class DtypeRoundTrip(Fault, element=1, cause="rounding"):
     def state(self, state: State, aid: Aid) -> State:
         return edit.layers(state, edit.narrowed, edit.narrowed)

@@ -5,9 +5,7 @@ import torch
 from harness.fault.base import Fault, Live
 
 
-class EmbeddingRescaled(Fault):
-    element = 2
-
+class EmbeddingRescaled(Fault, element=2):
     def live(self, live: Live) -> None:
         table = live.model.get_input_embeddings().weight
         with torch.no_grad():

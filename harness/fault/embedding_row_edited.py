@@ -5,9 +5,7 @@ import torch
 from harness.fault.base import Fault, Live
 
 
-class EmbeddingRowEdited(Fault):
-    element = 2
-
+class EmbeddingRowEdited(Fault, element=2):
     def live(self, live: Live) -> None:
         table = live.model.get_input_embeddings().weight
         word = live.tokenizer(" what", add_special_tokens=False)["input_ids"][-1]

@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from harness.fault import edit
-from harness.fault.base import Fault
+from harness.fault.base import Fault, edit
 from harness.snapshot import manifest as manifests
 
 
-class FormatNewer(Fault):
-    element = 11
+class FormatNewer(Fault, element=11):
     why = "read by today's rules it may mean something else"
 
     def disk(self, folder: Path) -> None:

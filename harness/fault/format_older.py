@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from harness.fault import edit
-from harness.fault.base import Fault
+from harness.fault.base import Fault, edit
 
 
-class FormatOlder(Fault):
-    element = 11
+class FormatOlder(Fault, element=11):
     why = "read by today's rules it may mean something else"
 
     def disk(self, folder: Path) -> None:

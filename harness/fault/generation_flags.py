@@ -3,8 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class GenerationFlags(Fault):
-    element = 6
+class GenerationFlags(Fault, element=6):
     why = "no logit moves; the answer ends elsewhere"
 
     def live(self, live: Live) -> None:

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-from harness.fault import edit
-from harness.fault.base import Fault
+from harness.fault.base import Fault, edit
 
 
-class GeneratorBytes(Fault):
-    element = 13
-    bed = "sampled"
+class GeneratorBytes(Fault, element=13, bed="sampled"):
     why = "the distribution is the same; what is drawn from it is not"
 
     def disk(self, folder: Path) -> None:

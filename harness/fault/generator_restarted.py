@@ -5,9 +5,7 @@ import torch
 from harness.fault.base import Fault, Live
 
 
-class GeneratorRestarted(Fault):
-    element = 13
-    bed = "sampled"
+class GeneratorRestarted(Fault, element=13, bed="sampled"):
     why = "the distribution is the same; what is drawn from it is not"
 
     def live(self, live: Live) -> None:

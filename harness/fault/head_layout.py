@@ -1,15 +1,9 @@
 """Bytes of [head_dim, heads] read as [heads, head_dim]: same shape, other meaning."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class HeadLayout(Fault):
-    element = 1
-    cause = "head"
-    field = "heads"
-
+class HeadLayout(Fault, element=1, cause="head", field="heads"):
     def state(self, state: State, aid: Aid) -> State:
         def reread(t):
             batch, heads, tokens, dim = t.shape

@@ -1,15 +1,9 @@
 """The KV heads of one layer come back in another order."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class HeadPermutation(Fault):
-    element = 1
-    cause = "head"
-    field = "heads"
-
+class HeadPermutation(Fault, element=1, cause="head", field="heads"):
     def state(self, state: State, aid: Aid) -> State:
         def flip(t):
             return t.flip(1).contiguous()

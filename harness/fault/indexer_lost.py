@@ -2,17 +2,10 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class IndexerLost(Fault):
-    element = 1
-    cause = "indexer"
-    bed = "indexed"
-    field = "indexer"
-
+class IndexerLost(Fault, element=1, cause="indexer", bed="indexed", field="indexer"):
     def state(self, state: State, aid: Aid) -> State:
         return edit.recurrent(
             state, lambda _, t: torch.zeros_like(t) if t.is_floating_point() else t

@@ -2,14 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class KeyValueExchanged(Fault):
-    element = 1
-    cause = "layer"
-
+class KeyValueExchanged(Fault, element=1, cause="layer"):
     def state(self, state: State, aid: Aid) -> State:
         layers = tuple(
             replace(

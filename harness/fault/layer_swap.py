@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class LayerSwap(Fault):
-    element = 1
-    cause = "layer"
-    field = "layers"
-
+class LayerSwap(Fault, element=1, cause="layer", field="layers"):
     def state(self, state: State, aid: Aid) -> State:
         first, second, *rest = state.layers
         first, second = replace(second, index=0), replace(first, index=1)

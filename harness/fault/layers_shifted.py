@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class LayersShifted(Fault):
-    element = 1
-    cause = "layer"
-    field = "layers"
-
+class LayersShifted(Fault, element=1, cause="layer", field="layers"):
     def state(self, state: State, aid: Aid) -> State:
         places = [layer.index for layer in state.layers]
         moved = [*state.layers[-1:], *state.layers[:-1]]

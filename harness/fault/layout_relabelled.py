@@ -1,11 +1,9 @@
 """The format document claims another order of dimensions."""
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class LayoutRelabelled(Fault):
-    element = 11
+class LayoutRelabelled(Fault, element=11):
     why = "a reader that believes it would transpose the cache"
 
     def state(self, state: State, aid: Aid) -> State:

@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class LogitsAfterTemperature(Fault):
-    element = 9
-
+class LogitsAfterTemperature(Fault, element=9):
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=state.logits / 0.8)

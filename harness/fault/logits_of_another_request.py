@@ -2,13 +2,9 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class LogitsOfAnotherRequest(Fault):
-    element = 9
-    field = "logprobs"
-
+class LogitsOfAnotherRequest(Fault, element=9, field="logprobs"):
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=aid.capture(state.token_ids[:1].flip(1)).logits)

@@ -4,12 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class LogitsRounded(Fault):
-    element = 9
-
+class LogitsRounded(Fault, element=9):
     def state(self, state: State, aid: Aid) -> State:
         return replace(state, logits=state.logits.to(torch.float8_e5m2).to(state.logits.dtype))

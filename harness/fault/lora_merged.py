@@ -1,13 +1,9 @@
 """A rank-two adapter merged into every query and value projection."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class LoraMerged(Fault):
-    element = 8
-    field = "adapter"
-
+class LoraMerged(Fault, element=8, field="adapter"):
     def live(self, live: Live) -> None:
         def merge(w):
             left = edit.noise_like(w[:, :2], 0.3, seed=1)

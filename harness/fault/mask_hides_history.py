@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class MaskHidesHistory(Fault):
-    element = 5
-
+class MaskHidesHistory(Fault, element=5):
     def state(self, state: State, aid: Aid) -> State:
         mask = state.attention_mask.clone()
         mask[:, : state.tokens // 3] = 0

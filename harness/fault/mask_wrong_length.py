@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class MaskWrongLength(Fault):
-    element = 5
+class MaskWrongLength(Fault, element=5):
     why = (
         "a forward that goes by positions does not read it; the library's own does, and goes wrong"
     )

@@ -1,11 +1,9 @@
 """The merges of the tokenizer in another order."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class MergesReordered(Fault):
-    element = 10
+class MergesReordered(Fault, element=10):
     why = "the cache answers as before; the next text gets other ids"
 
     def live(self, live: Live) -> None:

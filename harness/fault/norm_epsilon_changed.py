@@ -3,9 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class NormEpsilonChanged(Fault):
-    element = 7
-
+class NormEpsilonChanged(Fault, element=7):
     def live(self, live: Live) -> None:
         for module in live.model.modules():
             for name in ("variance_epsilon", "eps"):

@@ -1,12 +1,9 @@
 """The gain of one normalisation layer scaled by a tenth."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class NormGainScaled(Fault):
-    element = 7
-
+class NormGainScaled(Fault, element=7):
     def live(self, live: Live) -> None:
         edit.weight(
             live.model, "norm" if edit.has(live.model, "norm") else "ln_", lambda w: w * 1.1 + 0.1

@@ -4,15 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class OffsetIsRows(Fault):
-    element = 3
-    field = "offset_rows"
-
+class OffsetIsRows(Fault, element=3, field="offset_rows"):
     def state(self, state: State, aid: Aid) -> State:
         first, rest = torch.arange(4), torch.arange(state.kept_tokens // 2, state.kept_tokens)
         kept = edit.select(state, torch.cat([first, rest]))

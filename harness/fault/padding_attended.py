@@ -4,14 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from harness.fault.base import Fault
-from harness.snapshot.state import State
+from harness.fault.base import Fault, State
 
 
-class PaddingAttended(Fault):
-    element = 5
-    bed = "padded"
-
+class PaddingAttended(Fault, element=5, bed="padded"):
     def inputs(self, state: State) -> State:
         def unmask(p):
             return p.clamp(min=0)

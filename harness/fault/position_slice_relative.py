@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Fault
-from harness.snapshot.state import State
+from harness.fault.base import Fault, State
 
 
-class PositionSliceRelative(Fault):
-    element = 3
-
+class PositionSliceRelative(Fault, element=3):
     def inputs(self, state: State) -> State:
         return replace(state, next_position=state.next_position - state.next_position // 2)

@@ -4,15 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class PositionWrongAfterPruning(Fault):
-    element = 3
-    field = "offset_rows"
-
+class PositionWrongAfterPruning(Fault, element=3, field="offset_rows"):
     def state(self, state: State, aid: Aid) -> State:
         kept = torch.arange(0, state.kept_tokens, 2)
         pruned = edit.select(state, kept, lambda p: torch.arange(p.shape[1]).expand_as(p))

@@ -4,14 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class PrefixDoubled(Fault):
-    element = 12
-
+class PrefixDoubled(Fault, element=12):
     def state(self, state: State, aid: Aid) -> State:
         prefix = state.token_ids[:1, : len(state.documents["prompt_meta"]["prefix_ids"]) or 1]
         doubled = aid.capture(torch.cat([prefix, state.token_ids[:1]], dim=1))

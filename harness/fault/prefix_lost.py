@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class PrefixLost(Fault):
-    element = 12
-
+class PrefixLost(Fault, element=12):
     def state(self, state: State, aid: Aid) -> State:
         kept = torch.arange(len(state.documents["prompt_meta"]["prefix_ids"]) or 1, state.tokens)
         return replace(aid.capture(state.token_ids[:1, kept]), documents=state.documents)

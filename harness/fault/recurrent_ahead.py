@@ -2,9 +2,7 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
 class RecurrentAhead(Fault):

@@ -1,8 +1,6 @@
 """A recurrent checkpoint one token short of the K/V."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
 class RecurrentBehind(Fault):

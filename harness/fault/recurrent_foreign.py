@@ -1,8 +1,6 @@
 """Recurrent state of another request, beside the right K/V."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
 class RecurrentForeign(Fault):

@@ -2,9 +2,7 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Fault
-from harness.snapshot.state import State
+from harness.fault.base import Fault, State, edit
 
 
 class RecurrentIgnored(Fault):

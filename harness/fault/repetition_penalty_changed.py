@@ -5,9 +5,7 @@ from dataclasses import replace
 from harness.fault.base import Fault, Live
 
 
-class RepetitionPenaltyChanged(Fault):
-    element = 13
-    bed = "sampled"
+class RepetitionPenaltyChanged(Fault, element=13, bed="sampled"):
     why = "the logits are the same; the distribution made of them is not"
 
     def live(self, live: Live) -> None:

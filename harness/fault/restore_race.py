@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State
 
 
-class RestoreRace(Fault):
-    element = 1
-    cause = "layer"
-    field = "race"
-
+class RestoreRace(Fault, element=1, cause="layer", field="race"):
     def state(self, state: State, aid: Aid) -> State:
         other = aid.capture(state.token_ids[:1].flip(1))
         pairs = zip(state.layers, other.layers, strict=True)

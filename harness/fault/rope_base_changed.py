@@ -1,12 +1,8 @@
 """RoPE with another base frequency (a learned table: another power)."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class RopeBaseChanged(Fault):
-    element = 3
-    cause = "identity"
-
+class RopeBaseChanged(Fault, element=3, cause="identity"):
     def live(self, live: Live) -> None:
         edit.frequencies(live.model, lambda f: f.sign() * f.abs() ** 1.2)

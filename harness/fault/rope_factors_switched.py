@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class RopeFactorsSwitched(Fault):
-    element = 3
-    field = "rope_switch"
-
+class RopeFactorsSwitched(Fault, element=3, field="rope_switch"):
     def state(self, state: State, aid: Aid) -> State:
         def short(model):
             edit.frequencies(model, lambda f: f / 1.5)

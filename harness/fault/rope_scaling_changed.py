@@ -1,12 +1,8 @@
 """RoPE frequencies scaled for a longer context than the one at capture."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class RopeScalingChanged(Fault):
-    element = 3
-    cause = "identity"
-
+class RopeScalingChanged(Fault, element=3, cause="identity"):
     def live(self, live: Live) -> None:
         edit.frequencies(live.model, lambda f: f / 2.0)

@@ -1,13 +1,9 @@
 """Another revision of the same architecture: every attention weight moved a little."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class SameShapeFineTune(Fault):
-    element = 8
-    field = "weights"
-
+class SameShapeFineTune(Fault, element=8, field="weights"):
     def live(self, live: Live) -> None:
         for which in ("q", "k", "v", "o"):
             name = edit.projections(live.model, which)

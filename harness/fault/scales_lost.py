@@ -2,16 +2,9 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class ScalesLost(Fault):
-    element = 1
-    cause = "scale"
-    bed = "quantized"
-    field = "scales"
-
+class ScalesLost(Fault, element=1, cause="scale", bed="quantized", field="scales"):
     def state(self, state: State, aid: Aid) -> State:
         return edit.scales(state, torch.ones_like)

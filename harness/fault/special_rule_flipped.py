@@ -1,11 +1,9 @@
 """The rule that places BOS switched off (or on)."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class SpecialRuleFlipped(Fault):
-    element = 10
+class SpecialRuleFlipped(Fault, element=10):
     why = "the cache answers as before; the next text gets other ids"
 
     def live(self, live: Live) -> None:

@@ -2,16 +2,11 @@
 
 from dataclasses import replace
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
+from harness.fault.base import Aid, Fault, State, edit
 from harness.snapshot.coherence import buffer_document
-from harness.snapshot.state import State
 
 
-class StaleTail(Fault):
-    element = 1
-    field = "stale_tail"
-
+class StaleTail(Fault, element=1, field="stale_tail"):
     def state(self, state: State, aid: Aid) -> State:
         shorter = aid.capture(state.token_ids[:1, :-3])
         sent = buffer_document(shorter.token_ids)

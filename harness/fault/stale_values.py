@@ -2,14 +2,10 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class StaleValues(Fault):
-    element = 1
-
+class StaleValues(Fault, element=1):
     def state(self, state: State, aid: Aid) -> State:
         def stale(t):
             return torch.cat([t[:, :, :-1], t[:, :, -2:-1]], dim=2)

@@ -1,14 +1,9 @@
 """The K/V of a suffix taken for those of the prefix."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class SuffixForPrefix(Fault):
-    element = 1
-    field = "block_order"
-
+class SuffixForPrefix(Fault, element=1, field="block_order"):
     def state(self, state: State, aid: Aid) -> State:
         def exchanged(t):
             return t.roll(t.shape[2] // 2, 2)

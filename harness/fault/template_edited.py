@@ -3,8 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class TemplateEdited(Fault):
-    element = 10
+class TemplateEdited(Fault, element=10):
     why = "the cache answers as before; the re-rendered history no longer meets it"
 
     def live(self, live: Live) -> None:

@@ -1,11 +1,9 @@
 """Two entries of the vocabulary exchanged, as between two revisions."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class TokenizerOtherRevision(Fault):
-    element = 10
+class TokenizerOtherRevision(Fault, element=10):
     why = "the cache answers as before; two words change places in every later text"
 
     def live(self, live: Live) -> None:

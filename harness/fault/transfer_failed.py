@@ -2,15 +2,10 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class TransferFailed(Fault):
-    element = 1
-    field = "transfer"
-
+class TransferFailed(Fault, element=1, field="transfer"):
     def state(self, state: State, aid: Aid) -> State:
         b = edit.block(state)
 

@@ -1,15 +1,9 @@
 """The bytes of [tokens, heads] read as [heads, tokens]: same shape, other meaning."""
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class TransposedLayout(Fault):
-    element = 1
-    cause = "head"
-    field = "heads"
-
+class TransposedLayout(Fault, element=1, cause="head", field="heads"):
     def state(self, state: State, aid: Aid) -> State:
         def reread(t):
             return t.transpose(1, 2).contiguous().view(t.shape)

@@ -2,14 +2,9 @@
 
 import torch
 
-from harness.fault import edit
-from harness.fault.base import Aid, Fault
-from harness.snapshot.state import State
+from harness.fault.base import Aid, Fault, State, edit
 
 
-class TrimmedByConstant(Fault):
-    element = 1
-    field = "stale_tail"
-
+class TrimmedByConstant(Fault, element=1, field="stale_tail"):
     def state(self, state: State, aid: Aid) -> State:
         return edit.select(state, torch.arange(state.kept_tokens - edit.block(state)))

@@ -5,8 +5,7 @@ import torch
 from harness.fault.base import Fault, Live
 
 
-class VocabularyResized(Fault):
-    element = 2
+class VocabularyResized(Fault, element=2):
     why = "the known tokens score as before, but sampling now has eight more to draw from"
 
     def live(self, live: Live) -> None:

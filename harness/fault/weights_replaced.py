@@ -1,13 +1,9 @@
 """Other weights written into the loaded model, under the same name."""
 
-from harness.fault import edit
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Live, edit
 
 
-class WeightsReplaced(Fault):
-    element = 8
-    field = "weights"
-
+class WeightsReplaced(Fault, element=8, field="weights"):
     remembered = True
 
     def live(self, live: Live) -> None:

@@ -3,10 +3,7 @@
 from harness.fault.base import Fault, Live
 
 
-class WindowIgnored(Fault):
-    element = 5
-    cause = "identity"
-    bed = "windowed"
+class WindowIgnored(Fault, element=5, cause="identity", bed="windowed"):
     why = "what left the window was already dropped, so nothing moves until the next prefill"
 
     def live(self, live: Live) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
-from harness.capture import new_cache, positions_of
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
 from harness.config import CacheConfig, ModelConfig, SamplingConfig, option
@@ -126,13 +125,15 @@ def build(name: str, session: Session, steps: int) -> Bed:
     live = drive.Live(loaded, captured.live, state)
     path = drive.drive(live, sampler, steps, given)
     reference = shown(state.logits, path, given.shape[1])
-    floor = measure.worst(
-        [
-            measure.compare(other, reference.shown, reference.shown.argmax(-1))
-            for other in _again(loaded, state, path.fed, given.shape[1])
-        ]
-    )
-    exact = _oracle(loaded, state, path.fed, given.shape[1]) if session.cfg.compare.oracle else None
+    asked = given.shape[1]
+    others = [
+        _rows(yardstick.alone(loaded, state, path.fed, before=1), asked),
+        _rows(yardstick.rechunked(loaded, state, path.fed, CHUNK, before=True), asked),
+    ]
+    floor = measure.noise_floor(others, reference.shown, reference.shown.argmax(-1))
+    exact = None
+    if session.cfg.compare.oracle:
+        exact = _rows(yardstick.alone(loaded.oracle, state, path.fed, before=1), asked)
     return Bed(name, session, state, reference, floor, exact, steps)
 
 
@@ -150,7 +151,7 @@ def _quantized(session: Session, state: State, sampler: Sampler, steps: int, giv
     reference = shown(small.logits, path, given.shape[1])
     others = [shown(small.logits, run(c, path.fed), given.shape[1]) for c in ("dynamic", "view")]
     nexts = reference.shown.argmax(-1)
-    floor = measure.worst([measure.compare(o.shown, reference.shown, nexts) for o in others])
+    floor = measure.noise_floor([o.shown for o in others], reference.shown, nexts)
     return Bed("quantized", session, small, reference, floor, None, steps)
 
 
@@ -207,25 +208,6 @@ def on(name: str, session: Session) -> Session:
     settings = ModelConfig("shape", architecture=architecture, config=config, tokenizer=place)
     cfg = replace(session.cfg, model=settings, cache=replace(session.cfg.cache, name="cloned"))
     return replace(session, cfg=cfg, loaded=load(settings, cfg.dtype, cfg.device))
-
-
-def _again(loaded: Any, state: State, fed: torch.Tensor, given: int) -> list[torch.Tensor]:
-    """The same rows along two other healthy ways: one pass without a cache, and small chunks."""
-    fed = fed.to(loaded.device)
-    ids = torch.cat([state.token_ids, fed], dim=1)
-    mask = torch.cat([state.attention_mask, torch.ones_like(fed)], dim=1)
-    positions, sent = positions_of(mask), None if bool(mask.all()) else mask
-    whole = yardstick.alone(loaded, state, fed, before=1)
-    cache, parts = new_cache(loaded), []
-    for start in range(0, ids.shape[1], CHUNK):
-        stop = min(start + CHUNK, ids.shape[1])
-        past = None if sent is None else sent[:, :stop]
-        parts.append(loaded.forward(ids[:, start:stop], positions[:, start:stop], past, cache))
-    return [_rows(logits, given) for logits in (whole, torch.cat(parts, 1)[:, -fed.shape[1] - 1 :])]
-
-
-def _oracle(loaded: Any, state: State, fed: torch.Tensor, given: int) -> torch.Tensor:
-    return _rows(yardstick.alone(loaded.oracle, state, fed, before=1), given)
 
 
 def _rows(logits: torch.Tensor, given: int) -> torch.Tensor:

@@ -6,13 +6,11 @@ from typing import Any
 
 import torch
 
-from harness.capture import layers_of, new_cache, positions_of, prefill
 from harness.compare import diagnosis
 from harness.compare.diagnosis import MARGIN, Diagnosis, Recomputed
 from harness.compare.likeness import Pair
+from harness.pipeline.noise import noise
 from harness.snapshot.state import State
-
-CHUNK = 7  # small enough that a short buffer has several
 
 
 def diagnose(
@@ -75,46 +73,22 @@ def recompute(loaded: Any, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
 
 def _row(loaded: Any, ids: torch.Tensor) -> Recomputed:
     count = ids.shape[1]
-    splits = (None, max(count // 4, 1), max(count - 1, 1), min(CHUNK, count))
     with routed(loaded) as choices:
-        runs = [_run(loaded, ids, split) for split in dict.fromkeys(splits)]
-    (first, logits), others = runs[0], runs[1:]
-    eps = torch.finfo(loaded.dtype).eps
-    floors = []
-    for index, layer in enumerate(first):
-        named = _tensors(layer)
-        floor = {n: float(t.double().abs().max()) * eps for n, t in named.items()}
-        for run, _ in others:
-            for name, tensor in _tensors(run[index]).items():
-                width = tensor.shape[2] if name in ("key", "value") else None
-                mine = named[name] if width is None else named[name][:, :, -width:]
-                floor[name] = max(floor[name], float((tensor.double() - mine.double()).abs().max()))
-        floors.append({n: max(f, 1e-300) for n, f in floor.items()})
-    gaps = [float((other.double() - logits.double()).abs().max()) for _, other in others]
-    kv = [_whole(la, count) if la.segments else None for la in first]
+        measured = noise(loaded, ids)
     return Recomputed(
-        kv, [la.recurrent for la in first], floors, logits,
-        max(*gaps, float(logits.double().abs().max()) * eps), tuple(_ties(loaded, choices, count)),
-    )  # fmt: skip
-
-
-def _run(loaded: Any, ids: torch.Tensor, split: int | None) -> tuple[Any, torch.Tensor]:
-    """`(layers, logits [1, vocab])` of one prefill, every row kept where one pass makes it whole."""
-    mask, cache = torch.ones_like(ids), new_cache(loaded)
-    positions = positions_of(mask)
-    logits = prefill(loaded, ids, mask, positions, cache, split)
-    return layers_of(cache, positions), logits[:, -1]
+        [_whole(la, count) if la.segments else None for la in measured.layers],
+        [la.recurrent for la in measured.layers],
+        measured.tensors,
+        measured.logits,
+        measured.last,
+        tuple(_ties(loaded, choices, count)),
+    )
 
 
 def _whole(layer: Any, count: int) -> Pair:
     """Key and value with a row for every position; zeros where a sliding layer let go of it."""
     front = (0, 0, count - layer.kept, 0)
     return torch.nn.functional.pad(layer.key, front), torch.nn.functional.pad(layer.value, front)
-
-
-def _tensors(layer: Any) -> dict[str, torch.Tensor]:
-    held = {"key": layer.key, "value": layer.value} if layer.segments else {}
-    return held | dict(layer.recurrent)
 
 
 def _joined(rows: list[Recomputed]) -> Recomputed:

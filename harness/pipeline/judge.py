@@ -61,9 +61,7 @@ def judge(
         f"prefill in chunks of {settings.noise_chunk}": plain.rechunked,
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
-    noise = measure.worst(
-        [measure.compare(logits, reference.logits, nexts) for logits in paths.values()]
-    )
+    noise = measure.noise_floor(paths.values(), reference.logits, nexts)
     oracle = errors(restored.logits, plain.uncached, plain.exact)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None

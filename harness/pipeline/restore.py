@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from harness.cache.library import Replay
-from harness.capture import new_cache, positions_of, prefill
 from harness.compare.identity import Difference, differences, element, explained
 from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
+from harness.pipeline.noise import largest, noise
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
@@ -81,7 +81,7 @@ def proof(loaded: Any, state: State) -> list[Difference]:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
     kept = _allowed(loaded, state)
     measured = {
-        "replay of the last token": (_largest(logits - state.logits), kept["logits"]),
+        "replay of the last token": (largest(logits - state.logits), kept["logits"]),
         "its keys and values": (kv_gap, kept["kv"]),
     }
     return [
@@ -97,7 +97,7 @@ def _allowed(loaded: Any, state: State) -> dict[str, float]:
     stored = state.documents.get("proof") or {}
     if stored and stored.get("device", "cpu") == loaded.device.type:
         return dict(stored)
-    here = {"logits": noise(loaded, state), "kv": kv_noise(loaded, state)}
+    here = floors_now(loaded, state)
     return {what: max(size, stored.get(what, 0.0)) for what, size in here.items()}
 
 
@@ -117,8 +117,8 @@ def floor(loaded: Any, state: State) -> dict[str, Any] | None:
     ]
     where = loaded.device.type
     return {
-        "logits": max(_largest(logits - state.logits), _largest(state.logits) * eps),
-        "kv": max(kv_gap, max(_largest(t) for t in last) * eps),
+        "logits": max(largest(logits - state.logits), largest(state.logits) * eps),
+        "kv": max(kv_gap, max(largest(t) for t in last) * eps),
         **({} if where == "cpu" else {"device": where}),
     }
 
@@ -134,8 +134,11 @@ def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
     return logits, float(_last_kv_gap(decoder, state).max())
 
 
-def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.double().abs().max())
+def floors_now(loaded: Any, state: State) -> dict[str, float]:
+    """What another split of a prefill does here, on healthy material: only ids come from `state`."""
+    ids = state.token_ids[:1, -PROBE:].to(loaded.device)
+    measured = noise(loaded, ids.clamp(max=loaded.text_config.vocab_size - 1))
+    return {"logits": measured.last, "kv": measured.kv}
 
 
 def one_step_back(state: State) -> State | None:
@@ -151,35 +154,6 @@ def one_step_back(state: State) -> State | None:
         attention_mask=state.attention_mask[:, :-1],
         next_position=state.next_position - 1,
     )
-
-
-def noise(loaded: Any, state: State) -> float:
-    """Largest logit difference between one prefill and the same ids in four, on healthy material:
-    only the ids come from `state`. Never below one rounding of the largest logit."""
-    ids = state.token_ids[:, -PROBE:].to(loaded.device)
-    mask = torch.ones_like(ids)
-    positions = positions_of(mask)
-    ids = ids.clamp(max=loaded.text_config.vocab_size - 1)
-    whole = prefill(loaded, ids, mask, positions, new_cache(loaded)).double()
-    gaps = [
-        float((prefill(loaded, ids, mask, positions, new_cache(loaded), chunk) - whole).abs().max())
-        for chunk in {max(ids.shape[1] // 4, 1), max(ids.shape[1] - 1, 1)}
-    ]
-    return max(*gaps, float(whole.abs().max()) * torch.finfo(loaded.dtype).eps)
-
-
-def kv_noise(loaded: Any, state: State) -> float:
-    """The same for keys and values: what the split of a prefill does to them."""
-    ids = state.token_ids[:, -PROBE:].to(loaded.device).clamp(max=loaded.text_config.vocab_size - 1)
-    mask = torch.ones_like(ids)
-    held = []
-    for chunk in (None, max(ids.shape[1] // 4, 1), max(ids.shape[1] - 1, 1)):
-        cache = new_cache(loaded)
-        prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
-        held.append([t.double() for la in cache.layers for t in (la.keys, la.values)])
-    largest = max(float(t.abs().max()) for t in held[0])
-    gaps = [float((a - b).abs().max()) for other in held[1:] for a, b in zip(held[0], other)]
-    return max(*gaps, largest * torch.finfo(loaded.dtype).eps)
 
 
 def _last_kv_gap(decoder: Any, state: State) -> torch.Tensor:

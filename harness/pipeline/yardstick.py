@@ -181,9 +181,14 @@ def _before(switch: int | None, lengths: Sequence[int]) -> int:
 
 
 def replayed(
-    model: Any, state: State, fed: torch.Tensor, chunks: Sequence[int], chunk: int | None
+    model: Any,
+    state: State,
+    fed: torch.Tensor,
+    chunks: Sequence[int],
+    chunk: int | None,
+    before: bool = False,
 ) -> torch.Tensor:
-    """Logits `[batch, n, vocab]` of a plain cached run in `model`'s precision: the prompt in pieces of
+    """Logits `[batch, n, vocab]` (with `before`, and of the prompt's last token) of a plain cached run in `model`'s precision: the prompt in pieces of
     `chunk`, then `fed` in pieces of `chunks`, by the code that every plain run goes through."""
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     cache = new_cache(model)
@@ -191,12 +196,15 @@ def replayed(
     there = replace(state, token_ids=ids, attention_mask=mask)
     live = Live(model, cache, there.unpruned(last[:, -1]))
     pieces = fed.to(model.device).split(list(chunks), dim=1)
-    return torch.cat([live.step(piece) for piece in pieces], 1)
+    first = [last[:, -1:]] if before else []
+    return torch.cat([*first, *(live.step(piece) for piece in pieces)], 1)
 
 
-def rechunked(loaded: Any, state: State, fed: torch.Tensor, chunk: int) -> torch.Tensor:
+def rechunked(
+    loaded: Any, state: State, fed: torch.Tensor, chunk: int, before: bool = False
+) -> torch.Tensor:
     """The second plain path: the prompt prefilled in other chunks, then token by token."""
-    return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk)
+    return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk, before)
 
 
 def _counted(

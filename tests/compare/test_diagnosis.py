@@ -143,6 +143,8 @@ def test_a_router_that_meets_a_tie_is_named():
 def test_what_a_refusal_says_is_a_diagnosis():
     said = documents.refusal((), ["layer.2.segment.0.key: does not match its digest"])
     assert (said.cause, said.element) == ("block", "kv_cache")
+    moved = documents.refusal((), ["tensor 'layer.0.segment.0.key' has layer_type full_attention"])
+    assert moved.cause == "layer"
     assert documents.refusal((), ["something else"]) is None
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from harness.config import FaultConfig, conf_dir
 from harness.errors import ConfigProblem
+from harness.fault.base import Fault
 from harness.fault.registry import every, fault_named
 from harness.snapshot.elements import ELEMENTS
 
@@ -32,3 +33,14 @@ def test_three_or_more_per_element_and_forty_five_in_all():
 def test_an_unknown_fault_is_named_with_a_suggestion():
     with pytest.raises(ConfigProblem, match="layer_swap"):
         fault_named(FaultConfig("layer_swop"))
+
+
+def test_what_a_fault_declares_is_known():
+    class Mine(Fault, element=3, bed="padded"):
+        pass
+
+    assert (Mine.element, Mine.bed, Mine().expected) == (3, "padded", "position")
+    with pytest.raises(TypeError, match="colour"):
+
+        class Odd(Fault, colour="red"):
+            pass

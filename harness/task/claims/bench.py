@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from harness.capture import capture, new_cache, positions_of, prefill
+from harness.pipeline.noise import noise
 from harness.pipeline.session import Session
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
@@ -80,15 +81,8 @@ class Bench:
 
     @cached_property
     def noise(self) -> float:
-        """Largest logit difference, over 64 tokens, that another split of the same prefill makes."""
-        ids = self.ids(64)
-        mask = torch.ones_like(ids)
-        whole = self.loaded.forward(ids, positions_of(mask))
-        cache, parts = new_cache(self.loaded), []
-        for start in range(0, 64, 9):
-            parts.append(self.step(cache, ids[:, start : start + 9], start))
-        rounding = float(whole.abs().max()) * torch.finfo(whole.dtype).eps
-        return max(float((torch.cat(parts, 1) - whole).abs().max()), rounding)
+        """What another split of the same prefill does to a logit."""
+        return noise(self.loaded, self.ids(64)).last
 
     def shift(self, found: torch.Tensor, expected: torch.Tensor) -> float:
         """Largest difference of any logit in units of the noise floor; infinite when not finite."""

@@ -1,0 +1,70 @@
+"""What rounding alone does to a prefill: the same ids in one piece and in others, nothing wrong."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.capture import layers_of, new_cache, positions_of, prefill
+from harness.snapshot.state import LayerState
+
+CHUNK = 7  # small enough that few ids have several pieces
+
+
+@dataclass(frozen=True)
+class Noise:
+    """layers, logits `[1, vocab]`: of the prefill in one piece. tensors: per layer the largest difference
+    that another split makes of each of its tensors; last: of the logits. Never below one rounding of the
+    largest number."""
+
+    layers: list[LayerState]
+    logits: torch.Tensor
+    tensors: list[dict[str, float]]
+    last: float
+
+    @property
+    def kv(self) -> float:
+        """Of any key or value."""
+        return max(floors[part] for floors in self.tensors for part in ("key", "value") if floors)
+
+
+def noise(loaded: Any, ids: torch.Tensor) -> Noise:
+    """The noise of `ids` `[1, tokens]`, all of them real, prefilled by the library's own forward."""
+    count = ids.shape[1]
+    splits = (None, max(count // 4, 1), max(count - 1, 1), min(CHUNK, count))
+    (first, logits), *others = [_run(loaded, ids, split) for split in dict.fromkeys(splits)]
+    eps = torch.finfo(loaded.dtype).eps
+    tensors = []
+    for index, layer in enumerate(first):
+        floors = {}
+        for name, tensor in named(layer).items():
+            floors[name] = max(float(tensor.double().abs().max()) * eps, 1e-300)
+            for layers, _ in others:
+                other = named(layers[index])[name]
+                width = (
+                    other.shape[2] if name in ("key", "value") else None
+                )  # what slid out is gone
+                mine = tensor if width is None else tensor[:, :, -width:]
+                floors[name] = max(floors[name], largest(other.double() - mine.double()))
+        tensors.append(floors)
+    gaps = [largest(other.double() - logits.double()) for _, other in others]
+    return Noise(first, logits, tensors, max(*gaps, largest(logits) * eps))
+
+
+def named(layer: LayerState) -> dict[str, torch.Tensor]:
+    """Every tensor of a layer by its name."""
+    kept = {"key": layer.key, "value": layer.value} if layer.segments else {}
+    return kept | dict(layer.recurrent)
+
+
+def largest(tensor: torch.Tensor) -> float:
+    """The largest number of `tensor`, whatever its sign."""
+    return float(tensor.double().abs().max())
+
+
+def _run(loaded: Any, ids: torch.Tensor, split: int | None) -> tuple[Any, torch.Tensor]:
+    """`(layers, logits [1, vocab])` of one prefill, every row kept where one pass makes it whole."""
+    mask, cache = torch.ones_like(ids), new_cache(loaded)
+    positions = positions_of(mask)
+    logits = prefill(loaded, ids, mask, positions, cache, split)
+    return layers_of(cache, positions), logits[:, -1]
