@@ -7,6 +7,8 @@ from harness.report.html import section
 
 COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip
+BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
+          "load_s", "stored_bytes"]  # fmt: skip
 
 
 def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, Any]]:
@@ -29,6 +31,11 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
     out.append(
         section("All figures", columns=COLUMNS, rows=[[r[c] for c in COLUMNS] for r in rows])
     )
+    if beside := [r for r in rows if r.get("engine")]:
+        text = "The same weights and dtype, decode steps taking turns. Prefill, save and load of a row of "
+        text += "ours are the library's prefill and a snapshot, whatever the cache."
+        values = [[r[c] for c in BESIDE] for r in beside]
+        out.append(section("Beside llama.cpp", text=text, columns=BESIDE, rows=values))
     refused = [r for r in rows if r["reason"]]
     if refused:
         shown = [[r["cache"], r["dtype"], r["context"], r["reason"]] for r in refused]

@@ -9,12 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import extras, interrupt, variants
+from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
 from harness.save.access import using
 
+UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
 CLEAR = (
     "harness: encrypt= covers snapshots. The record of this run ({}: .hydra, result.json, report.html) "
     "and a tracking server hold the prompt and what was said in clear, the files for your eyes only. "
@@ -47,6 +48,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
         _log_to(folder)
+        if cfg.task.name not in UNTRACKED:
+            track.begin(cfg.track, cfg.runs_dir)
         with using(cfg) as access, say.watched():
             if access.encrypt:
                 folder.chmod(0o700)

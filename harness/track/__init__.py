@@ -9,6 +9,7 @@ from typing import Any
 from harness import variants
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
+from harness.track import beside, contents
 
 
 def tracker(settings: Any, runs_dir: str) -> Any:
@@ -20,15 +21,44 @@ def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name
     """`(the result's mlflow block, problem)`. A server that is away costs no result: the folder
     keeps it, marked by `pending.json`, until `upload` finds the server there. The problem is told
     once: while the server is known to be away, folders are marked without asking it. again: an
-    earlier try may have got as far as the server."""
+    earlier try may have got as far as the server.
+
+    Where a process beside this one was begun it does this, else this one."""
+    if settings.name == "mlflow" and (recorder := beside.running()) is not None:
+        words = {"settings": beside.plain(settings), "runs_dir": str(runs_dir), "name": name}
+        try:
+            block, problem = recorder.ask(
+                "log", **words, folder=str(folder), result=result, again=again
+            )
+            return block, problem
+        except beside.Gone:
+            again = True  # it may have got as far as the server
+    return _log(settings, runs_dir, folder, result, name, again, None)
+
+
+def _log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str, again: bool, watch: Any) -> tuple[Any, str]:  # fmt: skip
     try:
-        return tracker(settings, runs_dir).log(folder, result, name, again), ""
+        return tracker(settings, runs_dir).log(folder, result, name, again, watch), ""
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
             raise
         held = read(folder / PENDING) if (folder / PENDING).exists() else {}
         write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
         return None, str(problem) if problem.tried else ""  # type: ignore[attr-defined]
+
+
+def begin(settings: Any, runs_dir: str) -> None:
+    """Get the tracker ready beside a job that is about to begin."""
+    beside.begin(settings, runs_dir)
+
+
+def ready(settings: Any, runs_dir: str) -> None:
+    """Import the tracker's client, and open its store where that is a file which is there."""
+    try:
+        tracker(settings, runs_dir).ready()
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
 
 
 def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]]) -> str:
@@ -71,15 +101,25 @@ def summarise(
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
     try:
         run_id = store.summary(
-            f"sweep {folder.name}", _sweep_tags(folder, rows), list(_totals(rows)), files,
+            f"sweep {_axes(folder)}", _sweep_tags(folder, rows), list(_totals(rows)), files,
             text, (before or {}).get("run_id"),
             int((folder / "multirun.yaml").stat().st_mtime * 1000),
+            [r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")],
         )  # fmt: skip
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
             raise
         return {"run_id": (before or {}).get("run_id"), "reason": str(problem)}
     return {"run_id": run_id, "experiment": config.track.experiment}
+
+
+def _log_beside(
+    watch: Any, settings: dict[str, Any], runs_dir: str, folder: str, **words: Any
+) -> Any:
+    return _log(SimpleNamespace(**settings), runs_dir, Path(folder), watch=watch, **words)
+
+
+CALLS = {"log": _log_beside}  # what a process beside this one answers
 
 
 def _config(folder: Path) -> Any:
@@ -100,6 +140,12 @@ def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
         "mlflow.source.name": "python -m harness -m",
         "mlflow.source.type": "LOCAL",
     }
+
+
+def _axes(folder: Path) -> str:
+    """What a sweep varied, as it was typed, without the directory keys; its stamp where that is unknown."""
+    typed = contents.swept(folder)
+    return " ".join(o for o in typed if "," in o or "(" in o)[:120] or folder.name
 
 
 def _totals(rows: list[dict[str, Any]]) -> Any:

@@ -1,5 +1,7 @@
-"""What a run tells a tracking server: metrics in named sections, parameters, tags, a description."""
+"""What a run tells a tracking server: metrics in named sections, parameters, tags, a description, what
+went into it."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,19 +11,27 @@ from harness.config.literal import spelled
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
-MUTATION = ("mutated", "length_before", "length_after", "bytes_copied_per_token")
-PARAM_LIMIT = 500
+FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
+PARAM_LIMIT, PARAMS = (
+    500,
+    40,
+)  # characters of one, and how many: what was chosen; the rest is a file
+CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
+ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "task", "sign", "encrypt", "decrypt")
+NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
+WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 
 
 def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
-    """`section/name`, value and step of every finite number in the result."""
+    """`section/name`, value and step of every finite number in the result that can differ by more
+    than yes and no: those are tags."""
     for block, section in SECTIONS.items():
         for key, value in (result.get(block) or {}).items():
-            if isinstance(value, bool | int | float) and value == value:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if number and value == value and key not in FLAT.get(block, ()):
                 yield f"{section}/{key}", float(value), 0
-    for key in MUTATION:
-        if (value := (result.get("mutation") or {}).get(key)) is not None:
-            yield f"mutation/{key}", float(value), 0
+    if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
+        yield "mutation/bytes_copied_per_token", float(copied), 0
     for name, curve in list((result.get("curves") or {}).items())[:2]:
         section = "noise" if name.startswith("noise") else "logits"
         for key, values in curve.items():
@@ -31,13 +41,26 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
 
 
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:
-    """The resolved config, flattened; long values are cut here rather than by the server."""
+    """What was chosen, at most 40: the options, then what was typed, then what runs are told apart by.
+    The whole configuration is an artifact (`record.json`, `hydra/config.yaml`). Long values are cut
+    here rather than by the server."""
     try:
         tree = json.loads((folder / "record.json").read_text("utf-8"))["config"]
     except (OSError, ValueError, KeyError):
         return
-    for key, value in _flat(tree):
-        safe = "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
+    every = dict(_flat(tree))
+    typed = [
+        o.lstrip("+~").partition("=")[0]
+        for o in _overrides(folder)
+        if _key(o) not in ADMINISTRATIVE
+    ]
+    groups = [
+        f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
+    ]
+    wanted = dict.fromkeys([*groups, *typed, *CHOSEN])
+    for key in [k for k in wanted if k in every][:PARAMS]:
+        safe = "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key.removesuffix(".name"))
+        value = every[key]
         yield safe, (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT]
 
 
@@ -59,6 +82,8 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
         "audit.of": result.get("audit_of"),
+        "answer": _answer(result.get("text") or {}),
+        **_flags(result),
     }
     for entry in result.get("elements") or []:
         found[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
@@ -73,20 +98,93 @@ def began(folder: Path) -> int:
 
 
 def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
-    """What was varied, in a sweep; the configured name otherwise."""
-    return " ".join(varied(folder)) or name
+    """What was varied, in a sweep; otherwise the configured name and what was typed."""
+    if in_sweep(folder):
+        return " ".join(varied(folder)) or name
+    typed = [o for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
+    said = " ".join(typed if name == "experiment" and typed else [name, *typed])
+    if said == name and (options := result.get("options")):
+        said = f"{name} {options.get('model', '')}".strip()
+    return said if len(said) <= NAMED else said[: NAMED - 3] + "..."
 
 
 def varied(folder: Path) -> list[str]:
     """The overrides in which a sweep's point differs from its sweep."""
     if not in_sweep(folder):
         return []
+    shared = {spelled(override) for override in swept(folder.parent)}
+    return [override for override in _overrides(folder) if spelled(override) not in shared]
+
+
+def swept(sweep: Path) -> list[str]:
+    """The overrides of a sweep, as typed."""
     import yaml
 
-    own = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-    sweep = yaml.safe_load((folder.parent / "multirun.yaml").read_text("utf-8"))
-    shared = {spelled(str(a)) for a in sweep["hydra"]["overrides"]["task"]}
-    return [str(a) for a in own if spelled(str(a)) not in shared]
+    told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+    return [str(override) for override in told["hydra"]["overrides"]["task"]]
+
+
+def _overrides(folder: Path) -> list[str]:
+    import yaml
+
+    try:
+        typed = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
+    except OSError:  # run again from a record
+        return []
+    return [str(override) for override in typed or []]
+
+
+def _key(override: str) -> str:
+    """The first part of an override's key."""
+    return override.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def _flags(result: dict[str, Any]) -> dict[str, str]:
+    """Yes and no, which a chart cannot show."""
+    blocks = [result.get(name) or {} for name in ("metrics", "mutation", "audit")]
+    return {k: str(v).lower() for block in blocks for k, v in block.items() if isinstance(v, bool)}
+
+
+def _answer(text: dict[str, Any]) -> str | None:
+    return None if "expected" not in text else "right" if text["restored_right"] else "wrong"
+
+
+def dataset(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
+    """The prompt as MLflow's dataset: name, digest of its tokens, where it comes from, how long it is."""
+    digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
+    if "token_buffer" not in digests:
+        return None
+    try:
+        config = json.loads((folder / "record.json").read_text("utf-8"))["config"]
+    except (OSError, ValueError, KeyError):
+        config = {}
+    source = {
+        "prompt": config.get("prompt"),
+        "text": config.get("text"),
+        "tokenizer": config.get("tokenizer"),
+    }
+    return {
+        "name": f"prompt {(result.get('options') or {}).get('prompt', '')}".strip(),
+        "digest": digests["token_buffer"][:32],
+        "source_type": "harness",
+        "source": json.dumps(source)[:MOST],
+        "profile": json.dumps({"tokens": (result.get("size") or {}).get("tokens")}),
+    }
+
+
+def model(result: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
+    """The model as MLflow's logged model: a name that ends in its digest, and the digests of all that
+    makes it this model."""
+    digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in WEIGHTS}
+    if len(digests) < len(WEIGHTS):
+        return None
+    told = result.get("model") or {}
+    plain = Path(str(told.get("name") or told.get("option"))).name
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in plain)[:60]
+    identity = hashlib.sha256("".join(digests[name] for name in WEIGHTS).encode()).hexdigest()
+    tags = {f"element.{name}": digest for name, digest in digests.items()}
+    source = {k: str(v) for k, v in told.items() if v}
+    return f"{safe}-{identity[:12]}", {**tags, "identity": identity, **source}
 
 
 def in_sweep(folder: Path) -> bool:

@@ -57,8 +57,19 @@ class Mlflow:
         self.uri = settings.uri or f"sqlite:///{self.runs_dir / 'mlflow.db'}"
         self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
 
-    def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False) -> dict[str, Any]:  # fmt: skip
-        """Log the run in `folder`; return the `mlflow` block of its `result.json`.
+    def ready(self) -> None:
+        """Import the client; open the store where that is a file which is there. Raises Unreachable."""
+        import mlflow.tracking  # noqa: F401
+        import sqlalchemy  # noqa: F401
+
+        if self.local and (self.runs_dir / "mlflow.db").is_file():
+            with self._reachable():
+                pass
+
+    def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False,
+            watch: Any = None) -> dict[str, Any]:  # fmt: skip
+        """Log the run in `folder`; return the `mlflow` block of its `result.json`. watch: what was
+        sampled of the machine meanwhile.
 
         Until that is complete `pending.json` lies in the folder, with the run id once there is
         one: who comes again continues that run. again: look for a run that was created by a
@@ -80,13 +91,15 @@ class Mlflow:
                 }
                 write_json(folder / PENDING, {**block, "reason": "upload not complete"})
                 write_json(folder / "result.json", {**result, "mlflow": block})
-            self._fill(run_id, folder, result)
+            self._fill(run_id, folder, result, watch)
             (folder / PENDING).unlink()
         return block
 
     def summary(self, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
-                files: list[Path], text: str, run_id: str | None, when: int) -> str:  # fmt: skip
-        """A sweep's parent run, created or (given its `run_id`) completed. Raises Unreachable."""
+                files: list[Path], text: str, run_id: str | None, when: int,
+                points: list[str]) -> str:  # fmt: skip
+        """A sweep's parent run, created or (given its `run_id`) completed, with the runs `points` nested
+        below it. Raises Unreachable."""
         with self._reachable():
             run_id = run_id or self._create(name, tags)
             self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
@@ -94,6 +107,8 @@ class Mlflow:
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))
+            for point in points:
+                self.client.set_tag(point, "mlflow.parentRunId", run_id)
             self.client.set_terminated(run_id)
         return run_id
 
@@ -221,16 +236,55 @@ class Mlflow:
         found = self.client.search_runs([self.experiment], wanted, max_results=1)
         return found[0].info.run_id if found else None
 
-    def _fill(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
-        from mlflow.entities import Param
+    def _fill(self, run_id: str, folder: Path, result: dict[str, Any], watch: Any) -> None:
+        from mlflow.entities import Metric, Param
 
         when = int((folder / NAME).stat().st_mtime * 1000)
+        if watch is not None:
+            samples = watch.since(contents.began(folder), when)
+            machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
+            for start in range(0, len(machine), BATCH):
+                self.client.log_batch(run_id, metrics=machine[start : start + BATCH])
+        self._inputs(run_id, folder, result)
         params = [Param(k, v) for k, v in contents.parameters(folder)]
         self._metrics(run_id, list(contents.metrics(result)), when, params)
         self._artifacts(run_id, folder, result)
         self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id))
         failed = result.get("verdict") == "failed"
         self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED", when)
+
+    def _inputs(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
+        """The prompt as a dataset and the model, with its digests, as inputs of the run. A server that
+        knows no logged models gets the rest."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
+        from mlflow.exceptions import MlflowException
+
+        told, model = contents.dataset(result, folder), contents.model(result)
+        if told is None or model is None:
+            return
+        prompt = DatasetInput(Dataset(**told), [InputTag("mlflow.data.context", "prompt")])
+        self.client.log_inputs(run_id, datasets=[prompt])
+        try:
+            self.client.log_inputs(run_id, models=[LoggedModelInput(self._model(run_id, *model))])
+        except MlflowException as problem:
+            if problem.error_code not in ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED"):
+                raise
+
+    def _model(self, run_id: str, name: str, tags: dict[str, str]) -> str:
+        """The id of the logged model of this name: one for all runs, made by the first."""
+        key = (self.uri, f"{self.settings.experiment}/{name}")
+        if key not in _KNOWN:
+            there = self.client.search_logged_models(
+                [self.experiment], filter_string=f"name = '{name}'", max_results=1
+            )
+            if there:
+                _KNOWN[key] = there[0].model_id
+            else:
+                made = self.client.create_logged_model(
+                    self.experiment, name, source_run_id=run_id, tags=tags, model_type="harness"
+                )
+                _KNOWN[key] = self.client.finalize_logged_model(made.model_id, "READY").model_id
+        return _KNOWN[key]
 
     def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
         from mlflow.entities import Metric

@@ -10,7 +10,14 @@ class None_:
     def __init__(self, settings: Any, runs_dir: Path):
         pass
 
-    def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False) -> None:
+    def log(
+        self,
+        folder: Path,
+        result: dict[str, Any],
+        name: str,
+        again: bool = False,
+        watch: Any = None,
+    ) -> None:
         return None
 
     def retry(self) -> None:

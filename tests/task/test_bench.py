@@ -79,7 +79,7 @@ def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch
         return made
 
     monkeypatch.setattr(bench, "build_decoder", full)
-    found = rows("experiment=bench_gpu", "task.contexts=[64]", "task.branches=[2]", "task.branch_contexts=[64]")  # fmt: skip
+    found = rows("experiment=bench_gpu", "task.compiled=false", "task.contexts=[64]", "task.branches=[2]", "task.branch_contexts=[64]")  # fmt: skip
     assert [r["cache"] for r in found] == ["dynamic", "cloned", "view", "manual", "dynamic", "view", "manual"]  # fmt: skip
     *fitting, dynamic, view, manual = found
     assert all(r["per_token_s"] for r in [*fitting, manual])
@@ -93,3 +93,42 @@ def test_a_gpu_bench_without_a_gpu_is_one_plain_message(harness):
         pytest.skip("there is a GPU")
     done = harness("experiment=bench_gpu")
     assert done.code == 2 and "no usable CUDA device" in done.out and "Traceback" not in done.out
+
+
+def test_llamacpp_takes_its_turn(rows, monkeypatch):
+    from harness.task import bench
+
+    monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**20)
+    found = rows("task=bench", "task.engines=[llamacpp]", "task.contexts=[96]", "task.branches=[]",
+                 "task.dtypes=[float32]", "task.caches=[dynamic,manual]")  # fmt: skip
+    by = {(r["engine"], r["cache"]): r for r in found}
+    assert set(by) == {
+        ("transformers", "dynamic"),
+        ("transformers", "manual"),
+        ("llamacpp", "llamacpp"),
+    }
+    for row in found:
+        for figure in ("per_token_s", "prefill_s", "save_s", "load_s", "ratio_to_llamacpp"):
+            assert row[figure] > 0, (row["cache"], figure)
+        assert row["stored_bytes"] >= VALUES * 4 * 96 / CONTEXT
+
+
+def test_llamacpp_runs_the_same_weights(tmp_path, monkeypatch):
+    """Written and read back bit by bit; the twin leaves out the order of RoPE and is not the same."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from harness.engine.llamacpp import weights
+    from harness.model import gguf
+
+    shape = {k: int(v) for k, v in (s.split("=") for s in SHAPE)}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **shape))
+    model.to(torch.bfloat16)
+
+    def same(name: str) -> bool:
+        weights.write(model, tmp_path / name)
+        back = gguf.model_of(tmp_path / name, torch.bfloat16, {}).state_dict()
+        return all(torch.equal(t, back[k]) for k, t in model.state_dict().items())
+
+    assert same("m.gguf")
+    monkeypatch.setattr(weights, "_neighbours", lambda weight, heads: weight)
+    assert not same("twin.gguf")

@@ -60,14 +60,21 @@ def test_console_says_how_far_it_is_and_what_failed(swept):
     assert "sweep.csv" in said and "cache=manual prompt.batch=99" in said
 
 
-def test_mlflow_has_flat_tagged_runs_and_a_parent_with_the_totals(swept, runs):
+def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     base = store(runs)
     tagged = base.execute(
         "select run_uuid from tags where key='sweep' and value=?", (swept.name,)
     ).fetchall()
     assert len(tagged) == 7  # six points and the parent
-    assert not base.execute("select 1 from tags where key='mlflow.parentRunId'").fetchall()
     parent = json.loads((swept / "sweep.json").read_text())["mlflow"]["run_id"]
+    nested = base.execute(
+        "select run_uuid, value from tags where key='mlflow.parentRunId'"
+    ).fetchall()
+    points = {r["mlflow_run_id"] for r in table(swept)}
+    assert {run for run, above in nested if above == parent} == points and len(points) == 6
+    names = dict(base.execute("select run_uuid, name from runs").fetchall())
+    assert names[parent] == "sweep cache=dynamic,cloned,manual prompt.batch=1,99", names[parent]
+    assert "cache=manual prompt.batch=99" in names.values()
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/points"] == 6 and found["sweep/failed"] == 3
     rows = [r for r in table(swept) if r["kl_max"]]
@@ -87,8 +94,16 @@ def test_every_metric_of_a_point_arrives(swept, runs):
         )
         sections = {"logits": "metrics", "noise": "noise_floor", "time": "time_s", "size": "size"}
         for section, block in sections.items():
-            wanted = {k: v for k, v in result[block].items() if v is not None}
-            assert wanted and all(found[f"{section}/{k}"] == float(v) for k, v in wanted.items())
+            wanted = {
+                k: v
+                for k, v in result[block].items()
+                if isinstance(v, int | float) and not isinstance(v, bool)
+            }
+            flat = contents.FLAT.get(block, ())
+            assert wanted and all(
+                found[f"{section}/{k}"] == float(v) for k, v in wanted.items() if k not in flat
+            )
+        assert not any(key.endswith(("bitwise_equal", "mutated")) for key in found)
         steps = store(runs).execute(
             "select step, value from metrics where run_uuid=? and key='logits/step_kl' order by step",
             (result["mlflow"]["run_id"],),

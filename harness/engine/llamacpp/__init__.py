@@ -119,15 +119,7 @@ class LlamaCpp(Engine):
         return True
 
     def _start(self, **params: Any) -> Server:
-        own = self.settings
-        count = threads(own.threads)
-        given = {
-            "n_ctx": own.context * SLOTS, "n_parallel": SLOTS, "warmup": False, "endpoint_slots": True,
-            "cpuparams.n_threads": count, "cpuparams_batch.n_threads": count, "cache_ram_mib": HOST_MIB,
-            "cache_type_k": own.type_k, "cache_type_v": own.type_v,
-            "flash_attn_type": {"auto": -1, "off": 0, "on": 1}[own.flash], **own.options, **params,
-        }  # fmt: skip
-        return Server(self._model, self._folder, given)
+        return Server(self._model, self._folder, params_of(self.settings) | params)
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._server.wire.post(path, body)
@@ -138,6 +130,17 @@ class LlamaCpp(Engine):
         start = time.perf_counter()
         said = server.wire.post("/completion", body | ({} if slot is None else {"id_slot": slot}))
         return read(said, time.perf_counter() - start)
+
+
+def params_of(settings: Any, slots: int = SLOTS) -> dict[str, Any]:
+    """llama.cpp's parameters, by its own names, for the settings of `engine=llamacpp`."""
+    count = threads(settings.threads)
+    return {
+        "n_ctx": settings.context * slots, "n_parallel": slots, "warmup": False, "endpoint_slots": True,
+        "cpuparams.n_threads": count, "cpuparams_batch.n_threads": count, "cache_ram_mib": HOST_MIB,
+        "cache_type_k": settings.type_k, "cache_type_v": settings.type_v,
+        "flash_attn_type": {"auto": -1, "off": 0, "on": 1}[settings.flash], **settings.options,
+    }  # fmt: skip
 
 
 def read(said: Mapping[str, Any], seconds: float) -> Answer:

@@ -19,6 +19,7 @@ from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
+from harness.task.bench import beside
 from harness.task.bench.synthetic import synthetic_state
 
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
@@ -54,13 +55,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         one_of("task.dtypes", dtype, DTYPES)
     for count in (*cfg.task.contexts, *cfg.task.branches, *cfg.task.branch_contexts):
         at_least("task.contexts and task.branches", count, 1)
+    for engine in cfg.task.engines:
+        one_of("task.engines", engine, (beside.NAME,))
     check_caches("task.caches", [*cfg.task.caches, *cfg.task.branch_caches])
     session = Session.open(replace(cfg, dtype=cells(cfg.task)[0].dtype), folder, say)
     rows: list[dict[str, Any]] = []
     for cell in cells(cfg.task):
         session.loaded = load(cfg.model, cell.dtype, cfg.device)
         say.stage(str(cell))
-        measured = measure(session.loaded, cell, cfg)
+        with beside.opened(session, cell.dtype, cell.context if cell.branches == 1 else 0) as other:
+            measured = measure(session.loaded, cell, cfg, other)
         rows += measured
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         timed = [r for r in measured if r["per_token_s"] is not None]
@@ -88,8 +92,11 @@ def cells(task: Any) -> list[Cell]:
     return out
 
 
-def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
-    """Rows of one combination. A cache that refuses gets a row with its reason and no figures."""
+def measure(
+    loaded: Any, cell: Cell, cfg: Any, other: beside.Beside | None = None
+) -> list[dict[str, Any]]:
+    """Rows of one combination. A cache that refuses gets a row with its reason and no figures. other:
+    an engine that takes its turn with the caches, its prompt read."""
     state = synthetic_state(loaded, cell.context, cfg.seed)
     settings = {c: replace(cfg.cache, name=c, branches=cell.branches) for c in cell.caches}
     if cfg.task.compiled and cell.branches == 1:
@@ -129,14 +136,16 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
                 seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
             except torch.OutOfMemoryError:
                 refused[name] = FULL
-                for figures in (decoders, opened, copied):
-                    figures.pop(name)
+                for kept in (decoders, opened, copied):
+                    kept.pop(name)
         reading.append(_timed(loaded, probe.sum))
+        if other is not None:
+            other.step()
     seconds = {name: times for name, times in seconds.items() if name not in refused}
     bandwidth = probe_bytes / median(reading)
     baseline = median(seconds["dynamic"]) if seconds.get("dynamic") else None
     needed = weight_bytes(loaded.model) + state.kv_bytes
-    return [
+    rows = [
         _row(cell, name, decoders.get(name), seconds.get(name), refused.get(name))
         | {
             "ratio_to_dynamic": (baseline and name in seconds and baseline / median(seconds[name])) or None,
@@ -149,6 +158,7 @@ def measure(loaded: Any, cell: Cell, cfg: Any) -> list[dict[str, Any]]:
         }
         for name in settings
     ]  # fmt: skip
+    return rows if other is None else other.joined(rows, seconds)
 
 
 def weight_bytes(model: Any) -> int:

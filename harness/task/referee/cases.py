@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.engine import Answer, Engine
 from harness.engine.base import forced
-from harness.task.referee import verdict, yardstick
+from harness.task.referee import clock, verdict, yardstick
 from harness.task.referee.yardstick import Yardstick
 
 NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"  # fmt: skip
@@ -18,12 +18,13 @@ class Case:
     name: str
     control: bool = False
     evidence: str = ""
+    timed: bool = False  # reuse was told by time, for want of a count
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, answer: Answer, yard: Yardstick, must_reuse: bool) -> None:
         """Judge one run against the cold one."""
         self.judge(yard.compare(answer), answer, yard, yard.floor["max_abs_diff"], yard.plain)
-        if must_reuse and not answer.reused:
+        if must_reuse and not answer.reused and not (answer.reused is None and self.timed):
             reason = yardstick.UNSAID if answer.reused is None else NOTHING
             self.runs[-1] |= {"verdict": "unjudged", "reason": reason}
 
@@ -74,6 +75,11 @@ def brought_back(engine: Engine, case: Case, yard: Yardstick) -> None:
     engine.save(yard.prompt)
     engine.restore(case.name)
     answer = forced(engine.resume, yard.prompt, yard.reference)
+    if answer.reused is None and case.name == "hit" and engine.repeatable and not case.evidence:
+        ratio = clock.reuse(engine, yard.prompt)
+        case.timed = ratio.told
+        said = "told by time alone" if ratio.told else "not reported, and time does not tell"
+        case.evidence = f"reuse {said}: {ratio}"
     case.add(answer, yard, must_reuse=True)
 
 

@@ -1,6 +1,7 @@
 """Faults on the wire: a server that lies on cache hits is found out, an honest one never is."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -83,9 +84,25 @@ def test_no_reuse_is_no_pass(judged) -> None:
     assert "nothing was reused" in done.out
 
 
-def test_reuse_that_is_not_reported_is_no_pass(judged) -> None:
-    done, rows = judged(Toy(reports=False))
+def test_reuse_that_is_not_reported_is_told_by_time(judged) -> None:
+    """Weaker evidence, and said so; where nothing is reused, time does not tell and it is no pass."""
+    done, rows = judged(Toy(reports=False), ids=IDS * 3)
+    assert done.code == 0 and rows["hit"]["verdict"] in GOOD, done.out
+    assert "by time alone" in rows["hit"]["evidence"] and rows["hit"]["reused_tokens"] is None
+    done, rows = judged(Toy("off_by_one", reports=False), ids=IDS * 3)
+    assert done.code == 1 and rows["hit"]["verdict"] in ("drifted", "diverged")
+    done, rows = judged(Toy(reports=False, reuse=False))
     assert done.code == 1 and rows["hit"]["verdict"] == "unjudged"
+    assert "does not say" in rows["hit"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "ratios, told", [([0.3] * 9, True), ([0.3] * 7 + [1.1] * 2, False), ([1.0] * 9, False)]
+)
+def test_what_time_tells(ratios, told) -> None:
+    from harness.task.referee.clock import interval
+
+    assert interval(ratios).told is told
 
 
 def test_a_flaky_fault_is_a_rate(judged) -> None:
@@ -120,11 +137,20 @@ def test_the_key_is_sent_and_never_recorded(judged, monkeypatch) -> None:
     assert "sk-very-secret" not in done.out
 
 
-def test_a_report_to_paste(judged) -> None:
-    done, _ = judged(Toy("off_by_one"))
+def test_a_report_to_paste(judged, harness, place) -> None:
+    """Its command, run as it stands while the server still lies, comes to the same verdict."""
+    toy = Toy("off_by_one")
+    done, _ = judged(toy)
     said = (done.folders[0] / "referee.md").read_text()
-    assert "| hit | diverged |" in said and "python -m harness" in said and "noise" in said.lower()
+    assert "| hit | diverged |" in said and "noise" in said.lower()
     assert (done.folders[0] / "referee.html").read_text().startswith("<!doctype html>")
+    (line,) = [x for x in said.splitlines() if x.startswith("python -m harness")]
+    with serving(toy) as url:
+        again = [
+            f"engine.url={url}" if a.startswith("engine.url=") else a for a in shlex.split(line)[3:]
+        ]
+        second = harness(*again)
+    assert second.code == 1 and second.result["verdict"] == done.result["verdict"], second.out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""The process that `beside.py` starts: it answers JSON lines until its parent is gone."""
+
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+from harness import track
+from harness.track import usage
+
+
+def main() -> None:
+    """Answer until the parent is gone."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    watch = usage.Watch(os.getppid())
+    try:
+        for line in sys.stdin:
+            message = json.loads(line)
+            os.chdir(message["place"])
+            if "begin" in message:
+                track.ready(SimpleNamespace(**message["begin"]), message["runs_dir"])
+                continue
+            try:
+                answer = {"answer": track.CALLS[message["call"]](watch, **message["arguments"])}
+            except Exception as problem:
+                answer = {"fault": f"{type(problem).__name__}: {problem}"}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+
+
+if __name__ == "__main__":
+    main()

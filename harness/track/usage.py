@@ -1,0 +1,69 @@
+"""What a longer run took of its machine, sampled from `/proc` beside it, under MLflow's own names."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+EVERY = 2.0  # seconds between two samples, at first
+SAMPLES = 240  # when so many are kept every second one goes, and the pace halves
+LONGER = 20.0  # seconds from which on a run has such metrics
+
+Sample = tuple[str, float, int]  # name, value, milliseconds since 1970
+
+
+class Watch(threading.Thread):
+    """Samples the process `pid` and the machine until this process ends."""
+
+    def __init__(self, pid: int):
+        super().__init__(daemon=True)
+        self.pid, self.every = pid, EVERY
+        self._samples: list[tuple[int, dict[str, float]]] = []
+        self._before = (0.0, 0.0)
+        if Path("/proc/self/stat").exists():
+            self._before = self._ticks()
+            self.start()
+
+    def run(self) -> None:
+        """One sample each `every` seconds."""
+        while True:
+            time.sleep(self.every)
+            try:
+                self._samples.append((int(time.time() * 1000), self._sample()))
+            except (OSError, ValueError):
+                return  # the process is gone
+            if len(self._samples) >= SAMPLES:
+                self._samples, self.every = self._samples[::2], self.every * 2
+
+    def since(self, began: int, ended: int) -> list[Sample]:
+        """The samples between two times in milliseconds; none for a short run."""
+        if ended - began < LONGER * 1000:
+            return []
+        inside = [(when, values) for when, values in self._samples if began <= when <= ended]
+        return [
+            (f"system/{name}", value, when)
+            for when, values in inside
+            for name, value in values.items()
+        ]
+
+    def _sample(self) -> dict[str, float]:
+        busy, whole = self._ticks()
+        share = (busy - self._before[0]) / max(whole - self._before[1], 1e-9)
+        self._before = busy, whole
+        memory = dict(
+            line.split(":")
+            for line in Path("/proc/meminfo").read_text().splitlines()
+            if ":" in line
+        )
+        total, free = (float(memory[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return {
+            "cpu_utilization_percentage": 100 * share,
+            "system_memory_usage_percentage": 100 * (1 - free / total),
+            "process_memory_megabytes": pages * os.sysconf("SC_PAGESIZE") / 2**20,
+        }
+
+    def _ticks(self) -> tuple[float, float]:
+        """`(busy, all)` ticks of the machine's cores since it began."""
+        ticks = [float(v) for v in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

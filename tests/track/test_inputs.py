@@ -1,0 +1,102 @@
+"""What a tracked run consists of besides metrics: parameters, inputs, answers to the recipes of the page."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from mlflow.tracking import MlflowClient
+
+from harness.snapshot import record
+from harness.track import contents
+from harness.track.usage import LONGER, Watch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def client(runs: Path) -> MlflowClient:
+    return MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
+
+
+def tracked(swept: Path, runs: Path, point: str):
+    run_id = record.read(swept / point / "result.json")["mlflow"]["run_id"]
+    return client(runs).get_run(run_id)
+
+
+def test_a_run_names_its_prompt_and_its_model_with_their_digests(swept, runs):
+    elements = {
+        e["name"]: e["digest"] for e in record.read(swept / "0" / "result.json")["elements"]
+    }
+    run = tracked(swept, runs, "0")
+    (prompt,) = [i.dataset for i in run.inputs.dataset_inputs]
+    assert prompt.name.startswith("prompt ") and elements["token_buffer"].startswith(prompt.digest)
+    (given,) = run.inputs.model_inputs
+    model = client(runs).get_logged_model(given.model_id)
+    assert model.tags["element.attention_weights"] == elements["attention_weights"]
+    assert model.status.value == "READY" and model.name.startswith("tiny-")
+    again = tracked(swept, runs, "2").inputs.model_inputs[0].model_id
+    assert again == given.model_id  # one model for all runs of it
+
+
+def test_another_model_is_another_logged_model(swept):
+    result = record.read(swept / "0" / "result.json")
+    name, tags = contents.model(result)
+    weights = next(e for e in result["elements"] if e["name"] == "attention_weights")
+    weights["digest"] = "0" * 64
+    other, changed = contents.model(result)
+    assert other != name and changed["identity"] != tags["identity"]
+    assert contents.model({**result, "elements": []}) is None
+
+
+def test_parameters_are_what_was_chosen_and_few(swept, runs, tmp_path):
+    told = tracked(swept, runs, "0").data.params
+    assert (
+        len(told) <= contents.PARAMS and told["cache"] == "dynamic" and told["prompt.batch"] == "1"
+    )
+    assert "artifact_limit_mb" not in " ".join(told)
+    shutil.copytree(swept / "0", tmp_path / "0", ignore=shutil.ignore_patterns("snapshot"))
+    path = tmp_path / "0" / "record.json"
+    tree = json.loads(path.read_text())
+    tree["config"] |= {f"key{i}": {"name": str(i)} for i in range(99)}
+    path.write_text(json.dumps(tree))
+    assert len(list(contents.parameters(tmp_path / "0"))) == contents.PARAMS
+
+
+def test_yes_and_no_are_tags_and_no_charts(swept, runs):
+    run = tracked(swept, runs, "0")
+    assert run.data.tags["bitwise_equal"] in ("true", "false") and "mutated" in run.data.tags
+    assert not any("bitwise" in key or "mutated" in key for key in run.data.metrics)
+    assert (
+        contents.tags({"text": {"expected": "5", "restored_right": False}}, swept / "0")["answer"]
+        == "wrong"
+    )
+
+
+def test_every_recipe_of_the_page_finds_what_it_says(swept, runs):
+    page = (ROOT / "harness" / "track" / "README.md").read_text()
+    recipes = [
+        a or b for a, b in re.findall(r"^\| (?:`` (.+?) ``|`(\w+\..+?)`) \|", page, re.MULTILINE)
+    ]
+    assert len(recipes) >= 6
+    there = client(runs)
+    (experiment,) = [e for e in there.search_experiments() if e.name == "harness"]
+    counted = {
+        r: len(there.search_runs([experiment.experiment_id], r.replace("PARENT", "x")))
+        for r in recipes
+    }
+    assert counted["tags.verdict = 'failed'"] == 3
+    assert counted["params.cache = 'manual' and metrics.`size/stored_bytes` < 1000000"] >= 1
+    assert counted["tags.kind = 'sweep summary'"] >= 1
+
+
+def test_a_longer_run_shows_what_it_took_of_the_machine():
+    watch = Watch.__new__(Watch)
+    watch.pid, watch._before = __import__("os").getpid(), (0.0, 0.0)
+    sample = watch._sample()
+    assert (
+        0 <= sample["cpu_utilization_percentage"] <= 100 and sample["process_memory_megabytes"] > 1
+    )
+    watch._samples = [(1000 * second, sample) for second in range(100)]
+    short, long = watch.since(0, int(LONGER * 1000) - 1), watch.since(10_000, 60_000)
+    assert short == [] and len(long) == 51 * len(sample)
+    assert {name for name, _, _ in long} == {f"system/{name}" for name in sample}
