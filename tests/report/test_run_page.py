@@ -1,6 +1,10 @@
 """The report of one run: conclusion first, plain names, one numbering, digests behind a fold, links."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from browsing import needs_browser
@@ -9,6 +13,7 @@ from harness.report import plots, run
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
 
+ROOT = Path(__file__).resolve().parents[2]
 WIDER = """
 return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.closest('svg')
   && !e.closest('.wide') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))
@@ -18,11 +23,6 @@ return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() 
 @pytest.fixture(scope="module")
 def page_of_an_answer(tmp_path_factory):
     """The report of a run that was asked something, and its result."""
-    import subprocess
-    import sys
-
-    from conftest import ROOT
-
     folder = tmp_path_factory.mktemp("answered") / "run"
     words = [
         "prompt=recall",
@@ -32,7 +32,7 @@ def page_of_an_answer(tmp_path_factory):
         f"hydra.run.dir={folder}",
     ]
     done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=folder.parent,
-                          capture_output=True, text=True, env={**__import__("os").environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / "report.html"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
+from tracking import ROOT
 
 from harness import track
 from harness.track import beside
