@@ -81,9 +81,13 @@ class Branches:
         self._thread = threading.Thread(target=self._run, args=(name, count), daemon=True)
         self._thread.start()
 
+    def halt(self) -> None:
+        """Ask the run to end after the token that it is at."""
+        self._stop.set()
+
     def stop(self) -> None:
         """End the run after the token that it is at."""
-        self._stop.set()
+        self.halt()
         if self._thread is not None:
             self._thread.join(STOPPING)
 

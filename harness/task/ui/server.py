@@ -62,6 +62,8 @@ def serving(build: Any, port: int) -> Iterator[str]:
     try:
         yield address
     finally:
+        if page.server is not None:
+            page.server.force_exit = True  # open pages would keep it waiting for their streams
         page.close(verbose=False)
 
 

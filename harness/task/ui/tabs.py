@@ -47,6 +47,8 @@ class Tabs:
     def end(self) -> None:
         """Stop what runs and write what is not written."""
         for desk in self._desks.values():
+            desk.halt()
+        for desk in self._desks.values():
             desk.stop()
         for desk in self._desks.values():
             desk.flush()
