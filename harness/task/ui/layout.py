@@ -16,7 +16,7 @@ class Controls:
 
     def __init__(self, facts: str, prompt: str, run: int):
         self.desk = gr.State(None)
-        self.tab = gr.Textbox(visible=False, elem_id="tab")
+        self.tab = gr.Textbox(visible="hidden", elem_id="tab")
         another = '<a href="?new" target="_blank" rel="opener">another thought in a new tab</a>'
         gr.HTML(
             f"<header><h1>A thought, step by step</h1><p>{picture.safe(facts)} \u00b7 {another}</p></header>"
