@@ -180,12 +180,8 @@ class Page:
         try:
             tab, desk = self.tabs.seat(tab, str(request.session_hash))
             newest = next(iter(desk.shelf.names()), None)
-            said = "Ready."
-            if desk.branches:
-                many = f"{len(desk.branches)} branches" if len(desk.branches) > 1 else "one branch"
-                said = f"Ready. {many[0].upper()}{many[1:]}, as you left them."
             with desk.turn:
-                view = self._view(desk, said)
+                view = self._view(desk, greeting(desk))
                 return {**view, **self._anew(desk), **self._chosen(desk, newest), self.c.tab: tab}
         except Exception as problem:
             log.exception("unexpected")
@@ -195,9 +191,10 @@ class Page:
         self.tabs.leave(str(request.session_hash))
 
     def _watch(self, desk: Desk) -> Any:
-        """What a run that goes on is writing; nothing where none does."""
-        if desk.running is not None:
-            yield from self._written(desk, desk.running[1])
+        """What a run that goes on is writing. Without a word gradio would empty every control."""
+        yield greeting(desk), {}
+        if (now := desk.running) is not None:
+            yield from self._written(desk, now[1])
 
     def _written(self, desk: Desk, many: int) -> Any:
         """Looks at a run until it has ended, here or elsewhere."""
@@ -297,3 +294,10 @@ class Page:
         made = desk.verdict(self.steps)
         where = f"Branch {desk.current} at {desk.branch.state.tokens} tokens"
         yield f"Verdict: {made.verdict}.", {self.c.judged: picture.proof(made, where)}
+
+
+def greeting(desk: Desk) -> str:
+    """What a page says that opens."""
+    many = len(desk.branches)
+    kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
+    return f"Ready.{kept if many else ''}"
