@@ -144,6 +144,7 @@ def test_a_mistake_is_answered_by_one_message(harness, place, arguments, code, s
         ["prompt=file", "prompt.path=nowhere"],
         ["prompt=jsonl", "prompt.path=latin"],
         ["text="],
+        ["model=path", "model.path=nowhere"],
         ["task=resume", "snapshot=nowhere"],
     ],
     ids=" ".join,
@@ -151,7 +152,7 @@ def test_a_mistake_is_answered_by_one_message(harness, place, arguments, code, s
 def test_a_mistake_is_answered_before_weights_are_loaded(harness, place, given) -> None:
     (place / "latin").write_bytes(b"caf\xe9")
     done = harness(*given)
-    assert done.code == 2 and "model tiny" not in done.out
+    assert done.code == 2 and "model tiny" not in done.out and "model nowhere" not in done.out
 
 
 def test_a_state_that_was_changed_is_not_blamed_on_the_model(harness) -> None:

@@ -199,9 +199,9 @@ def check_fit(loaded: Any, state: State) -> None:
     layers = getattr(config, "num_hidden_layers", len(state.layers))
     if len(state.layers) > layers:
         faults.append(f"the state has {len(state.layers)} layers, the model {layers}")
-    held = {s.key.dtype for layer in state.layers for s in layer.segments}
-    if held - {loaded.dtype}:
-        shown = ", ".join(sorted(str(d).removeprefix("torch.") for d in held))
+    dtypes = {s.key.dtype for layer in state.layers for s in layer.segments}
+    if dtypes - {loaded.dtype}:
+        shown = ", ".join(sorted(str(d).removeprefix("torch.") for d in dtypes))
         faults.append(f"its K/V is {shown}, the model {str(loaded.dtype).removeprefix('torch.')}")
     places = {s.key.device.type for layer in state.layers for s in layer.segments}
     if places - {loaded.device.type}:
@@ -233,10 +233,10 @@ def check_heads(loaded: Any, state: State) -> None:
     wanted = (getattr(config, "num_key_value_heads", None) or heads, wide)
     for layer in state.layers:
         for segment in layer.segments:
-            found = (segment.key.shape[1], segment.key.shape[3])
-            if found != wanted:
+            shape = (segment.key.shape[1], segment.key.shape[3])
+            if shape != wanted:
                 raise Misfit(
-                    f"layer {layer.index} of this state has {found[0]} KV heads of {found[1]}, the "
+                    f"layer {layer.index} of this state has {shape[0]} KV heads of {shape[1]}, the "
                     f"model {wanted[0]} of {wanted[1]}. Load the model it was captured from."
                 )
 

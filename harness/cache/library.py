@@ -44,21 +44,21 @@ def fill(target: Any, layer: LayerState) -> None:
         if part in INDEXER:
             if part == INDEXER[0]:
                 target.lazy_initialization_indexer(tensor)
-            held = tensor.transpose(0, 1) if part == INDEXER[1] else tensor
-            setattr(target, part, held)  # replaced as it grows, never written
+            kept = tensor.transpose(0, 1) if part == INDEXER[1] else tensor
+            setattr(target, part, kept)  # replaced as it grows, never written
             continue
         _restore_recurrent(target, part, int(number), tensor)
 
 
 def _restore_recurrent(target: Any, part: str, number: int, tensor: torch.Tensor) -> None:
-    held = tensor.clone()
+    copied = tensor.clone()
     if part == "conv_states":
         target.conv_kernel_size[number] = tensor.shape[-1]
         target.is_conv_states_initialized[number] = True
     else:
         target.is_recurrent_states_initialized[number] = True
-    target.dtype, target.device = held.dtype, held.device
-    getattr(target, part)[number] = held
+    target.dtype, target.device = copied.dtype, copied.device
+    getattr(target, part)[number] = copied
     target.has_previous_state[number] = True
 
 
@@ -69,12 +69,12 @@ def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{index}.keys", layer.keys
             yield f"{index}.values", layer.values
         for part in INDEXER:
-            if torch.is_tensor(held := getattr(layer, part, None)):
-                yield f"{index}.{part}", held
+            if torch.is_tensor(tensor := getattr(layer, part, None)):
+                yield f"{index}.{part}", tensor
         for part in ("conv_states", "recurrent_states"):
-            held = getattr(layer, part, None)
-            if isinstance(held, dict):
-                yield from ((f"{index}.{part}.{k}", t) for k, t in held.items() if t is not None)
+            states = getattr(layer, part, None)
+            if isinstance(states, dict):
+                yield from ((f"{index}.{part}.{k}", t) for k, t in states.items() if t is not None)
 
 
 def held_positions(loaded: Any, state: State) -> dict[int, torch.Tensor]:
@@ -86,21 +86,21 @@ def held_positions(loaded: Any, state: State) -> dict[int, torch.Tensor]:
             f"a pruned state needs masks of its own, which model.attention={implementation} does "
             "not take. Use model.attention=sdpa."
         )
-    held = {
+    kept = {
         la.index: (la.positions if la.per_head else la.positions[:, None]).to(loaded.device)
         for la in state.layers
         if la.segments
     }
     told = "position_ids" in loaded._forward_names and not getattr(loaded.text_config, "alibi", False)  # fmt: skip
-    gaps = any(bool((p[..., -1] - p[..., 0] + 1 != p.shape[2]).any()) for p in held.values())
+    gaps = any(bool((p[..., -1] - p[..., 0] + 1 != p.shape[2]).any()) for p in kept.values())
     following = state.next_position.to(loaded.device)[:, None]
-    behind = any(bool((following != p[..., -1] + 1).any()) for p in held.values())
-    if not told and (gaps or behind or any(bool((p[..., 0] > 0).any()) for p in held.values())):
+    behind = any(bool((following != p[..., -1] + 1).any()) for p in kept.values())
+    if not told and (gaps or behind or any(bool((p[..., 0] > 0).any()) for p in kept.values())):
         raise UnsupportedModel(
             f"'{loaded.text_config.model_type}' counts positions by place in the cache and cannot be "
             "told where the kept tokens were. Prune with prune.positions=reindexed."
         )
-    return held
+    return kept
 
 
 @contextmanager
@@ -120,9 +120,9 @@ def layer_masks(loaded: Any, masks: dict[int, torch.Tensor | None]) -> Iterator[
             lowest = torch.finfo(loaded.dtype).min
             mask = torch.zeros(mask.shape, dtype=loaded.dtype, device=mask.device).masked_fill(~mask, lowest)  # fmt: skip
         reached.add(module.layer_idx)
-        given = inspect.signature(module.forward).bind_partial(*args, **kwargs)
-        given.arguments["attention_mask"] = mask
-        return given.args, given.kwargs
+        bound = inspect.signature(module.forward).bind_partial(*args, **kwargs)
+        bound.arguments["attention_mask"] = mask
+        return bound.args, bound.kwargs
 
     hooks = [
         module.register_forward_pre_hook(swap, with_kwargs=True)
@@ -190,9 +190,9 @@ class LibraryDecoder(Decoder):
             past = self.cache.layers[layer.index].keys.shape[
                 2
             ]  # sliding layers let go of the oldest
-            held = self._held[layer.index]
-            fresh = positions[:, None].expand(-1, held.shape[1], -1)
-            keys = torch.cat([held[:, :, held.shape[2] - past :], fresh], dim=2)
+            kept = self._held[layer.index]
+            fresh = positions[:, None].expand(-1, kept.shape[1], -1)
+            keys = torch.cat([kept[:, :, kept.shape[2] - past :], fresh], dim=2)
             self._held[layer.index] = keys
             empty = keys.new_empty(0)
             seen = visible(Part.of(empty, empty, keys), queries, layer.window)
@@ -254,9 +254,9 @@ def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:
     """Copies of the recurrent tensors (and of an index over the keys) that a library cache layer
     holds now."""
     index = {
-        f"{part}_0": (held.transpose(0, 1) if part == INDEXER[1] else held).clone()
+        f"{part}_0": (tensor.transpose(0, 1) if part == INDEXER[1] else tensor).clone()
         for part in INDEXER
-        if torch.is_tensor(held := getattr(layer, part, None))
+        if torch.is_tensor(tensor := getattr(layer, part, None))
     }
     return index | {
         f"{part}_{i}": tensor.clone()

@@ -44,8 +44,8 @@ class Memory:
     def begin(self, positions: torch.Tensor) -> None:
         """Announce the `[rows, new]` positions of the tokens that are about to be processed."""
         self.queries = Queries.of(positions)
-        held = self.note(positions)
-        whole = Part.of(held[:, None], held[:, None], held)
+        places = self.note(positions)
+        whole = Part.of(places[:, None], places[:, None], places)
         self._bounds = (whole.first, whole.last, whole.uniform)
 
     def note(self, positions: torch.Tensor) -> torch.Tensor:
@@ -104,8 +104,8 @@ class Memory:
     def in_sight(self, layer: int) -> list[Part]:
         """What of `parts` the announced tokens may see through the layer's window."""
         assert self.queries is not None
-        found = seen_of(self.parts(layer), self.queries, self.windows[layer])
-        return [part for _, part in found]
+        in_sight = seen_of(self.parts(layer), self.queries, self.windows[layer])
+        return [part for _, part in in_sight]
 
     def parts(self, layer: int) -> list[Part]:
         """Past segments and tail of a layer, in order of position."""

@@ -66,8 +66,8 @@ class Streamed:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting[0] is hidden and waiting[1] == hidden._version:
             return waiting[2]
-        first, given = self._latest
-        if given is hidden and self not in first._together:
+        first, latest = self._latest
+        if latest is hidden and self not in first._together:
             first._together.append(self)
         else:
             self._latest[:] = self, hidden
@@ -91,8 +91,8 @@ class Streamed:
     def _made(
         self, hidden: torch.Tensor, together: tuple["Streamed", ...]
     ) -> list[torch.Tensor] | None:
-        held = [one.module._parameters for one in together]
-        layers = [(one["weight"], one["bias"]) for one in held]
+        weights = [one.module._parameters for one in together]
+        layers = [(one["weight"], one["bias"]) for one in weights]
         rows = hidden.numel() // hidden.shape[-1]
         places = [
             (w.data_ptr(), w.shape, w.stride(0), b is None or b.data_ptr()) for w, b in layers

@@ -14,9 +14,9 @@ def names() -> tuple[str, ...]:
     return tuple(variants.options("cache"))
 
 
-def check(key: str, given: Sequence[str]) -> None:
+def check(key: str, names: Sequence[str]) -> None:
     """Raise ConfigProblem when the list `key` names a cache that there is not."""
-    variants.check(key, "cache", given)
+    variants.check(key, "cache", names)
 
 
 def decoder(loaded: Any, state: State, settings: Any) -> Decoder:

@@ -81,13 +81,13 @@ class Static(LibraryDecoder):
         of the buffer is never seen. Advances `_held`."""
         assert self._held is not None
         queries, masks = Queries.of(positions), {}
-        for index, held in self._held.items():
-            fresh = positions[:, None].expand(-1, held.shape[1], -1)
-            keys = self._held[index] = torch.cat([held, fresh], dim=2)
+        for index, past in self._held.items():
+            fresh = positions[:, None].expand(-1, past.shape[1], -1)
+            keys = self._held[index] = torch.cat([past, fresh], dim=2)
             empty = keys.new_empty(0)
             seen = visible(Part.of(empty, empty, keys), queries, None)
             capacity = self.cache.layers[index].keys.shape[2]
-            shape = (len(positions), held.shape[1], positions.shape[1], capacity)
+            shape = (len(positions), past.shape[1], positions.shape[1], capacity)
             mask = torch.zeros(shape, dtype=torch.bool, device=keys.device)
             mask[..., : keys.shape[2]] = True if seen is None else seen
             masks[index] = by_head(mask, self.loaded.text_config.num_attention_heads)

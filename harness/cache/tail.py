@@ -86,7 +86,7 @@ class Tail:
                 "tokens, commit and save what there is, or use fewer branches (cache.branches=N)."
             ) from problem
         if buffer is not None and self.length:
-            held = buffer[:, :, : self.length]
-            larger[:, :, : self.length] = held
-            self.bytes_copied += held.nbytes
+            filled = buffer[:, :, : self.length]
+            larger[:, :, : self.length] = filled
+            self.bytes_copied += filled.nbytes
         return larger

@@ -193,8 +193,8 @@ class Rules:
         new = self._memory.queries.positions
         rows = len(new)
         parted = [p.positions.repeat_interleave(rows // len(p.positions), 0) for p in parts]
-        held = torch.cat(aligned(parted), dim=-1)
-        old = held if held.dim() == 3 else held[:, None]
+        positions = torch.cat(aligned(parted), dim=-1)
+        old = positions if positions.dim() == 3 else positions[:, None]
         padding = self._padding[:, None]
         row = torch.arange(rows, device=new.device)[:, None, None, None]
         query = (new + padding)[:, None, :, None]

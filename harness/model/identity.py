@@ -44,27 +44,36 @@ def documents(model: Any, digests: Mapping[str, str] | None = None) -> dict[str,
             "config": _clean(model.config.to_dict()),
             "generation": _clean(generation.to_dict()) if generation is not None else {},
             "other_weights": groups["other"],
-            **_adapters(model),
+            **({"adapters": switched} if (switched := adapters(model)) else {}),
         },
     }
 
 
-def _adapters(model: Any) -> dict[str, Any]:
-    """PEFT adapters: how each is built, and which are switched on. Empty without any."""
-    settings = getattr(model, "peft_config", None)
-    if not isinstance(settings, dict) or not settings:
+def adapters(model: Any) -> dict[str, Any]:
+    """PEFT adapters as the layers have them, empty without any: which are switched on, how each of
+    those is built, which are merged into the weights. Loaded ones that are switched off are left out:
+    they compute nothing."""
+    layers = [m for m in model.modules() if hasattr(m, "merged_adapters")]
+    if not layers:
         return {}
-    active = getattr(model, "active_adapters", None)
-    merged = any(bool(getattr(m, "merged", False)) for m in model.modules())
-    disabled = any(bool(getattr(m, "disable_adapters", False)) for m in model.modules())
+    active = sorted({name for layer in layers for name in layer.active_adapters})
+    settings = getattr(model, "peft_config", None) or {}
+    known = {name: _clean(settings[name].to_dict()) for name in active if name in settings}
     return {
-        "adapters": {
-            "settings": {name: _clean(given.to_dict()) for name, given in settings.items()},
-            "active": _clean(active() if callable(active) else active),
-            "merged": merged,
-            "disabled": disabled,
-        }
+        "active": active,
+        "settings": {
+            name: {"kind": str(given.get("peft_type")), "digest": digest_document(given)}
+            for name, given in known.items()
+        },
+        "merged": sorted({name for layer in layers for name in layer.merged_adapters}),
+        "disabled": any(bool(layer.disable_adapters) for layer in layers),
     }
+
+
+def _idle(model: Any) -> set[str]:
+    """Names of adapters that are loaded and switched off."""
+    settings = getattr(model, "peft_config", None)
+    return set(settings or ()) - set(adapters(model).get("active", settings or ()))
 
 
 def _groups(model: Any) -> dict[str, dict[str, Any]]:
@@ -72,8 +81,10 @@ def _groups(model: Any) -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {
         k: {} for k in ("embeddings", "positions", "norms", "attention", "other")
     }
-    token_table = model.get_input_embeddings()
+    token_table, idle = model.get_input_embeddings(), _idle(model)
     for path, module in model.named_modules():
+        if idle and idle & {*path.split(".")}:
+            continue
         for name, tensor in module.named_parameters(recurse=False, remove_duplicate=False):
             groups[_group(path, module, token_table)][f"{path}.{name}".strip(".")] = tensor
     return groups

@@ -68,8 +68,9 @@ class Loaded:
         """Identity of the weights and config by Big 8+4 element (JSON-able): remembered until a
         weight is written to or replaced."""
         written = ledger.written(self.model)
-        if self._known is None or self._known[0] != written:
-            self._known = written, identity.documents(self.model, self._digests(written))
+        now = (written, identity.adapters(self.model))  # a switch is thrown without any write
+        if self._known is None or self._known[0] != now:
+            self._known = now, identity.documents(self.model, self._digests(written))
         return self._known[1]
 
     def _digests(self, written: Any) -> dict[str, str]:

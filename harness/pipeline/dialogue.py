@@ -155,6 +155,7 @@ class Dialogue:
         start = time.perf_counter()
         *messages, _ = self.messages
         asked, ends = self.asked, self.ends[:-1]
+        check_length(self.session.loaded, asked[-1], limit)
         self._back(asked[-1], place)
         ids, answer = self._answer(self.decoder.state.logits, limit, hear, stopped)
         self.messages = [*messages, {"role": "assistant", "content": answer}]

@@ -17,6 +17,7 @@ from harness.snapshot.result import (
     MUTATION,
     SCHEMA,
     TIMES,
+    UNJUDGED,
     worse,
     write_json,
     write_text,
@@ -135,7 +136,8 @@ def finish_table(
             console.concluded(say, result)
             console.tabled(say, name, list(columns), cells)
             say.line()
-            say.line(f"verdict:      {verdict.upper()}: {reason}")
+            if verdict != UNJUDGED:
+                say.line(f"verdict:      {verdict.upper()}: {reason}")
             say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code

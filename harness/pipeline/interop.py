@@ -38,6 +38,12 @@ def wrap(model: Any, tokenizer: Any) -> Loaded:
     """
     if model.training:
         raise InputProblem("the model is in training mode, where dropout acts: call model.eval().")
+    settings = getattr(model, "peft_config", None) or {}
+    if any(getattr(adapter, "is_prompt_learning", False) for adapter in settings.values()):
+        raise UnsupportedModel(
+            "this adapter puts virtual tokens before every prompt, which stand in no token buffer. "
+            "Adapters inside the layers (LoRA, IA3, ...) can be wrapped."
+        )
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     loaded = Loaded(model, tokenizer, {"name": name, "revision": None, "commit": None}, 0.0)
     folder = Path(name)

@@ -166,7 +166,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line()
     if "continuation" in result["text"]:
         say.line(f"continuation: {result['text']['continuation']!r}")
-    say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
+    if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
+        say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
     if told := result.get("diagnosis"):
         say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
     if result["verdict"] != UNJUDGED:

@@ -98,6 +98,8 @@ CASES = {
     "temperature_changed": "i",
     "repetition_penalty_changed": "i",
     "top_k_changed": "i",
+    "sampler_document_edited": "v",
+    "sampler_of_another": "i",
 }
 
 # what a diagnosis of the damage has to say
@@ -133,7 +135,8 @@ CAUSES = {
         lora_merged output_tuned query_tuned same_shape_fine_tune value_tuned weights_replaced
         merges_reordered special_rule_flipped template_edited tokenizer_other_revision
         dtype_relabelled format_newer format_older layout_relabelled generator_bytes
-        generator_restarted repetition_penalty_changed temperature_changed top_k_changed
+        generator_restarted repetition_penalty_changed sampler_document_edited sampler_of_another
+        temperature_changed top_k_changed
     """,
     "position": """
         offset_is_rows position_off_by_one position_restarted position_slice_relative

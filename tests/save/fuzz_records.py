@@ -23,13 +23,14 @@ from harness import config
 from harness.snapshot import record
 from harness.task import audit
 from harness.task.audit import evidence
+from harness.task.audit.difference import SAID, SAID_HERE
 
 KINDS = [store_damage.flip_bit, store_damage.flip_bytes, store_damage.truncate,
          store_damage.extend, store_damage.zero_block, store_damage.delete, store_damage.swap_files]  # fmt: skip
 FREE = {"harness.log", "hydra.yaml", "pending.json"}  # claim nothing
 # what is measured anew each time, or says where the record lies; and the words drawn from the rest
 MEASURED = ("time_s", "folder", "mlflow", "environment.", "stored_bytes", "snapshot.path", "per_token",
-            "_s", "exit_code", "bytes")  # fmt: skip
+            "_s", "exit_code", "bytes", "soundness.", "options.track", "waived")  # fmt: skip
 CFG = SimpleNamespace(plugins=config.PluginsConfig(), track=SimpleNamespace(name="none"),
                       runs_dir="runs", trusted=[])  # fmt: skip
 _made = []
@@ -115,5 +116,7 @@ def edited(one, two, honest, rng):
         return "", None  # no record can say this
     if record.read(one / "result.json") == honest:
         return "", None
+    if where in (*SAID, *SAID_HERE) and not holder[key]:
+        return "", None  # says nothing any more
     found = list(evidence.verified(one, CFG)) or audit.reproduced(one, two)[0]
     return f"{where}", None if found else "it was believed"

@@ -79,7 +79,7 @@ def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch
         return made
 
     monkeypatch.setattr(bench, "build_decoder", full)
-    found = rows("experiment=bench_gpu", "task.contexts=[64]", "task.branches=[2]", "task.branch_contexts=[64]")  # fmt: skip
+    found = rows("experiment=bench_gpu", "task.compiled=false", "task.contexts=[64]", "task.branches=[2]", "task.branch_contexts=[64]")  # fmt: skip
     assert [r["cache"] for r in found] == ["dynamic", "cloned", "view", "manual", "dynamic", "view", "manual"]  # fmt: skip
     *fitting, dynamic, view, manual = found
     assert all(r["per_token_s"] for r in [*fitting, manual])

@@ -92,7 +92,7 @@ def talk(session):
         newest = pauses.newest
         settings.cfg.snapshot = str(newest) if newest else None
         line = Line(settings)
-        made = Conversation(line, _opened(line)[0], pauses, terminal)
+        made = Conversation(line, _opened(line)[0], pauses, terminal, settings.cfg.steps)
         made.hold()
         return made
 

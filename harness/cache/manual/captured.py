@@ -105,14 +105,14 @@ class Room:
         positions: torch.Tensor,
     ):
         self._memory, self._buffers = memory, buffers
-        held, capacity = memory.tails[0].length, buffers[0][0].shape[2]
+        filled, capacity = memory.tails[0].length, buffers[0][0].shape[2]
         for buffer in (b for pair in buffers for b in pair):
-            buffer[:, :, held:] = 0  # unseen, but a NaN there would still spread
+            buffer[:, :, filled:] = 0  # unseen, but a NaN there would still spread
         self.ids, self._new = torch.zeros_like(positions), positions.clone()
         self._slot = positions.new_zeros(1)
         self._positions = positions.new_full((len(positions), capacity), -1)
         self._filled = -1
-        first, last = int(positions.min()), int(positions.max()) + capacity - held - 1
+        first, last = int(positions.min()), int(positions.max()) + capacity - filled - 1
         self._queries = Queries(self._new, first, last)  # of every step that the room has space for
         self._layers: list[list[Part]] = []
         shared: dict[tuple[int, int], torch.Tensor] = {}
@@ -132,14 +132,14 @@ class Room:
 
     def enter(self, ids: torch.Tensor, positions: torch.Tensor) -> None:
         """Bring the next token, `[rows, 1]` both, and what was fed in other ways since the last."""
-        held = self._memory.tails[0].length
-        if held != self._filled:
+        filled = self._memory.tails[0].length
+        if filled != self._filled:
             assert self._memory.positions is not None
-            self._positions[:, :held] = self._memory.positions
-        self._filled = held + 1
+            self._positions[:, :filled] = self._memory.positions
+        self._filled = filled + 1
         self.ids.copy_(ids)
         self._new.copy_(positions)
-        self._slot.fill_(held)
+        self._slot.fill_(filled)
 
     def run(self, forward: Forward) -> torch.Tensor:
         """Logits `[rows, 1, vocab]` of the token that entered. Running it again changes nothing."""

@@ -20,7 +20,7 @@ from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
 from harness.task.audit import report, rounding
-from harness.task.audit.difference import Difference, changes, compare, turns
+from harness.task.audit.difference import Difference, changes, compare, formed, turns
 from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
 
 LIMIT = 3600  # seconds that a recorded run may take again
@@ -187,6 +187,8 @@ def rerun(cfg: Any, points: list[Path], folder: Path, name: str = "again") -> di
 def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[str, Any]]]:
     """The differences between a record and its second run, and what changed in the environment."""
     recorded, found = read(point / "result.json"), read(fresh / "result.json")
+    if not isinstance(recorded.get("environment") or {}, dict):
+        recorded = {**recorded, "environment": {}}  # named by what it lacks
     changed = changes(recorded.get("environment") or {}, found.get("environment") or {})
     if not recorded:
         return [], changed  # the missing result is already named
@@ -194,7 +196,7 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[st
         changed = []  # the second run failed before it could say where it ran
     said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
     salted = sealed(place_of(point, recorded))
-    return [*compare(recorded, found, changed, salted), *said], changed
+    return [*formed(compare(recorded, found, changed, salted)), *formed(said)], changed
 
 
 def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:

@@ -1,11 +1,13 @@
 """Does a second run say what the record says? Bitwise where the environment is the same, otherwise
 within the noise floor that the audit measures."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
+from harness.snapshot.record import value_at
 from harness.snapshot.result import GOOD
 
 # whatever may change the last bit; the rest of `environment` is reported, not decisive
@@ -16,6 +18,16 @@ FROM_CONFIG = ("seed", "sampling_seed", "model_seed", "dtype", "attention_implem
 EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", "length_before",
          "length_after", "bytes_copied_per_token"), "text": ("token_ids", "restored_ids", "prompt"),
          "model": ("name", "revision", "commit")}  # fmt: skip
+# words and choices that follow from the run; a record from before there were such claims nothing
+SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.ended",
+        "model.option", "snapshot.format", "snapshot.format_version")  # fmt: skip
+SAID_HERE = (
+    "reason",
+    "conclusion",
+    "diagnosis",
+    "cache",
+    "soundness.sound",
+)  # where the bits are the same
 BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None}  # whole blocks
 MEASURED = ("_s", "_s_per_token", "stored_bytes")
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
@@ -47,6 +59,16 @@ def changes(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[
             decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
             rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})
     return rows
+
+
+def formed(differences: Iterator[Difference]) -> Iterator[Difference]:
+    """What a comparison finds; where it breaks off, since the record is not built as a run builds
+    one, that is a difference too."""
+    try:
+        yield from differences
+    except (AttributeError, TypeError, KeyError, ValueError) as problem:
+        yield Difference("result.json", "the blocks that a run writes", f"{type(problem).__name__}: {problem}"[:200],
+                         "the record does not have the form that every run gives it")  # fmt: skip
 
 
 def compare(
@@ -82,8 +104,21 @@ def compare(
     for key in recorded.keys() - found.keys() - OWN:
         yield Difference(key, "a block", None, "a run of this configuration writes no such block")
     yield from _blocks(recorded, found, same, salted, why)
+    judged = recorded.get("verdict") not in (
+        "failed",
+        "refused",
+    )  # else it speaks of its own folder
+    for key in (*SAID, *(SAID_HERE if same else ())) if judged else ():
+        if (was := _said(recorded, key)) != (now := _said(found, key)) and was is not None:
+            yield Difference(key, was, now, why)
     yield from _metrics(recorded, found, same, why)
     yield from _elements(recorded, found, changed, same, why)
+
+
+def _said(result: Any, key: str) -> Any:
+    """The value of a dotted key; of a sentence its words, since numbers in it may be times."""
+    value = value_at(result, key)
+    return re.sub(r"[\d.e+-]+", "#", value) if key in ("reason", "conclusion") and isinstance(value, str) else value  # fmt: skip
 
 
 def _blocks(recorded: Any, found: Any, same: bool, salted: bool, why: str) -> Iterator[Difference]:
@@ -165,6 +200,10 @@ def _elements(
     another library version the config documents may gain fields."""
     newer = any(c["what"].startswith("versions.") for c in changed if c["decisive"])
     rows = {e["name"]: e["digest"] for e in found.get("elements") or []}
+    was, now = ([[e[k] for k in ("number", "label", "name", "kept_as")] for e in r.get("elements") or []]
+                for r in (recorded, found))  # fmt: skip
+    if was != now:
+        yield Difference("elements", "the 13 elements", "others", why)
     for entry in recorded.get("elements") or []:
         name, now = entry["name"], rows.get(entry["name"])
         if entry["digest"] == now or (not same and name in ROUNDED):

@@ -15,7 +15,7 @@ from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Difference, changes, flat
+from harness.task.audit.difference import Difference, changes, flat, formed
 from harness.track import contents, tracker
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
@@ -29,8 +29,8 @@ def verified(point: Path, cfg: Any, run_id: str | None = None) -> Iterator[Diffe
         yield Difference(what, was, now, _edited(what, now))
     result, record = read(point / "result.json"), read(point / records.NAME)
     yield from _configuration(point, record.get("config"), cfg.plugins)
-    yield from _snapshot(point, result)
-    yield from _swapped(point, result, record, cfg, run_id)
+    yield from formed(_snapshot(point, result))
+    yield from formed(_swapped(point, result, record, cfg, run_id))
 
 
 def _edited(what: str, now: Any) -> str:

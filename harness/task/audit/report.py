@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Difference, changes, compare, turns
+from harness.task.audit.difference import Difference, changes, compare, formed, turns
 
 NAME = "audit.json"
 
@@ -122,7 +122,7 @@ def _point(folder: Path, name: str, told: Any, rows: list[Any], document: Any) -
     changed = changes(one.get("environment") or {}, two.get("environment") or {})
     if not two.get("environment"):
         changed = []
-    found = [*compare(one, two, changed, told.get("salted") is True)]
+    found = [*formed(compare(one, two, changed, told.get("salted") is True))]
     found += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
     for difference in found:

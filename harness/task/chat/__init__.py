@@ -16,6 +16,7 @@ from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.judge import Judgement
 from harness.pipeline.line import Line
+from harness.pipeline.origin import given
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored
@@ -25,6 +26,8 @@ from harness.snapshot.result import UNJUDGED
 from harness.task.chat.conversation import Conversation, concluded
 from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import opened
+
+ANSWER = 256  # tokens of an answer at most, where somebody types and no steps= was said
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -50,7 +53,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     dialogue, done = _opened(line)
     declared = say.quiet or turns != variants.signature("task", "chat")["turns"]
     if not declared and (terminal := opened()):
-        talk = Conversation(line, dialogue, pauses, terminal)
+        steps = cfg.steps if given("steps") else ANSWER
+        talk = Conversation(line, dialogue, pauses, terminal, steps)
         talk.hold()
         return concluded(talk, folder)
     return _scripted(line, dialogue, turns[0 if newest else done :], pauses, folder)
@@ -141,9 +145,9 @@ def judged(
     again = Line(line.session)
     restored = again.restore(Stored(place, store.read_manifest(place)))
     begin = pause["total_tokens"]
-    given = torch.tensor([ids[begin : begin + last["sent_tokens"]]])
-    reference = again.uninterrupted(restored.state, given)
-    _, path = again.go_on(restored, given, follow=reference.fed)
+    sent = torch.tensor([ids[begin : begin + last["sent_tokens"]]])
+    reference = again.uninterrupted(restored.state, sent)
+    _, path = again.go_on(restored, sent, follow=reference.fed)
     judgement = again.verdict(restored.state, reference, path, restored.waived)
     return judgement, again.record.get("diagnosis")
 

@@ -37,14 +37,17 @@ Ctrl-C stops an answer and keeps what was said; Ctrl-D ends the chat, which goes
 
 @dataclass
 class Conversation:
-    """dialogue: grows turn by turn. rows: the turns of this session, as `chat.json` has them."""
+    """dialogue: grows turn by turn. steps: tokens of an answer at most. rows: the turns of this session,
+    as `chat.json` has them."""
 
     line: Line
     dialogue: Dialogue
     pauses: Pauses
     terminal: Terminal
+    steps: int
     rows: list[dict[str, Any]] = field(default_factory=list)
     stored: Stored | None = None
+    _arrived: list[int] = field(default_factory=list)  # Ctrl-C, since the line was typed
 
     def hold(self) -> None:
         """Until nobody says any more."""
@@ -53,47 +56,49 @@ class Conversation:
             word, _, rest = text.strip().partition(" ")
             if not word:
                 continue
-            try:
-                match word:
-                    case "/help":
-                        self.terminal.tell(HELP)
-                    case "/back":
-                        self._back()
-                    case "/again":
-                        self._again()
-                    case "/save":
-                        self._save(rest.strip())
-                    case _ if word.startswith("/") and text.startswith("/"):
-                        said = f"{word} is no command; /help lists them. A space before it says it."
-                        self.terminal.tell(said)
-                    case _:
-                        self._turn(text)
-            except HarnessError as problem:
-                self.terminal.tell(str(problem))
+            with interrupt.noted() as self._arrived:
+                self._heard(text, word, rest.strip())
         if self.terminal.typed:
             self.terminal.end()
 
+    def _heard(self, text: str, word: str, rest: str) -> None:
+        """A line: a command, or something to say. What goes wrong is said, and the chat goes on."""
+        tell = self.terminal.tell
+        try:
+            match word if text.startswith("/") else "":
+                case "/help":
+                    tell(HELP)
+                case "/back":
+                    self._back()
+                case "/again":
+                    self._again()
+                case "/save":
+                    self._save(rest)
+                case unknown if unknown:
+                    tell(f"{word} is no command; /help lists them. A space before it says it.")
+                case _:
+                    ask = self.dialogue.ask
+                    self._kept(ask(text, self.steps, self.terminal.hear, self._stopped))
+        except HarnessError as problem:
+            tell(str(problem))
+
+    def _stopped(self) -> bool:
+        return bool(self._arrived)
+
     def _greet(self) -> None:
-        dialogue, terminal, cfg = self.dialogue, self.terminal, self.line.session.cfg
+        dialogue, terminal = self.dialogue, self.terminal
         name = self.line.session.loaded.source["name"]
         how = (
             "its chat template"
             if dialogue.template
             else "no template: it goes on from what is typed"
         )
-        terminal.tell(f"{name}, {how}; answers of at most {cfg.steps} tokens (steps=N); /help")
+        terminal.tell(f"{name}, {how}; answers of at most {self.steps} tokens (steps=N); /help")
         if dialogue.turns:
             terminal.tell(f"going on, {remembered(dialogue)}, every byte verified:")
             for turn in dialogue.messages[-2:]:
                 asked = turn["role"] == "user"
                 terminal.tell(f"{'> ' if asked else ''}{' '.join(turn['content'].split())[:200]}")
-
-    def _turn(self, text: str) -> None:
-        steps = self.line.session.cfg.steps
-        with interrupt.noted() as arrived:
-            hear = self.terminal.hear
-            said = self.dialogue.ask(text, steps, hear, lambda: bool(arrived))
-            self._kept(said, bool(arrived))
 
     def _again(self) -> None:
         place = self.pauses.newest
@@ -102,13 +107,11 @@ class Conversation:
             return
         if self.dialogue.sampler.greedy:
             self.terminal.tell("greedy says the same again; sampling=sample draws another answer")
-        steps = self.line.session.cfg.steps
-        with interrupt.noted() as arrived:
-            hear = self.terminal.hear
-            said = self.dialogue.again(place, steps, hear, lambda: bool(arrived))
-            self.pauses.undo()
-            del self.rows[-1:]
-            self._kept(said, bool(arrived))
+        again = self.dialogue.again
+        said = again(place, self.steps, self.terminal.hear, self._stopped)
+        self.pauses.undo()
+        del self.rows[-1:]
+        self._kept(said)
 
     def _back(self) -> None:
         place = self.pauses.newest
@@ -136,7 +139,7 @@ class Conversation:
         manifest = store.save(self.dialogue.state(), where, replace(cfg.save, compact=True))
         self.terminal.tell(f"saved in {shown(store.place(where))} ({manifest['id'][:16]})")
 
-    def _kept(self, said: Exchange, stopped: bool) -> None:
+    def _kept(self, said: Exchange) -> None:
         """The turn is over: what was said is stored, and one line says so."""
         self.terminal.end()
         self.stored = self.pauses.save(self.dialogue.state(self.pauses.parent))
@@ -150,7 +153,7 @@ class Conversation:
                 "sent_tokens": said.sent,
                 "total_tokens": said.total,
                 "cached_s": said.seconds,
-                "stopped": stopped,
+                "stopped": not said.ended and self._stopped(),
                 "mismatch": None if said.mismatch is None else str(said.mismatch),
                 "snapshot": shown(place),
                 "stored_bytes": self.stored.nbytes,
@@ -158,7 +161,7 @@ class Conversation:
         )
         count = len(said.ids)
         pace = f"{count} token{'s' * (count != 1)} in {said.seconds:.2f} s"
-        cut = "" if said.ended else "stopped, " if stopped else "cut by steps, "
+        cut = "" if said.ended else "stopped, " if self._stopped() else "cut by steps, "
         name = place.name if isinstance(place, Path) else place
         self.terminal.tell(f"[{cut}{pace}; {said.total} remembered; {name}]")
 
