@@ -27,15 +27,15 @@ class Mlx(Engine):
 
     def __enter__(self) -> Self:
         extras.need("mlx", "engine=mlx")
-        given = self.settings.model
-        if not given or not (Path(given).expanduser() / "config.json").is_file():
-            raise InputProblem(f"engine.model={given} has no config.json. engine=mlx needs engine.model=DIR.")  # fmt: skip
+        path = self.settings.model
+        if not path or not (Path(path).expanduser() / "config.json").is_file():
+            raise InputProblem(f"engine.model={path} has no config.json. engine=mlx needs engine.model=DIR.")  # fmt: skip
         if unknown := set(self.settings.options) - OPTIONS:
             raise ConfigProblem(f"engine.options: mlx knows {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")  # fmt: skip
         from mlx_lm import utils
 
         self._folder = Path(tempfile.mkdtemp(prefix="harness-mlx-"))
-        self._model, self._config = utils.load_model(Path(given).expanduser())
+        self._model, self._config = utils.load_model(Path(path).expanduser())
         self._cache: Any = None
         self._tokens: list[int] = []
         return self
@@ -71,9 +71,9 @@ class Mlx(Engine):
         if excess and not library.can_trim_prompt_cache(self._cache):
             return self.evaluate(prompt, steps)
         library.trim_prompt_cache(self._cache, excess)
-        found = answer(self._feed(self._cache), prompt[same:], steps, self.settings.top, same)
-        self._tokens = [*prompt, *(int(t) for t in found.tokens[:-1])]
-        return found
+        reply = answer(self._feed(self._cache), prompt[same:], steps, self.settings.top, same)
+        self._tokens = [*prompt, *(int(t) for t in reply.tokens[:-1])]
+        return reply
 
     def save(self, prompt: Prompt) -> None:
         from mlx_lm.models import cache as library
@@ -87,11 +87,11 @@ class Mlx(Engine):
         if case == "restored":
             self._cache = library.load_prompt_cache(str(self._folder / "cache.safetensors"))
         if case == "trimmed":
-            kept = self._tokens
-            self._read([*kept, *kept[:BEYOND]])
+            tokens = self._tokens
+            self._read([*tokens, *tokens[:BEYOND]])
             if library.can_trim_prompt_cache(self._cache):
-                library.trim_prompt_cache(self._cache, len(self._tokens) - len(kept))
-                self._tokens = kept
+                library.trim_prompt_cache(self._cache, len(self._tokens) - len(tokens))
+                self._tokens = tokens
 
     def forge(self, prompt: Prompt, other: Prompt) -> bool:
         self._read(other[:-1])

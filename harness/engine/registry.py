@@ -17,6 +17,6 @@ def names() -> tuple[str, ...]:
 def engine(settings: Any, ours: Callable[[], Any]) -> Engine:
     """The engine for an option of `engine`, not yet opened. ours: loads our own model, for the engine
     that runs it. Raises ConfigProblem."""
-    made = variants.variant("engine", settings, Engine)
+    kind = variants.variant("engine", settings, Engine)
     complete = config.completed("engine", settings)
-    return made(complete, ours()) if settings.name == OURS else made(complete)
+    return kind(complete, ours()) if settings.name == OURS else kind(complete)

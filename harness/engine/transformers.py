@@ -48,11 +48,11 @@ class Transformers(Engine):
 
     def resume(self, prompt: Prompt, steps: int) -> Answer:
         """A new decoder over the state for every request: the state is only read."""
-        kept = len(self._kept)
-        if not kept or tuple(prompt[:kept]) != self._kept or len(prompt) == kept:
+        length = len(self._kept)
+        if not length or tuple(prompt[:length]) != self._kept or len(prompt) == length:
             return self.evaluate(prompt, steps)
         decoder = self._ours.decoder(self._state, self._cache)
-        return answer(decoder, prompt[kept:], steps, self.settings.top, kept)
+        return answer(decoder, prompt[length:], steps, self.settings.top, length)
 
     def save(self, prompt: Prompt) -> None:
         self._take(prompt, prompt)

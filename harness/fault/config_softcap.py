@@ -10,4 +10,4 @@ class ConfigSoftcap(Fault, element=6):
             live.model.get_output_embeddings(),
         )
         config.final_logit_softcapping = 10.0
-        head.register_forward_hook(lambda module, given, out: 10.0 * (out / 10.0).tanh())
+        head.register_forward_hook(lambda module, inputs, out: 10.0 * (out / 10.0).tanh())

@@ -145,8 +145,8 @@ def buffer(state: State, index: torch.Tensor) -> State:
 
 def weight(model: Any, ending: str, change: Change, every: bool = False) -> None:
     """Replace the first (or every) parameter whose name contains `ending` by `change` of it."""
-    found = [p for n, p in model.named_parameters() if ending in n]
-    for parameter in found if every else found[:1]:
+    parameters = [p for n, p in model.named_parameters() if ending in n]
+    for parameter in parameters if every else parameters[:1]:
         with torch.no_grad():
             parameter.copy_(change(parameter.detach().clone()))
 
@@ -174,8 +174,8 @@ def narrowed(tensor: torch.Tensor) -> torch.Tensor:
 
 def noise_like(tensor: torch.Tensor, size: float, seed: int = 0) -> torch.Tensor:
     """Gaussian noise of `size` standard deviations of `tensor`."""
-    made = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
-    return made.to(tensor) * tensor.float().std().to(tensor.dtype) * size
+    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
+    return noise.to(tensor) * tensor.float().std().to(tensor.dtype) * size
 
 
 def rules(tokenizer: Any, change: Callable[[dict[str, Any]], None]) -> None:

@@ -37,10 +37,10 @@ class LlamaCpp(Engine):
 
     def __enter__(self) -> Self:
         extras.need("llamacpp", "engine=llamacpp")
-        given = self.settings.model
-        if not given or not Path(given).expanduser().is_file():
-            raise InputProblem(f"engine.model={given} is no file. engine=llamacpp needs engine.model=FILE.gguf.")  # fmt: skip
-        self._model = str(Path(given).expanduser().resolve())
+        path = self.settings.model
+        if not path or not Path(path).expanduser().is_file():
+            raise InputProblem(f"engine.model={path} is no file. engine=llamacpp needs engine.model=FILE.gguf.")  # fmt: skip
+        self._model = str(Path(path).expanduser().resolve())
         self._folder = Path(tempfile.mkdtemp(prefix="harness-llamacpp-"))
         self._slot: int | None = 0
         try:
@@ -55,11 +55,11 @@ class LlamaCpp(Engine):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def versions(self) -> dict[str, str]:
-        own, build = self.settings, metadata.version("xllamacpp")
+        settings, build = self.settings, metadata.version("xllamacpp")
         return {
             "xllamacpp": build, "llama.cpp": f"b{build.rpartition('.')[2]}",
-            "model": Path(self._model).name, "K and V": f"{own.type_k} and {own.type_v}",
-            "flash attention": own.flash, **{k: str(v) for k, v in own.options.items()},
+            "model": Path(self._model).name, "K and V": f"{settings.type_k} and {settings.type_v}",
+            "flash attention": settings.flash, **{k: str(v) for k, v in settings.options.items()},
         }  # fmt: skip
 
     @property

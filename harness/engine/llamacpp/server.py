@@ -75,5 +75,8 @@ def _tail(log: Path) -> str:
     return "\n".join(f"  {printable(line)}" for line in lines[-6:])
 
 
-def threads(given: int | None) -> int:
-    return given or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # fmt: skip
+def threads(count: int | None) -> int:
+    """`count`, else as many as this process may use."""
+    if count:
+        return count
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

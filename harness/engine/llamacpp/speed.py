@@ -18,8 +18,8 @@ class Timed:
 
     def __init__(self, model: Path, folder: Path, ids: Sequence[int], dtype: str, threads: int):
         extras.need("llamacpp", "task.engines=[llamacpp]")
-        kept = KEPT[dtype]
-        settings = option("engine", "llamacpp", model=str(model), type_k=kept, type_v=kept,
+        code = KEPT[dtype]
+        settings = option("engine", "llamacpp", model=str(model), type_k=code, type_v=code,
                           context=len(ids) + 4 * TOKENS, threads=threads)  # fmt: skip
         self._ids = list(ids)
         self._server = Server(

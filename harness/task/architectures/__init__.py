@@ -127,26 +127,27 @@ def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: 
     recomputed = yardstick.alone(loaded, captured.state, fed)
     family.noise = max(family.noise, _distance(recomputed, oracle))
     family.plain = max(family.plain, _distance(plain, oracle))
-    for name, found in family.caches.items():
-        if found.refused or found.failed:
+    for name, findings in family.caches.items():
+        if findings.refused or findings.failed:
             continue
         try:
             decoder = build_decoder(loaded, captured.state, replace(cfg.cache, name=name))
             before = decoder.fingerprint(True)
             logits = _drive(decoder, fed)
         except HarnessError as problem:
-            found.refused = first_line(problem)
+            findings.refused = first_line(problem)
             continue
         except Exception as problem:
-            found.failed = first_line(problem)
+            findings.failed = first_line(problem)
             continue
         if name != "dynamic" and decoder.fingerprint(True) != before:
-            found.failed = "it changed what the caller handed in"
-        found.exact = found.exact and torch.equal(logits, plain)
-        found.error = max(found.error, _distance(logits, oracle))
-        found.gap = max(found.gap, _distance(logits, plain))
+            findings.failed = "it changed what the caller handed in"
+        findings.exact = findings.exact and torch.equal(logits, plain)
+        findings.error = max(findings.error, _distance(logits, oracle))
+        findings.gap = max(findings.gap, _distance(logits, plain))
         if name == "static":
-            found.library = max(found.library, _library_static(loaded, captured.state, fed, oracle))
+            own_path = _library_static(loaded, captured.state, fed, oracle)
+            findings.library = max(findings.library, own_path)
 
 
 def _library_static(loaded: Any, state: Any, fed: torch.Tensor, oracle: torch.Tensor) -> float:
@@ -167,37 +168,37 @@ def rows_of(family: Family) -> list[dict[str, Any]]:
     fate = {"save": door.save, "resume": door.resume, "verdict": door.verdict}
     first = {"family": family.name, "cache": AUTO, "outcome": door.verdict, "reason": door.reason}
     rows: list[dict[str, Any]] = [{**first, "error_ratio": door.ratio, **fate}]
-    for name, found in family.caches.items():
-        outcome, reason, ratio = _judged(name, found, family, apart)
+    for name, findings in family.caches.items():
+        outcome, reason, ratio = _judged(name, findings, family, apart)
         row = {"family": family.name, "cache": name, "outcome": outcome, "reason": reason}
         rows.append({**row, "error_ratio": ratio, **fate})
     return rows
 
 
 def _judged(
-    name: str, found: Findings, family: Family, apart: bool
+    name: str, findings: Findings, family: Family, apart: bool
 ) -> tuple[str, str, float | None]:
     if family.unsupported:
         return "unsupported", f"the library cannot run it here: {family.unsupported}", None
-    if found.refused:
-        return "refused", found.refused, None
-    if found.failed:
+    if findings.refused:
+        return "refused", findings.refused, None
+    if findings.failed:
         library = name in ("static", "deepcopy")
-        return ("unsupported" if library else "diverged"), found.failed, None
+        return ("unsupported" if library else "diverged"), findings.failed, None
     base = max(family.plain, family.noise)  # two plain float32 paths; neither is favoured
-    ratio = found.error / base if base else 1.0
+    ratio = findings.error / base if base else 1.0
     says = f"the library's own cached path is {family.plain:.2g} from recomputation (noise {family.noise:.2g})"  # fmt: skip
     if apart and name == "dynamic":
         return "drifted", says, ratio
-    if found.exact:
+    if findings.exact:
         return "exact", says if apart else "bit-equal to the uninterrupted run", ratio
     if apart:  # held against the path it continues; the noise of two float32 runs is the scale
-        near = min(found.gap, found.error) <= 2 * FACTOR * family.noise
-        return ("equivalent" if near else "diverged"), f"{found.gap:.2g} from it; {says}", ratio
-    if name == "static" and found.library > FACTOR * base:
-        return "unsupported", f"the library's own static path is {found.library:.2g} from recomputation", ratio  # fmt: skip
-    ratio = found.error / max(base, found.library) if base else ratio
-    rule = f"error against float64 {found.error:.2g}, plain path {family.plain:.2g}"
+        near = min(findings.gap, findings.error) <= 2 * FACTOR * family.noise
+        return ("equivalent" if near else "diverged"), f"{findings.gap:.2g} from it; {says}", ratio
+    if name == "static" and findings.library > FACTOR * base:
+        return "unsupported", f"the library's own static path is {findings.library:.2g} from recomputation", ratio  # fmt: skip
+    ratio = findings.error / max(base, findings.library) if base else ratio
+    rule = f"error against float64 {findings.error:.2g}, plain path {family.plain:.2g}"
     return ("equivalent" if ratio <= FACTOR else "diverged"), rule, ratio
 
 

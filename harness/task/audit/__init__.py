@@ -42,30 +42,30 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if cfg.trusted and sweep:
         by.add(signed(target, cfg.trusted, "sweep.json"))
     say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for point in points:
-        found += _named(verified(point, cfg, run_id), point, sweep)
+        differences += _named(verified(point, cfg, run_id), point, sweep)
     if sweep:
-        found += summary(target, points)
-    say.done(f"{len(found)} differences")
-    if found:  # a record that was edited is not executed
-        return _conclude(cfg, folder, say, target, points, found, None, by)
+        differences += summary(target, points)
+    say.done(f"{len(differences)} differences")
+    if differences:  # a record that was edited is not executed
+        return _conclude(cfg, folder, say, target, points, differences, None, by)
 
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
     environments, evidence = {}, {}
     for point, fresh in again.items():
         evidence[point.name] = _kept(folder, point, fresh)
-        differences, environments[point.name] = reproduced(point, fresh)
-        found += _named(differences, point, sweep)
+        at_point, environments[point.name] = reproduced(point, fresh)
+        differences += _named(at_point, point, sweep)
     say.done(f"{len(again)} runs")
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
-        for point, (differences, allowed) in floors(cfg, unequal, folder).items():
-            found += _named(differences, point, sweep)
+        for point, (at_point, allowed) in floors(cfg, unequal, folder).items():
+            differences += _named(at_point, point, sweep)
             evidence[point.name]["floors"] = allowed
         say.done(f"{len(unequal)} runs in another precision")
-    return _conclude(cfg, folder, say, target, points, found, environments, by, evidence)
+    return _conclude(cfg, folder, say, target, points, differences, environments, by, evidence)
 
 
 def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
@@ -85,13 +85,13 @@ def _checked(cfg: Any, folder: Path, say: Any, target: Path) -> Outcome:
     """An audit's own report: is it what the auditor left, and does it follow from its evidence?"""
     say.stage(f"check the audit in {shown(target)}")
     by = {signed(target, cfg.trusted)} if cfg.trusted else set()
-    found = list(report.checked(target))
-    say.done(f"{len(found)} differences")
-    told = read(target / "audit.json")
+    differences = list(report.checked(target))
+    say.done(f"{len(differences)} differences")
+    document = read(target / "audit.json")
     compared = "its report, drawn again from its evidence; nothing was run"
-    environments: dict[str, Any] = {name: [] for name in told.get("environment") or {}}
+    environments: dict[str, Any] = {name: [] for name in document.get("environment") or {}}
     unknown = [*report.ALWAYS, report.CLAIMED]
-    return _conclude(cfg, folder, say, target, [target], found, environments, by, None, compared, unknown)  # fmt: skip
+    return _conclude(cfg, folder, say, target, [target], differences, environments, by, None, compared, unknown)  # fmt: skip
 
 
 def located(cfg: Any) -> tuple[Path, str | None]:
@@ -173,30 +173,30 @@ def rerun(cfg: Any, points: list[Path], folder: Path, name: str = "again") -> di
     write_json(folder / f"{name}.json", jobs)
     limit = LIMIT * len(points)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")],
             env={**os.environ, "PYTHONPATH": _path()}, capture_output=True, text=True, timeout=limit,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
-    if done.returncode:
-        raise InputProblem(f"the fresh process failed: {done.stderr.strip().splitlines()[-1:]}")
+    if process.returncode:
+        raise InputProblem(f"the fresh process failed: {process.stderr.strip().splitlines()[-1:]}")
     return targets
 
 
 def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[str, Any]]]:
     """The differences between a record and its second run, and what changed in the environment."""
-    recorded, found = read(point / "result.json"), read(fresh / "result.json")
+    recorded, again = read(point / "result.json"), read(fresh / "result.json")
     if not isinstance(recorded.get("environment") or {}, dict):
         recorded = {**recorded, "environment": {}}  # named by what it lacks
-    changed = changes(recorded.get("environment") or {}, found.get("environment") or {})
+    changed = changes(recorded.get("environment") or {}, again.get("environment") or {})
     if not recorded:
         return [], changed  # the missing result is already named
-    if not found.get("environment"):
+    if not again.get("environment"):
         changed = []  # the second run failed before it could say where it ran
     said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
     salted = sealed(place_of(point, recorded))
-    return [*formed(compare(recorded, found, changed, salted)), *formed(said)], changed
+    return [*formed(compare(recorded, again, changed, salted)), *formed(said)], changed
 
 
 def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
@@ -238,12 +238,12 @@ def _state(run: Path) -> Any:
 
 
 def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],
-              found: list[Difference], again: dict[str, Any] | None, by: set[str],
+              differences: list[Difference], again: dict[str, Any] | None, by: set[str],
               evidence: dict[str, Any] | None = None, compared: str | None = None,
               unknown: list[str] | None = None) -> Outcome:  # fmt: skip
     from harness.report import audit as page
 
-    rows, environments = [d.row() for d in found], again or {}
+    rows, environments = [d.row() for d in differences], again or {}
     rounded = any(c["decisive"] for changed in environments.values() for c in changed)
     document = {
         "verdict": "differs" if rows else "same",
@@ -290,8 +290,8 @@ def _named(differences: Any, point: Path, sweep: bool) -> list[Difference]:
 
 def _points(sweep: Path) -> list[Path]:
     """The point folders of a sweep, those too whose result is gone."""
-    found = [p.parent for p in sweep.glob("*/.hydra")]
-    return sorted(found, key=lambda p: (len(p.name), p.name))
+    folders = [p.parent for p in sweep.glob("*/.hydra")]
+    return sorted(folders, key=lambda p: (len(p.name), p.name))
 
 
 def _path() -> str:

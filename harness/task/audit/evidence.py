@@ -108,9 +108,9 @@ def place_of(point: Path, result: dict[str, Any]) -> Path | None:
     if not isinstance(claimed, dict) or claimed.get("format") == "memory":
         return None
     said = Path(str(claimed.get("path")))
-    held = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
-    place = next((p for p in held if (p / "manifest.json").is_file()), None)
-    return place or (held[0] if held[0].exists() else said)
+    places = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
+    place = next((p for p in places if (p / "manifest.json").is_file()), None)
+    return place or (places[0] if places[0].exists() else said)
 
 
 def sealed(place: Path | None) -> bool:
@@ -131,11 +131,11 @@ def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: A
         yield Difference(
             "folder", str(said), shown(point), "a swapped run: this record was made elsewhere"
         )
-    held = result.get("mlflow") or {}
-    if run_id and held.get("run_id") != run_id:
-        yield Difference("mlflow.run_id", run_id, held.get("run_id"),
+    tracked = result.get("mlflow") or {}
+    if run_id and tracked.get("run_id") != run_id:
+        yield Difference("mlflow.run_id", run_id, tracked.get("run_id"),
                          "a swapped run: this directory holds another run's record")  # fmt: skip
-    yield from _tracked(point, result, record, cfg, held.get("run_id"))
+    yield from _tracked(point, result, record, cfg, tracked.get("run_id"))
 
 
 def _tracked(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, claimed: Any) -> Iterator[Difference]:  # fmt: skip
@@ -150,12 +150,12 @@ def _tracked(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: A
             yield Difference("record.json: id", run["tags"].get("record"), record.get("id"),
                              "the tracking store holds another seal for this run")  # fmt: skip
         return
-    told = {key: value for key, value, _ in contents.metrics(result) if "/step_" not in key}
+    metrics = {key: value for key, value, _ in contents.metrics(result) if "/step_" not in key}
     for run in runs:
         if run["tags"].get("verdict") != str(result.get("verdict")):
             yield Difference("mlflow: verdict", result.get("verdict"), run["tags"].get("verdict"),
                              "the tracking store holds another verdict for this record")  # fmt: skip
-        for key, value in told.items():
+        for key, value in metrics.items():
             there = run["metrics"].get(key)
             if there is not None and isfinite(value) and there != value:
                 yield Difference(f"mlflow: {key}", value, there,
@@ -174,13 +174,13 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
     except OSError:
         yield Difference("sweep.csv", "one row per point", "missing", "the table is missing")
         return
-    told = read(sweep / "sweep.json").get("sealed")
-    told = told if isinstance(told, dict) else {}  # a sweep from before there was a seal has none
+    seal = read(sweep / "sweep.json").get("sealed")
+    seal = seal if isinstance(seal, dict) else {}  # a sweep from before there was a seal has none
     now = {
         p.name: read(p / records.NAME).get("id") for p in points if (p / "result.json").is_file()
     }
-    if told and told.get("records") != now:
-        yield Difference("sweep.json: records", told.get("records"), now,
+    if seal and seal.get("records") != now:
+        yield Difference("sweep.json: records", seal.get("records"), now,
                          "these are not the records that the sweep ended with")  # fmt: skip
     fresh = pages.as_text(pages.rows([p for p in points if (p / "result.json").is_file()]))
     by_point = {r["point"]: r for r in recorded}
@@ -191,8 +191,8 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
                 yield Difference(f"sweep.csv: {key}", was.get(key), value,
                                  "the table does not say what the point's result says", row["point"])  # fmt: skip
     data = digest_bytes((sweep / "sweep.csv").read_bytes())
-    if told and told.get("sweep.csv") != data:
-        yield Difference("sweep.csv", told.get("sweep.csv"), data,
+    if seal and seal.get("sweep.csv") != data:
+        yield Difference("sweep.csv", seal.get("sweep.csv"), data,
                          "the table was edited after the sweep")  # fmt: skip
 
 
@@ -230,7 +230,7 @@ def _asked(cfg: Any, ask: Any) -> Any:
 def read(path: Path, kind: type = dict) -> Any:
     """The JSON in `path`; an empty `kind` where there is none."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return kind()
-    return found if isinstance(found, kind) else kind()
+    return document if isinstance(document, kind) else kind()

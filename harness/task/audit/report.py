@@ -40,18 +40,18 @@ CLAIMED = (
 def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     """Both results (and a chat's turns) copied into the audit's own `folder`; what the audit says of
     this point."""
-    told: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
+    entry: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
     for which, place in (("recorded", point), ("again", fresh)):
-        told[which] = {}
+        entry[which] = {}
         for name in ("result.json", "chat.json"):
             if (place / name).is_file():
                 target = folder / f"evidence-{point.name}-{which}-{name}"
                 shutil.copyfile(place / name, target)
-                told[which][name] = {"file": target.name, "digest": digest_bytes(target.read_bytes())}  # fmt: skip
+                entry[which][name] = {"file": target.name, "digest": digest_bytes(target.read_bytes())}  # fmt: skip
     result = _read(fresh / "result.json")
-    told["where"] = result.get("environment") or {}
-    told["time_s"] = result.get("time_s") or {}
-    return told
+    entry["where"] = result.get("environment") or {}
+    entry["time_s"] = result.get("time_s") or {}
+    return entry
 
 
 def unknown(
@@ -99,15 +99,15 @@ def checked(folder: Path) -> Iterator[Difference]:
     if (result.get("verdict") in ("exact", "equivalent")) != (verdict == "same"):
         yield Difference("result.json: verdict", result.get("verdict"), verdict,
                          "not the verdict of the report")  # fmt: skip
-    for name, told in document["evidence"].items():
-        yield from _point(folder, str(name), told, rows, document)
+    for name, entry in document["evidence"].items():
+        yield from _point(folder, str(name), entry, rows, document)
 
 
-def _point(folder: Path, name: str, told: Any, rows: list[Any], document: Any) -> Iterator[Difference]:  # fmt: skip
+def _point(folder: Path, name: str, entry: Any, rows: list[Any], document: Any) -> Iterator[Difference]:  # fmt: skip
     """The conclusions about one point, drawn again from the two results."""
     results: dict[tuple[str, str], Any] = {}
     for which in ("recorded", "again"):
-        for file, row in (told.get(which) or {}).items():
+        for file, row in (entry.get(which) or {}).items():
             place = folder / Path(str(row.get("file"))).name
             data = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
             if digest_bytes(data) != row.get("digest"):
@@ -122,10 +122,12 @@ def _point(folder: Path, name: str, told: Any, rows: list[Any], document: Any) -
     changed = changes(one.get("environment") or {}, two.get("environment") or {})
     if not two.get("environment"):
         changed = []
-    found = [*formed(compare(one, two, changed, told.get("salted") is True))]
-    found += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
+    differences = [*formed(compare(one, two, changed, entry.get("salted") is True))]
+    differences += turns(
+        *(results.get((which, "chat.json")) or [] for which in ("recorded", "again"))
+    )
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
-    for difference in found:
+    for difference in differences:
         if difference.what not in said:
             yield Difference(f"{name}: {difference.what}", difference.recorded, difference.found,
                              "the results that it kept differ here, and the report does not say so")  # fmt: skip

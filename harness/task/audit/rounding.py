@@ -29,9 +29,9 @@ def compare(recorded: State, fresh: State, other: State | None) -> tuple[list[Di
     recorded, fresh: the states of a record and of its second run. other: of a third run in another
     precision; None when it could not be made, and then no floor is known and only equal bits pass.
     """
-    found, floors = list(_shapes(recorded, fresh, other)), {}
-    if found:
-        return found, floors
+    differences, floors = list(_shapes(recorded, fresh, other)), {}
+    if differences:
+        return differences, floors
     exact = dict(_tensors(other, fresh)) if other is not None else {}
     ours = dict(_tensors(recorded, fresh))
     for name, now in _tensors(fresh, fresh):
@@ -42,13 +42,13 @@ def compare(recorded: State, fresh: State, other: State | None) -> tuple[list[Di
         if off == 0.0:
             continue
         if beside is None or beside.shape != now.shape:
-            found.append(Difference(name, "as digested", f"off by {off:.3g}",
+            differences.append(Difference(name, "as digested", f"off by {off:.3g}",
                                     "not the bits of the second run, and no floor could be measured"))  # fmt: skip
             continue
         floors[name] = floor = _floor(name, now, beside, fresh)
         if not off <= floor:
-            found.append(Difference(name, "as digested", f"off by {off:.3g}", f"{WHY}: {floor:.3g}"))  # fmt: skip
-    return found, floors
+            differences.append(Difference(name, "as digested", f"off by {off:.3g}", f"{WHY}: {floor:.3g}"))  # fmt: skip
+    return differences, floors
 
 
 def _shapes(recorded: State, fresh: State, other: State | None) -> Iterator[Difference]:
@@ -82,9 +82,9 @@ def _alike(one: LayerState, two: LayerState) -> bool:
 
 def _form(layer: LayerState) -> list[Any]:
     parts = {name: list(t.shape) for name, t in layer.recurrent.items()}
-    held = [list(layer.key.shape), list(layer.value.shape)] if layer.segments else []
+    shapes = [list(layer.key.shape), list(layer.value.shape)] if layer.segments else []
     dtypes = [str(dense(s.key[:, :, :0]).dtype) for s in layer.segments[:1]]
-    return [layer.kind, layer.seen, held, dtypes, parts]
+    return [layer.kind, layer.seen, shapes, dtypes, parts]
 
 
 def _tensors(state: State, like: State) -> Iterator[tuple[str, torch.Tensor]]:
@@ -114,8 +114,8 @@ def _floor(name: str, now: torch.Tensor, other: torch.Tensor, fresh: State) -> f
 
 
 def _dtype(state: State) -> torch.dtype:
-    held = [dense(s.key[:, :, :0]).dtype for layer in state.layers for s in layer.segments[:1]]
-    return held[0] if held else state.logits.dtype
+    dtypes = [dense(s.key[:, :, :0]).dtype for layer in state.layers for s in layer.segments[:1]]
+    return dtypes[0] if dtypes else state.logits.dtype
 
 
 def _step(name: str, state: State) -> float:
@@ -123,11 +123,11 @@ def _step(name: str, state: State) -> float:
     _, _, rest = name.partition("layer.")
     index, _, part = rest.partition(".")
     scales = [
-        float(held.scale.double().abs().max())
+        float(codes.scale.double().abs().max())
         for layer in state.layers
         if str(layer.index) == index
         for segment in layer.segments
-        if isinstance(held := getattr(segment, part, None), Codes) and held.scale.numel()
+        if isinstance(codes := getattr(segment, part, None), Codes) and codes.scale.numel()
     ]
     return max(scales, default=0.0)
 

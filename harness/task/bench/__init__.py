@@ -136,8 +136,8 @@ def measure(
                 seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
             except torch.OutOfMemoryError:
                 refused[name] = FULL
-                for kept in (decoders, opened, copied):
-                    kept.pop(name)
+                for table in (decoders, opened, copied):
+                    table.pop(name)
         reading.append(_timed(loaded, probe.sum))
         if other is not None:
             other.step()

@@ -34,13 +34,13 @@ def _stretched(layer: LayerState, positions: torch.Tensor, draw: torch.Generator
     tokens = positions.shape[1]
     if not layer.segments:
         return replace(layer, seen=tokens if layer.seen else 0)
-    kept = tokens if layer.window is None else min(tokens, layer.window - 1)
+    length = tokens if layer.window is None else min(tokens, layer.window - 1)
 
     def drawn(like: torch.Tensor) -> torch.Tensor:
         batch, heads, _, head_dim = like.shape
-        values = torch.randn(batch, heads, kept, head_dim, generator=draw)
+        values = torch.randn(batch, heads, length, head_dim, generator=draw)
         return values.mul_(float(like.float().std())).to(like)
 
     key, value = drawn(layer.key), drawn(layer.value)
-    segment = Segment(key, value, positions[:, tokens - kept :].contiguous())
+    segment = Segment(key, value, positions[:, tokens - length :].contiguous())
     return replace(layer, segments=(segment,), seen=tokens)

@@ -43,8 +43,8 @@ def differences(one: State, two: State) -> Iterator[Deviation]:
             names = [x[0] if x else "-" for x in (a, b)]
             yield Deviation("tensor", "order", *names)
             return
-        if found := tensor_difference(a[0], a[1], b[1]):
-            yield found
+        if deviation := tensor_difference(a[0], a[1], b[1]):
+            yield deviation
 
 
 def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation | None:

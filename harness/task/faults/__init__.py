@@ -34,8 +34,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     missed = [row["fault"] for row in rest if not caught(row)]
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
-    told = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
-    reason = "; ".join([summary(rest, missed, clean), coverage(tried), told, seconds(rows)])
+    diagnoses = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
+    reason = "; ".join([summary(rest, missed, clean), coverage(tried), diagnoses, seconds(rows)])
     return finish_table(
         session, "faults", rows, heatmap.sections(rows), verdict, reason,
         children=[_child(row) for row in rows],
@@ -49,8 +49,8 @@ def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dic
     faults = [fault for fault in chosen.values() if fault.bed == name]
     say.stage(f"{name}: {len(faults)} rows")
     bed = beds.build(name, session, session.cfg.steps)
-    own = bed.session
-    healthy = plain.resume(bed, own.loaded, bed.state, own.cfg.sampling, bed.state.rng)
+    inner = bed.session
+    healthy = plain.resume(bed, inner.loaded, bed.state, inner.cfg.sampling, bed.state.rng)
     each = over(faults, f"faults of {name}", len(faults))
     rows = [measure(bed, fault, healthy, beds.scratch(session.folder)) for fault in each]
     for row, fault in zip(rows, faults, strict=True):

@@ -32,17 +32,17 @@ def alarms(session: Session, runs: int = CLEAN) -> list[str]:
     """
     said, draw = [], random.Random(session.cfg.seed)
     for share, bed in SHARES:
-        own = beds.on(bed, session)
+        inner = beds.on(bed, session)
         for _ in range(max(share * runs // CLEAN, 1)):
-            told = diagnose(own.loaded, healthy(own, draw))
-            if not sound(told):
-                said.append(f"{told.cause}: {told.evidence}")
+            diagnosis = diagnose(inner.loaded, healthy(inner, draw))
+            if not sound(diagnosis):
+                said.append(f"{diagnosis.cause}: {diagnosis.evidence}")
     return said
 
 
-def sound(told: Diagnosis) -> bool:
+def sound(diagnosis: Diagnosis) -> bool:
     """Whether nothing was found wrong."""
-    return told.cause == "rounding" and told.layer is None
+    return diagnosis.cause == "rounding" and diagnosis.layer is None
 
 
 def healthy(session: Session, draw: random.Random) -> Any:

@@ -54,21 +54,21 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
     said = [*invalid, *changed]
     if material is None:
         with watch("diagnosis"):
-            told = compare.refusal((), said)
+            diagnosis = compare.refusal((), said)
         known = {"identity": False, "logits": True, "proof": False, "verdict": "unreadable"}
-        known |= causes(told, fault)
+        known |= causes(diagnosis, fault)
         return row | known | watch.seconds | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
     session, sampler = damaged(bed.session, fault, material.rng)
     with watch("identity"):
         differ = identity(session, material, sampler)
-    given = fault.inputs(material)
+    inputs = fault.inputs(material)
     with watch("logits"):
-        verdict, shift = logits_column(bed, session, given, sampler)
+        verdict, shift = logits_column(bed, session, inputs, sampler)
         unproven = _unproven(session, material)
     with watch("plain"):
-        ran = plain_column(bed, session, given, sampler, healthy)
+        ran = plain_column(bed, session, inputs, sampler, healthy)
     with watch("diagnosis"):
-        told = diagnosed(bed, session.loaded, given, differ, said)
+        diagnosis = diagnosed(bed, session.loaded, inputs, differ, said)
     said += [str(d) for d in differ + unproven]
     outcome = {
         "identity": bool(differ),
@@ -80,7 +80,7 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
         "strict": "refused" if said else verdict,
         "said": said[:3],
     }
-    return row | watch.seconds | causes(told, fault) | outcome
+    return row | watch.seconds | causes(diagnosis, fault) | outcome
 
 
 def diagnosed(bed: Bed, loaded: Any, state: State, differ: list[Any], said: list[str]) -> Diagnosis:
@@ -92,12 +92,12 @@ def diagnosed(bed: Bed, loaded: Any, state: State, differ: list[Any], said: list
     return diagnose(loaded, state, differ, said, right=bed.recomputed.get(key))
 
 
-def causes(told: Diagnosis | None, fault: Fault) -> dict[str, Any]:
+def causes(diagnosis: Diagnosis | None, fault: Fault) -> dict[str, Any]:
     """The cause that was named and the one that should be, with the evidence."""
     return {
-        "cause": told.cause if told else "",
+        "cause": diagnosis.cause if diagnosis else "",
         "expected": fault.expected,
-        "evidence": told.evidence if told else "",
+        "evidence": diagnosis.evidence if diagnosis else "",
     }
 
 
@@ -183,12 +183,12 @@ def _stored(
         return state, refused.faults, []
     fault.disk(folder)
     with watch("digest"):  # and validation, which a load does in the same breath
-        found = _refusal(folder)
-    changed = [f for f in found if _DIGEST.search(f)]
+        problems = _refusal(folder)
+    changed = [f for f in problems if _DIGEST.search(f)]
     try:
         tensors, manifest = _raw(folder)
     except _BROKEN:
-        return None, [f for f in found if f not in changed], changed
+        return None, [f for f in problems if f not in changed], changed
     _reseal(folder, manifest, tensors)
     with watch("validation"):
         invalid = _refusal(folder)

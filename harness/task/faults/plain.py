@@ -17,9 +17,9 @@ ERROR, WRONG, DRIFT, NOTHING = "error", "silent wrong tokens", "silent drift", "
 
 
 def script(
-    loaded: Any, state: State, sampler: Sampler, given: torch.Tensor | None, steps: int
+    loaded: Any, state: State, sampler: Sampler, following: torch.Tensor | None, steps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Resume from `state`, feed `given` `[batch, n]` if any, generate `steps` tokens.
+    """Resume from `state`, feed `following` `[batch, n]` if any, generate `steps` tokens.
 
     Returns the tokens `[batch, steps]` and the logits they were chosen from `[batch, steps, vocab]`.
     """
@@ -28,19 +28,19 @@ def script(
         state.next_position[:, None],
         state.attention_mask,
     )
-    last, seen, tokens, rows = state.logits, state.token_ids, [], []
+    last, history, tokens, rows = state.logits, state.token_ids, [], []
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
-        nonlocal cursor, mask, seen
+        nonlocal cursor, mask, history
         positions = cursor + torch.arange(ids.shape[1])
         cursor, mask = cursor + ids.shape[1], torch.cat([mask, torch.ones_like(ids)], dim=1)
-        seen = torch.cat([seen, ids], dim=1)
+        history = torch.cat([history, ids], dim=1)
         return loaded.forward(ids, positions, mask, cache)[:, -1]
 
-    if given is not None and given.shape[1]:
-        last = feed(given)
+    if following is not None and following.shape[1]:
+        last = feed(following)
     for _ in range(steps):
-        token = sampler.choose(last, seen)
+        token = sampler.choose(last, history)
         tokens.append(token)
         rows.append(last)
         last = feed(token.to(loaded.device))
@@ -50,11 +50,11 @@ def script(
 
 def resume(bed: Bed, loaded: Any, state: State, sampling: Any, rng: Any) -> list[tuple]:
     """The script twice: going on in mid-generation, and with the user's next question."""
-    given = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1).to(loaded.device)
+    following = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1).to(loaded.device)
     seed = bed.session.cfg.seed
     return [
         script(loaded, state, Sampler(sampling, seed, rng=rng), ids, bed.steps)
-        for ids in (None, given)
+        for ids in (None, following)
     ]
 
 

@@ -107,7 +107,7 @@ def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> l
                 _timed(state, place, settings, times)
         middle = {k: median(v) for k, v in times.items()}
         stored = store.stored_bytes(target)
-        held = sum(p.stat().st_size for p in (target / "tokenizer").iterdir())
+        tokenizer_bytes = sum(p.stat().st_size for p in (target / "tokenizer").iterdir())
         rows.append(
             {
                 "format": name,
@@ -118,7 +118,7 @@ def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> l
                 "load_of_raw": middle["raw_read"] / middle["load"],
                 "kv_bytes": state.kv_bytes,
                 "stored_bytes": stored,
-                "ratio": (stored - held) / state.kv_bytes,
+                "ratio": (stored - tokenizer_bytes) / state.kv_bytes,
                 "peak_extra_bytes": peak,
                 "layer_bytes": state.layers[0].nbytes,
             }
@@ -212,7 +212,7 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
                 continue
             times[name].append(_seconds(way))
             sizes[name] = path.stat().st_size
-    middle = {name: median(found) for name, found in times.items()}
+    middle = {name: median(runs) for name, runs in times.items()}
     parts = {
         "torch_faster_than_pickle": middle["torch"] < middle["pickle"],
         "torch_smaller_than_pickle": sizes["torch"] < sizes["pickle"],
@@ -273,7 +273,7 @@ def _watched() -> Any:
 def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]]) -> int:
     """Largest extra memory of a save and of a load, beyond what the loaded (or kept) tensors take.
     Whether every byte comes back is checked here too."""
-    kept = settings.name == "memory"
+    in_memory = settings.name == "memory"
     mapped = format_of(settings).mapped
     payload = sum(t.nbytes for _, t in state.tensors())
     shutil.rmtree(place, ignore_errors=True)
@@ -281,16 +281,16 @@ def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]
     data = [tensor_bytes(t) for _, t in state.tensors()]
     with _watched() as saving:
         times["save"].append(_seconds(lambda: store.save(state, place / "s", settings)))
-    held: list[Any] = []
+    loads: list[Any] = []
     with _watched() as loading:
-        times["load"].append(_seconds(lambda: held.append(store.load(place / "s"))))
-    _assert_equal(state, held[0][0])
-    held.clear()
+        times["load"].append(_seconds(lambda: loads.append(store.load(place / "s"))))
+    _assert_equal(state, loads[0][0])
+    loads.clear()
     manifest = store.read_manifest(place / "s")
     times["map"].append(_seconds(lambda: store.unverified(place / "s", manifest)))
     times["raw_write"].append(_seconds(lambda: _raw_write(place / "raw", data)))
     times["raw_read"].append(_seconds((place / "raw").read_bytes))
-    return max(saving.peak - payload * kept, loading.peak - payload * (not mapped), 0)
+    return max(saving.peak - payload * in_memory, loading.peak - payload * (not mapped), 0)
 
 
 def _anonymous() -> int:
@@ -303,9 +303,9 @@ def _raw_write(path: Path, data: list[memoryview]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         for part in data:
-            done = 0
-            while done < len(part):
-                done += os.write(handle, part[done:])
+            written = 0
+            while written < len(part):
+                written += os.write(handle, part[written:])
         os.fsync(handle)
     finally:
         os.close(handle)

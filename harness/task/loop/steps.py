@@ -98,11 +98,11 @@ class Loop:
         state = scored(self.loaded, self.policy, state)
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
-            kept = layer if index is None else joined(gathered(layer, index))
-            held = set(kept.positions[0].flatten().tolist()) if kept.segments else set()
-            before = set(layer.positions[0].flatten().tolist()) if held else set()
-            gone = sorted(p for p in before - held if p >= 0)  # gone from every head
-            layers.append(kept)
+            rest = layer if index is None else joined(gathered(layer, index))
+            positions = set(rest.positions[0].flatten().tolist()) if rest.segments else set()
+            before = set(layer.positions[0].flatten().tolist()) if positions else set()
+            gone = sorted(p for p in before - positions if p >= 0)  # gone from every head
+            layers.append(rest)
             culled.append(gone)
         small = state.with_layers(tuple(layers))
         return (small if self.turns is None else reindexed(small, self.turns)), culled
@@ -140,9 +140,9 @@ def _budget(settings: Any, state: State) -> int | None:
         return None
     if settings.tokens is not None:
         return settings.tokens
-    held = state.documents["generation"].get("loop", {})
-    if (held.get("policy"), held.get("ratio")) == (settings.name, settings.ratio):
-        return held["budget"]
+    loop = state.documents["generation"].get("loop", {})
+    if (loop.get("policy"), loop.get("ratio")) == (settings.name, settings.ratio):
+        return loop["budget"]
     return max(round((settings.ratio or 0) * state.kept_tokens), 1)
 
 

@@ -64,22 +64,22 @@ def judge(
     engine: Engine, yard: Yardstick, cfg: Any, say: Any, exact: yardstick.Exact | None = None
 ) -> list[Case]:
     """Every case `task.repeats` times, then the controls."""
-    found = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
+    judged = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
     for name in engine.cases:
         say.stage(name)
         case = Case(name)
         for turn in range(cfg.task.repeats):
-            own = yard
+            ruler = yard
             if turn and not engine.repeatable:
                 again = yardstick.measure(engine, yardstick.bare(yard.prompt), cfg.steps, exact)
-                own = yard if isinstance(again, str) else again
-            cases.brought_back(engine, case, own)
-        found.append(case)
+                ruler = yard if isinstance(again, str) else again
+            cases.brought_back(engine, case, ruler)
+        judged.append(case)
         say.done(case.row("")["verdict"])
     say.stage("controls: other states, which must fail")
-    found += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
-    say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in found if c.control))
-    return found
+    judged += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
+    say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in judged if c.control))
+    return judged
 
 
 def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Any) -> list[dict[str, Any]]:  # fmt: skip

@@ -27,9 +27,9 @@ def oracle(cfg: Any, engine: Engine, tokens: int, ours: Callable[[], Any] | None
         return None, "not asked (compare.oracle=false)"
     if ours is not None:
         return _exact(ours().loaded), "the weights of the model that runs"
-    asked, place = getattr(cfg.engine, "weights", None), engine.weights
-    if asked:
-        return _exact(_loaded(Path(asked), cfg.device)), str(asked)
+    weights, place = getattr(cfg.engine, "weights", None), engine.weights
+    if weights:
+        return _exact(_loaded(Path(weights), cfg.device)), str(weights)
     if place is None:
         return None, "no weights to read; engine.weights=DIR names them"
     if _size(place) * tokens > WORK:
