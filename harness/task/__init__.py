@@ -13,6 +13,7 @@ from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
+from harness.report.console import Say
 from harness.save.access import using
 
 UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
@@ -80,7 +81,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         return Outcome(1, "failed", str(folder), str(problem))
 
 
-def _story(name: str, say: Any) -> Any:
+def _story(name: str, say: Say) -> Any:
     """The module of a task. What torch takes to import is said by name, once."""
     if "torch" not in sys.modules:
         say.stage("torch")

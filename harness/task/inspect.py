@@ -85,7 +85,7 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     return Outcome(0, UNJUDGED, str(folder), reason)
 
 
-def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
+def _public(envelope: dict[str, Any], folder: Path, say: Say) -> Outcome:
     """What an encrypted snapshot shows to somebody without the key."""
     from harness.report import console, html
     from harness.snapshot.result import write_json, write_text

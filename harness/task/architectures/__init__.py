@@ -21,7 +21,7 @@ from harness.capture import capture, positions_of, prefill, static_cache
 from harness.compare.verdict import FACTOR
 from harness.config import Config, ModelConfig
 from harness.errors import ConfigProblem, HarnessError, UnsupportedModel, suggestion
-from harness.model.loaded import load
+from harness.model.loaded import Loaded, load
 from harness.pipeline import drive, yardstick
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -89,7 +89,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )  # fmt: skip
 
 
-def examine(name: str, cfg: Any) -> Family:
+def examine(name: str, cfg: Config) -> Family:
     """Run every case of one family through every cache."""
     kind, values = FAMILIES[name]
     family = Family(name, {cache: Findings() for cache in cfg.task.caches})
@@ -100,7 +100,7 @@ def examine(name: str, cfg: Any) -> Family:
     return family
 
 
-def _cells(family: Family, cfg: Any, model: Path) -> None:
+def _cells(family: Family, cfg: Config, model: Path) -> None:
     """Every case through every cache, on the very model that went through the door."""
     try:
         loaded = load(ModelConfig("path", path=str(model)), "float32", cfg.device)
@@ -112,7 +112,7 @@ def _cells(family: Family, cfg: Any, model: Path) -> None:
         family.unsupported = first_line(problem)
 
 
-def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: int) -> None:
+def _case(loaded: Loaded, family: Family, cfg: Config, tokens: int, batch: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, COMMON["vocab_size"], (batch, tokens), generator=draw)
     mask = torch.ones_like(ids)
@@ -150,7 +150,7 @@ def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: 
             findings.library = max(findings.library, own_path)
 
 
-def _library_static(loaded: Any, state: Any, fed: torch.Tensor, oracle: torch.Tensor) -> float:
+def _library_static(loaded: Loaded, state: Any, fed: torch.Tensor, oracle: torch.Tensor) -> float:
     """Distance from `oracle` of the library's own static cache, filled by its own prefill."""
     mask = state.attention_mask
     cache = static_cache(loaded, state.tokens + fed.shape[1])

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Difference, changes, compare, formed, turns
+from harness.task.audit.difference import Finding, changes, compare, formed, turns
 
 NAME = "audit.json"
 
@@ -47,7 +47,8 @@ def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
             if (place / name).is_file():
                 target = folder / f"evidence-{point.name}-{which}-{name}"
                 shutil.copyfile(place / name, target)
-                entry[which][name] = {"file": target.name, "digest": digest_bytes(target.read_bytes())}  # fmt: skip
+                digest = digest_bytes(target.read_bytes())
+                entry[which][name] = {"file": target.name, "digest": digest}
     result = _read(fresh / "result.json")
     entry["where"] = result.get("environment") or {}
     entry["time_s"] = result.get("time_s") or {}
@@ -76,34 +77,32 @@ def is_audit(folder: Path) -> bool:
     return (folder / NAME).is_file()
 
 
-def checked(folder: Path) -> Iterator[Difference]:
+def checked(folder: Path) -> Iterator[Finding]:
     """What does not hold about the audit that left `folder`. Nothing is run.
 
     Its files against its seal; its verdict against its differences; each pair of results that it
     kept against what it says of them.
     """
     for what, was, now in records.broken(folder):
-        yield Difference(what, was, now, "the audit's report was edited after it was sealed")
+        yield Finding(what, was, now, "the audit's report was edited after it was sealed")
     document, result = _read(folder / NAME), _read(folder / "result.json")
     rows = document.get("differences")
     if not isinstance(rows, list) or not isinstance(document.get("evidence"), dict):
-        yield Difference(
-            NAME, "an audit's report", "none", "it holds no differences and no evidence"
-        )
+        yield Finding(NAME, "an audit's report", "none", "it holds no differences and no evidence")
         return
     verdict = "differs" if rows else "same"
     if document.get("verdict") != verdict:
-        yield Difference(
-            "verdict", document.get("verdict"), verdict, "not what its differences say"
-        )
+        yield Finding("verdict", document.get("verdict"), verdict, "not what its differences say")
     if (result.get("verdict") in ("exact", "equivalent")) != (verdict == "same"):
-        yield Difference("result.json: verdict", result.get("verdict"), verdict,
-                         "not the verdict of the report")  # fmt: skip
+        why = "not the verdict of the report"
+        yield Finding("result.json: verdict", result.get("verdict"), verdict, why)
     for name, entry in document["evidence"].items():
         yield from _point(folder, str(name), entry, rows, document)
 
 
-def _point(folder: Path, name: str, entry: Any, rows: list[Any], document: Any) -> Iterator[Difference]:  # fmt: skip
+def _point(
+    folder: Path, name: str, entry: Any, rows: list[Any], document: Any
+) -> Iterator[Finding]:
     """The conclusions about one point, drawn again from the two results."""
     results: dict[tuple[str, str], Any] = {}
     for which in ("recorded", "again"):
@@ -111,29 +110,27 @@ def _point(folder: Path, name: str, entry: Any, rows: list[Any], document: Any) 
             place = folder / Path(str(row.get("file"))).name
             data = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
             if digest_bytes(data) != row.get("digest"):
-                yield Difference(f"{name}: {place.name}", row.get("digest"), digest_bytes(data),
-                                 "the evidence is not what the report was drawn from")  # fmt: skip
+                why = "the evidence is not what the report was drawn from"
+                yield Finding(f"{name}: {place.name}", row.get("digest"), digest_bytes(data), why)
                 return
             results[which, file] = json.loads(data)
     one, two = (results.get((which, "result.json")) or {} for which in ("recorded", "again"))
     if not one or not two:
-        yield Difference(f"{name}: evidence", "two results", "none", "nothing to draw it from")
+        yield Finding(f"{name}: evidence", "two results", "none", "nothing to draw it from")
         return
     changed = changes(one.get("environment") or {}, two.get("environment") or {})
     if not two.get("environment"):
         changed = []
-    differences = [*formed(compare(one, two, changed, entry.get("salted") is True))]
-    differences += turns(
-        *(results.get((which, "chat.json")) or [] for which in ("recorded", "again"))
-    )
+    findings = [*formed(compare(one, two, changed, entry.get("salted") is True))]
+    findings += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
-    for difference in differences:
-        if difference.what not in said:
-            yield Difference(f"{name}: {difference.what}", difference.recorded, difference.found,
-                             "the results that it kept differ here, and the report does not say so")  # fmt: skip
+    for finding in findings:
+        if finding.what not in said:
+            why = "the results that it kept differ here, and the report does not say so"
+            yield Finding(f"{name}: {finding.what}", finding.recorded, finding.found, why)
     if changed != (document.get("environment") or {}).get(name):
-        yield Difference(f"{name}: environment", "as reported", "other changes",
-                         "not what the two results say of where they were made")  # fmt: skip
+        why = "not what the two results say of where they were made"
+        yield Finding(f"{name}: environment", "as reported", "other changes", why)
 
 
 def _id(point: Path) -> str | None:

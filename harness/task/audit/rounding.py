@@ -12,9 +12,10 @@ import torch
 
 from harness.snapshot.codes import Codes, dense
 from harness.snapshot.state import LayerState, State
-from harness.task.audit.difference import Difference
+from harness.task.audit.difference import Finding
 
 SIDES, MARGIN = 2.0, 2.0  # the record rounds as well as the second run; another machine a bit worse
+UNMEASURED = "not the bits of the second run, and no floor could be measured"
 WHY = "further from the second run than rounding explains, as measured in this audit"
 
 
@@ -23,15 +24,17 @@ def other_precision(dtype: str) -> str:
     return "float32" if dtype == "float64" else "float64"
 
 
-def compare(recorded: State, fresh: State, other: State | None) -> tuple[list[Difference], dict[str, float]]:  # fmt: skip
+def compare(
+    recorded: State, fresh: State, other: State | None
+) -> tuple[list[Finding], dict[str, float]]:
     """Differences that rounding does not explain, and the floors `tensor -> largest difference` allowed.
 
     recorded, fresh: the states of a record and of its second run. other: of a third run in another
     precision; None when it could not be made, and then no floor is known and only equal bits pass.
     """
-    differences, floors = list(_shapes(recorded, fresh, other)), {}
-    if differences:
-        return differences, floors
+    findings, floors = list(_shapes(recorded, fresh, other)), {}
+    if findings:
+        return findings, floors
     exact = dict(_tensors(other, fresh)) if other is not None else {}
     ours = dict(_tensors(recorded, fresh))
     for name, now in _tensors(fresh, fresh):
@@ -42,38 +45,36 @@ def compare(recorded: State, fresh: State, other: State | None) -> tuple[list[Di
         if off == 0.0:
             continue
         if beside is None or beside.shape != now.shape:
-            differences.append(Difference(name, "as digested", f"off by {off:.3g}",
-                                    "not the bits of the second run, and no floor could be measured"))  # fmt: skip
+            findings.append(Finding(name, "as digested", f"off by {off:.3g}", UNMEASURED))
             continue
         floors[name] = floor = _floor(name, now, beside, fresh)
         if not off <= floor:
-            differences.append(Difference(name, "as digested", f"off by {off:.3g}", f"{WHY}: {floor:.3g}"))  # fmt: skip
-    return differences, floors
+            why = f"{WHY}: {floor:.3g}"
+            findings.append(Finding(name, "as digested", f"off by {off:.3g}", why))
+    return findings, floors
 
 
-def _shapes(recorded: State, fresh: State, other: State | None) -> Iterator[Difference]:
+def _shapes(recorded: State, fresh: State, other: State | None) -> Iterator[Finding]:
     """What no rounding changes: layers, their kinds, tokens; and positions, unless the other precision
     shows that which tokens a policy keeps here is itself a matter of rounding."""
     for label in ("token_ids", "attention_mask", "next_position"):
         was, now = getattr(recorded, label), getattr(fresh, label)
         if not torch.equal(was.cpu(), now.cpu()):
-            yield Difference(label, "as recorded", "others", "the second run read other tokens")
+            yield Finding(label, "as recorded", "others", "the second run read other tokens")
     if len(recorded.layers) != len(fresh.layers):
-        yield Difference(
-            "layers", len(recorded.layers), len(fresh.layers), "another number of layers"
-        )
+        yield Finding("layers", len(recorded.layers), len(fresh.layers), "another number of layers")
         return
     for was, now in zip(recorded.layers, fresh.layers, strict=True):
         if _form(was) != _form(now):
-            yield Difference(f"layer.{now.index}", str(_form(was)), str(_form(now)),
-                             "the second run keeps other tensors here")  # fmt: skip
+            why = "the second run keeps other tensors here"
+            yield Finding(f"layer.{now.index}", str(_form(was)), str(_form(now)), why)
         elif (
             was.segments
             and not _alike(was, now)
             and (other is None or _alike(other.layers[now.index], now))
         ):
-            yield Difference(f"layer.{now.index}.positions", "as recorded", "others",
-                             "the second run keeps other tokens here")  # fmt: skip
+            why = "the second run keeps other tokens here"
+            yield Finding(f"layer.{now.index}.positions", "as recorded", "others", why)
 
 
 def _alike(one: LayerState, two: LayerState) -> bool:
@@ -91,9 +92,8 @@ def _tensors(state: State, like: State) -> Iterator[tuple[str, torch.Tensor]]:
     """`(name, numbers)` of everything computed in floating point that `like` holds; float64."""
     for layer, model in zip(state.layers, like.layers, strict=True):
         stem = f"layer.{layer.index}"
-        if layer.segments and _alike(
-            layer, model
-        ):  # in another precision a policy may keep other tokens: then nothing is comparable
+        # in another precision a policy may keep other tokens: then nothing is comparable
+        if layer.segments and _alike(layer, model):
             yield f"{stem}.key", layer.key.double()
             yield f"{stem}.value", layer.value.double()
         for part, tensor in sorted(layer.recurrent.items()):

@@ -13,7 +13,7 @@ from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.config import DTYPES, Config, at_least, one_of, option
 from harness.errors import HarnessError
-from harness.model.loaded import load
+from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -93,7 +93,7 @@ def cells(task: Any) -> list[Cell]:
 
 
 def measure(
-    loaded: Any, cell: Cell, cfg: Any, other: beside.Beside | None = None
+    loaded: Loaded, cell: Cell, cfg: Config, other: beside.Beside | None = None
 ) -> list[dict[str, Any]]:
     """Rows of one combination. A cache that refuses gets a row with its reason and no figures. other:
     an engine that takes its turn with the caches, its prompt read."""
@@ -185,12 +185,12 @@ def _row(
     }
 
 
-def _ids(loaded: Any, state: State, seed: int) -> torch.Tensor:
+def _ids(loaded: Loaded, state: State, seed: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(seed)
     return torch.randint(0, loaded.text_config.vocab_size, (state.batch, 1), generator=draw)
 
 
-def _timed(loaded: Any, work: Any) -> float:
+def _timed(loaded: Loaded, work: Any) -> float:
     cuda = loaded.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(loaded.device)

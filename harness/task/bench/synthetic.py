@@ -1,15 +1,15 @@
 """A past of any length without a prefill: random K/V with the shapes, windows and scale of the model."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from harness.capture import capture
+from harness.model.loaded import Loaded
 from harness.snapshot.state import LayerState, Segment, State
 
 
-def synthetic_state(loaded: Any, tokens: int, seed: int = 0) -> State:
+def synthetic_state(loaded: Loaded, tokens: int, seed: int = 0) -> State:
     """A State of `tokens` random tokens that no model ever saw, for measuring speed.
 
     Two tokens are really prefilled, which gives every layer's kind and shape and the spread of its

@@ -67,7 +67,7 @@ def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any, Any]:
+def _step(cfg: Config, folder: Path, say: Say, one: State, two: State) -> tuple[Any, Any]:
     """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
     from harness.cache.registry import decoder
     from harness.pipeline.restore import identity_check
@@ -76,7 +76,7 @@ def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any
     session = Session.open(cfg, folder, say)
     token = one.logits.argmax(-1, keepdim=True)
     results = []
-    for state, where in ((one, cfg.a), (two, cfg.b)):
+    for state, where in ((one, str(cfg.a)), (two, str(cfg.b))):
         identity_check(session, state, where)
         state = state.to(session.loaded.device)
         results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())

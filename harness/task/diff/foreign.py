@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from harness.config import Config
 from harness.engine import saved
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.foreign import fitted, kinds, orders, pairs
 from harness.report import html
-from harness.report.console import number, table
+from harness.report.console import Say, number, table
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 
@@ -33,11 +34,11 @@ def is_file(place: str) -> bool:
     return "://" not in place and Path(place).expanduser().is_file()
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Exit 0 when both hold the same numbers, 1 when they differ. What a difference of keys and values
     does to a continuation is not said: there are no logits in such a file."""
     say.stage("read both")
-    one, two = opened(cfg.a), opened(cfg.b)
+    one, two = opened(str(cfg.a)), opened(str(cfg.b))
     say.done(f"{one.kind}; {two.kind}")
     rows = differences(one, two)
     largest = max((r[4] for r in rows if isinstance(r[4], float)), default=None)

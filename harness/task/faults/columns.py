@@ -20,12 +20,14 @@ from harness.compare.diagnosis import Diagnosis
 from harness.config import SaveConfig
 from harness.errors import HarnessError, SnapshotInvalid, UnsupportedModel
 from harness.fault.base import Fault
+from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bed import Bed, Run, question, shown
 from harness.pipeline.damage import aid_for, damaged
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.restore import identity, proof
+from harness.pipeline.session import Session
 from harness.save import store
 from harness.save.reading import segment_read
 from harness.snapshot import manifest as manifests
@@ -83,7 +85,9 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
     return row | watch.seconds | causes(diagnosis, fault) | outcome
 
 
-def diagnosed(bed: Bed, loaded: Any, state: State, differ: list[Any], said: list[str]) -> Diagnosis:
+def diagnosed(
+    bed: Bed, loaded: Loaded, state: State, differ: list[Any], said: list[str]
+) -> Diagnosis:
     """What the diagnosis of `state` says; a buffer that was computed anew once is not again."""
     mask = state.attention_mask
     key = (id(loaded), state.token_ids.numpy().tobytes(), mask.numpy().tobytes())
@@ -101,7 +105,7 @@ def causes(diagnosis: Diagnosis | None, fault: Fault) -> dict[str, Any]:
     }
 
 
-def _unproven(session: Any, state: State) -> list[Any]:
+def _unproven(session: Session, state: State) -> list[Any]:
     """What the replay proof says; a model the state cannot even be handed to proves nothing."""
     try:
         return list(proof(session.loaded, state))
@@ -110,7 +114,7 @@ def _unproven(session: Any, state: State) -> list[Any]:
 
 
 def logits_column(
-    bed: Bed, session: Any, state: State, sampler: Sampler
+    bed: Bed, session: Session, state: State, sampler: Sampler
 ) -> tuple[str, float | None]:
     """Verdict and shift with every check off: going on from the cache, and rebuilding it from the
     buffer, which is what the buffer is kept for. The worse of the two."""
@@ -132,7 +136,7 @@ def logits_column(
 
 
 def plain_column(
-    bed: Bed, session: Any, state: State, sampler: Sampler, healthy: list[tuple]
+    bed: Bed, session: Session, state: State, sampler: Sampler, healthy: list[tuple]
 ) -> str:
     """What the plain script does with the same material, beside what it does with healthy material."""
     try:
@@ -142,7 +146,7 @@ def plain_column(
     return plain.outcome(bed, healthy, ran)
 
 
-def _rebuilt(bed: Bed, loaded: Any, state: State) -> Run:
+def _rebuilt(bed: Bed, loaded: Loaded, state: State) -> Run:
     """The reference with its first row computed anew from the token buffer of `state`."""
     ids, mask = state.token_ids, state.attention_mask
     if ids.shape != mask.shape:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.cache.library import to_cache
+from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.bed import Bed, question, trimmed
 from harness.snapshot.state import State
@@ -17,7 +18,7 @@ ERROR, WRONG, DRIFT, NOTHING = "error", "silent wrong tokens", "silent drift", "
 
 
 def script(
-    loaded: Any, state: State, sampler: Sampler, following: torch.Tensor | None, steps: int
+    loaded: Loaded, state: State, sampler: Sampler, following: torch.Tensor | None, steps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Resume from `state`, feed `following` `[batch, n]` if any, generate `steps` tokens.
 
@@ -48,7 +49,7 @@ def script(
     return torch.cat(tokens, dim=1), torch.stack([row[..., :vocab] for row in rows], dim=1)
 
 
-def resume(bed: Bed, loaded: Any, state: State, sampling: Any, rng: Any) -> list[tuple]:
+def resume(bed: Bed, loaded: Loaded, state: State, sampling: Any, rng: Any) -> list[tuple]:
     """The script twice: going on in mid-generation, and with the user's next question."""
     following = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1).to(loaded.device)
     seed = bed.session.cfg.seed

@@ -89,7 +89,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )  # fmt: skip
 
 
-def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> list[dict[str, Any]]:
+def _formats(state: State, dtype: str, place: Path, repeats: int, say: Say) -> list[dict[str, Any]]:
     rows = []
     for name, settings in VARIANTS.items():
         if dtype != "bfloat16" and getattr(settings, "codec", "lz4") != "lz4":

@@ -13,6 +13,7 @@ import torch
 from harness.attention.turns import Turn
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
+from harness.pipeline.session import Session
 from harness.pipeline.step import feed, joined
 from harness.prune.base import Policy, gathered
 from harness.prune.positions import reindexed
@@ -27,7 +28,7 @@ class Loop:
     the loop started with. mutated: steps in which the past was written to. seconds: per step.
     """
 
-    def __init__(self, session: Any, state: State):
+    def __init__(self, session: Session, state: State):
         self.session, self.loaded, settings = session, session.loaded, session.cfg.prune
         self.seconds: list[float] = []
         self.mutated, self.copied = 0, 0.0

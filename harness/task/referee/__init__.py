@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.config import Config
 from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import OURS
@@ -13,12 +14,13 @@ from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
 from harness.pipeline.session import Session
+from harness.report.console import Say
 from harness.task.referee import cases, oracle, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Leaves `referee.json` (one row per case), `referee.html` and `referee.md`.
 
     The verdict is the worst of the cases; without a control that fails it is `unsound`.
@@ -55,13 +57,13 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     )  # fmt: skip
 
 
-def prompt_of(cfg: Any, engine: Engine) -> Prompt:
+def prompt_of(cfg: Config, engine: Engine) -> Prompt:
     """`prompt.ids` as they are, else the prompt's text as the engine encodes it."""
     return list(cfg.prompt.ids) or engine.encode(prompt_text(cfg)[0])
 
 
 def judge(
-    engine: Engine, yard: Yardstick, cfg: Any, say: Any, exact: yardstick.Exact | None = None
+    engine: Engine, yard: Yardstick, cfg: Config, say: Say, exact: yardstick.Exact | None = None
 ) -> list[Case]:
     """Every case `task.repeats` times, then the controls."""
     judged = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
@@ -82,7 +84,7 @@ def judge(
     return judged
 
 
-def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Any) -> list[dict[str, Any]]:  # fmt: skip
+def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Say) -> list[dict[str, Any]]:  # fmt: skip
     """Where `hit` is wrong and cold runs can be repeated: a scan over reused lengths, else nothing."""
     hit = next((c for c in judged if c.name == "hit"), None)
     if isinstance(yard, str) or not engine.repeatable or hit is None:

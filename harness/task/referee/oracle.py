@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.config import Config
 from harness.config.option import option
 from harness.engine import Engine
 from harness.errors import HarnessError
-from harness.model.loaded import load
+from harness.model.loaded import Loaded, load
 from harness.task.referee.yardstick import Exact, Yardstick
 
 WORK = 2e10  # bytes of weights times tokens: beyond, only `engine.weights` asks for it
 
 
-def oracle(cfg: Any, engine: Engine, tokens: int, ours: Callable[[], Any] | None) -> tuple[Exact | None, str]:  # fmt: skip
+def oracle(cfg: Config, engine: Engine, tokens: int, ours: Callable[[], Any] | None) -> tuple[Exact | None, str]:  # fmt: skip
     """`(float64 of the engine's weights, where they are from)`; None with the reason.
 
     ours: gives our own model where the engine runs that. Raises InputProblem where `engine.weights`
@@ -58,7 +59,7 @@ def _loaded(place: Path, device: str) -> Any:
     return load(settings, "float32", device)
 
 
-def _exact(loaded: Any) -> Exact:
+def _exact(loaded: Loaded) -> Exact:
     def log_probabilities(prompt: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
         ids = torch.tensor([[*prompt, *tokens[:-1]]], device=loaded.device)
         logits = loaded.oracle.uncached(ids, len(tokens))[0]
