@@ -52,7 +52,10 @@ class Engine(ABC):
     """
 
     cases: tuple[str, ...] = ("hit",)
-    compositions: tuple[Composition, ...] = (Composition("again"), Composition("beside another request", beside=True))  # fmt: skip
+    compositions: tuple[Composition, ...] = (
+        Composition("again"),
+        Composition("beside another request", beside=True),
+    )
     repeatable = True  # the same prompt can be evaluated without a cache again and again
 
     def __init__(self, settings: Any):

@@ -33,7 +33,8 @@ class OpenAI(Engine):
         self._optional, self._top = dict(OPTIONAL), settings.top
         served = [m["id"] for m in self._wire.get("/models").get("data") or []]
         if not settings.model and len(served) != 1:
-            raise ConfigProblem(f"engine.model=NAME is needed: {settings.url} serves {served or 'no model by name'}.")  # fmt: skip
+            models = served or "no model by name"
+            raise ConfigProblem(f"engine.model=NAME is needed: {settings.url} serves {models}.")
         self.model = settings.model or served[0]
         self._salted = self.repeatable = True
         return self
@@ -44,8 +45,8 @@ class OpenAI(Engine):
         return ("hit", *restored, *(("restarted",) if self.settings.restart else ()))
 
     def versions(self) -> dict[str, str]:
-        return {"model": self.model, "cold runs": "cache_salt" if self._salted else "engine.flush"
-                if self.repeatable else "a prompt never sent before"}  # fmt: skip
+        other = "engine.flush" if self.repeatable else "a prompt never sent before"
+        return {"model": self.model, "cold runs": "cache_salt" if self._salted else other}
 
     def encode(self, text: str) -> Prompt:
         """By the server's own `/tokenize` (vLLM, llama-server); where there is none, the text."""
@@ -93,8 +94,8 @@ class OpenAI(Engine):
     def _ask(self, prompt: Prompt, steps: int, cold: bool) -> Answer:
         cold = cold and self._salted
         while True:
-            body = {"model": self.model, "prompt": prompt, "max_tokens": steps, "temperature": 0,
-                    "logprobs": self._top, **self._optional}  # fmt: skip
+            body = {"model": self.model, "prompt": prompt, "max_tokens": steps}
+            body |= {"temperature": 0, "logprobs": self._top, **self._optional}
             if isinstance(prompt, str):  # to be extended by text
                 body.pop("return_tokens_as_token_ids", None)
             if cold:
@@ -136,7 +137,8 @@ def read(said: Mapping[str, Any]) -> Answer:
     if logprobs.get("content"):
         steps = logprobs["content"]
         tokens = [_named(s.get("id", s["token"])) for s in steps]
-        tops = [{_named(t.get("id", t["token"])): t["logprob"] for t in s["top_logprobs"]} for s in steps]  # fmt: skip
+        rows = [s["top_logprobs"] for s in steps]
+        tops = [{_named(t.get("id", t["token"])): t["logprob"] for t in row} for row in rows]
     elif logprobs.get("top_logprobs"):
         tokens = [_named(t) for t in logprobs["tokens"]]
         tops = [{_named(k): v for k, v in t.items()} for t in logprobs["top_logprobs"]]

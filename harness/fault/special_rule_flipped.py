@@ -8,8 +8,15 @@ class SpecialRuleFlipped(Fault, element=10):
 
     def live(self, live: Live) -> None:
         def flip(rules):
-            rules["post_processor"] = None if rules.get("post_processor") else {
-                "type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False,
-            }  # fmt: skip
+            rules["post_processor"] = (
+                None
+                if rules.get("post_processor")
+                else {
+                    "type": "ByteLevel",
+                    "add_prefix_space": True,
+                    "trim_offsets": True,
+                    "use_regex": False,
+                }
+            )
 
         edit.rules(live.tokenizer, flip)

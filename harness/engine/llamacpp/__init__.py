@@ -39,7 +39,9 @@ class LlamaCpp(Engine):
         extras.need("llamacpp", "engine=llamacpp")
         path = self.settings.model
         if not path or not Path(path).expanduser().is_file():
-            raise InputProblem(f"engine.model={path} is no file. engine=llamacpp needs engine.model=FILE.gguf.")  # fmt: skip
+            raise InputProblem(
+                f"engine.model={path} is no file. engine=llamacpp needs engine.model=FILE.gguf."
+            )
         self._model = str(Path(path).expanduser().resolve())
         self._folder = Path(tempfile.mkdtemp(prefix="harness-llamacpp-"))
         self._slot: int | None = 0
@@ -57,10 +59,13 @@ class LlamaCpp(Engine):
     def versions(self) -> dict[str, str]:
         settings, build = self.settings, metadata.version("xllamacpp")
         return {
-            "xllamacpp": build, "llama.cpp": f"b{build.rpartition('.')[2]}",
-            "model": Path(self._model).name, "K and V": f"{settings.type_k} and {settings.type_v}",
-            "flash attention": settings.flash, **{k: str(v) for k, v in settings.options.items()},
-        }  # fmt: skip
+            "xllamacpp": build,
+            "llama.cpp": f"b{build.rpartition('.')[2]}",
+            "model": Path(self._model).name,
+            "K and V": f"{settings.type_k} and {settings.type_v}",
+            "flash attention": settings.flash,
+            **{k: str(v) for k, v in settings.options.items()},
+        }
 
     @property
     def weights(self) -> Path:
@@ -124,9 +129,12 @@ class LlamaCpp(Engine):
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._server.wire.post(path, body)
 
-    def _ask(self, server: Server, prompt: Prompt, steps: int, cached: bool, slot: int | None = 0) -> Answer:  # fmt: skip
-        body = {"prompt": prompt, "n_predict": steps, "temperature": 0, "n_probs": self.settings.top,
-                "cache_prompt": cached, "return_tokens": True, "ignore_eos": True}  # fmt: skip
+    def _ask(
+        self, server: Server, prompt: Prompt, steps: int, cached: bool, slot: int | None = 0
+    ) -> Answer:
+        body = {"prompt": prompt, "n_predict": steps, "n_probs": self.settings.top}
+        body |= {"temperature": 0, "cache_prompt": cached}
+        body |= {"return_tokens": True, "ignore_eos": True}
         start = time.perf_counter()
         said = server.wire.post("/completion", body | ({} if slot is None else {"id_slot": slot}))
         return read(said, time.perf_counter() - start)

@@ -25,15 +25,20 @@ class Server:
         key = secrets.token_hex(16)
         with (slots / LOG).open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, start_new_session=True, text=True,
-            )  # fmt: skip
+                [sys.executable, str(CHILD)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                text=True,
+            )
         order = {"model": model, "slots": str(slots), "key": key, "params": params}
         try:
             self._tell(json.dumps(order))
             said = json.loads(self._line() or '{"problem": "it ended"}')
             if "problem" in said:
-                raise InputProblem(f"llama.cpp does not load {model}: {said['problem']}\n{_tail(slots / LOG)}")  # fmt: skip
+                log_end = _tail(slots / LOG)
+                raise InputProblem(f"llama.cpp does not load {model}: {said['problem']}\n{log_end}")
             self.wire = Wire(said["address"], key)
         except BaseException:
             self.stop()

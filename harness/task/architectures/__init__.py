@@ -69,7 +69,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     chosen = cfg.task.families or list(FAMILIES)
     for name in chosen:
         if name not in FAMILIES:
-            raise ConfigProblem(f"task.families: '{name}' is not in the table.{suggestion(name, list(FAMILIES))}")  # fmt: skip
+            near = suggestion(name, list(FAMILIES))
+            raise ConfigProblem(f"task.families: '{name}' is not in the table.{near}")
     session = Session.open(cfg, folder, say)
     rows: list[dict[str, Any]] = []
     for name in chosen:
@@ -83,10 +84,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     good = Counter(r["cache"] for r in rows if r["outcome"] in GOOD)
     counts = ", ".join(f"{cache} {good[cache]}" for cache in (AUTO, *cfg.task.caches))
     reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
-    return finish_table(
-        session, "architectures", rows, sections(rows), "diverged" if wrong else "equivalent", reason,
-        ["family", "cache", "outcome", "save", "resume", "error_ratio"],
-    )  # fmt: skip
+    verdict = "diverged" if wrong else "equivalent"
+    columns = ["family", "cache", "outcome", "save", "resume", "error_ratio"]
+    return finish_table(session, "architectures", rows, sections(rows), verdict, reason, columns)
 
 
 def examine(name: str, cfg: Config) -> Family:
@@ -187,7 +187,8 @@ def _judged(
         return ("unsupported" if library else "diverged"), findings.failed, None
     base = max(family.plain, family.noise)  # two plain float32 paths; neither is favoured
     ratio = findings.error / base if base else 1.0
-    says = f"the library's own cached path is {family.plain:.2g} from recomputation (noise {family.noise:.2g})"  # fmt: skip
+    far = f"{family.plain:.2g} from recomputation (noise {family.noise:.2g})"
+    says = f"the library's own cached path is {far}"
     if apart and name == "dynamic":
         return "drifted", says, ratio
     if findings.exact:
@@ -196,7 +197,8 @@ def _judged(
         near = min(findings.gap, findings.error) <= 2 * FACTOR * family.noise
         return ("equivalent" if near else "diverged"), f"{findings.gap:.2g} from it; {says}", ratio
     if name == "static" and findings.library > FACTOR * base:
-        return "unsupported", f"the library's own static path is {findings.library:.2g} from recomputation", ratio  # fmt: skip
+        far = f"{findings.library:.2g} from recomputation"
+        return "unsupported", f"the library's own static path is {far}", ratio
     ratio = findings.error / max(base, findings.library) if base else ratio
     rule = f"error against float64 {findings.error:.2g}, plain path {family.plain:.2g}"
     return ("equivalent" if ratio <= FACTOR else "diverged"), rule, ratio

@@ -70,11 +70,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         timed = [r for r in measured if r["per_token_s"] is not None]
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
+    sections = report.sections(rows, session.environment())
+    reason = f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged"
+    record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model)}}
     return finish_table(
-        session, "bench", rows, report.sections(rows, session.environment()), UNJUDGED,
-        f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged", report.COLUMNS,
-        record={"bench": {"weight_bytes": weight_bytes(session.loaded.model)}},
-    )  # fmt: skip
+        session, "bench", rows, sections, UNJUDGED, reason, report.COLUMNS, record=record
+    )
 
 
 def cells(task: Any) -> list[Cell]:

@@ -74,9 +74,8 @@ def _scripted(
         state = dialogue.state(pauses.parent)
         stored = pauses.save(state, dialogue.turns, overwrite=not cfg.out)
         place = Path(stored.place)
-        inside = place.is_relative_to(folder)
-        rows.append(row | {"snapshot": str(place.relative_to(folder) if inside else place),
-                           "stored_bytes": stored.nbytes})  # fmt: skip
+        snapshot = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
+        rows.append(row | {"snapshot": snapshot, "stored_bytes": stored.nbytes})
         say.line(f"user: {row['ask']}")
         say.line(f"model: {row['answer']}   ({seconds})")
     if stored is None:

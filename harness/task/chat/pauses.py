@@ -57,8 +57,9 @@ class Pauses:
         place = self.newest
         if place is None:
             return None
-        taken = [int(n) for p in self.folder.glob(f"{UNDONE}*") if (n := p.name[len(UNDONE) :]).isdigit()]  # fmt: skip
-        aside = self.folder / f"{UNDONE}{max(taken, default=0) + 1:03d}"
+        names = [p.name.removeprefix(UNDONE) for p in self.folder.glob(f"{UNDONE}*")]
+        last = max((int(name) for name in names if name.isdigit()), default=0)
+        aside = self.folder / f"{UNDONE}{last + 1:03d}"
         place.rename(aside)
         newest = self.newest
         self.parent = store.read_manifest(newest)["id"] if newest else None

@@ -65,7 +65,8 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     gap = (a.double() - b.double()).abs()
     largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
     amount = f"{len(rows)} of {a.numel()} elements, at most {number(largest)}"
-    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", f"bit {lowest}, {bits.bit_count()} in all", amount)  # fmt: skip
+    changes = f"bit {lowest}, {bits.bit_count()} in all"
+    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount)
 
 
 def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:

@@ -46,8 +46,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = (
         f"{len(rows)} differences{far}" if rows else "the same tokens, keys and values, bit for bit"
     )
-    record = {"differences": [dict(zip(COLUMNS, r)) for r in rows], "kinds": {"a": one.kind, "b": two.kind},
-              "verdict": UNJUDGED if rows else "exact", "reason": reason}  # fmt: skip
+    record = {
+        "differences": [dict(zip(COLUMNS, r)) for r in rows],
+        "kinds": {"a": one.kind, "b": two.kind},
+        "verdict": UNJUDGED if rows else "exact",
+        "reason": reason,
+    }
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0)
     if rows:
@@ -72,8 +76,9 @@ def differences(one: Past, two: Past) -> list[list[Any]]:
     """Rows: what, where, a, b, largest difference, and the largest number it is a difference of."""
     rows: list[list[Any]] = []
     if one.tokens and two.tokens and one.tokens != two.tokens:
-        same = zip(one.tokens, two.tokens)
-        first = next((i for i, (x, y) in enumerate(same) if x != y), min(len(one.tokens), len(two.tokens)))  # fmt: skip
+        pairs = enumerate(zip(one.tokens, two.tokens))
+        shorter = min(len(one.tokens), len(two.tokens))
+        first = next((i for i, (x, y) in pairs if x != y), shorter)
         ends = [p.tokens[first] if first < len(p.tokens) else "none" for p in (one, two)]
         rows.append(["tokens", f"token {first}", *ends, None, None])
     if one.forms != two.forms:

@@ -92,7 +92,7 @@ class Cells:
             needs = {p.observes for p in self._policies.values()} - {None}
             observations = {need: stack.enter_context(observing(loaded, need)) for need in needs}
             state = capture(loaded, row, torch.ones_like(row), documents).state
-        scored = {need: received(state, seen) for need, seen in observations.items()}
+        scored = {need: received(state, record) for need, record in observations.items()}
         return {None: state, **scored}
 
     def kept(self, session: Session, states: dict[int | None, State]) -> Iterator[Kept]:

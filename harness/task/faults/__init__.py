@@ -36,11 +36,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     verdict = control["verdict"] if clean and not missed else "failed"
     diagnoses = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
     reason = "; ".join([summary(rest, missed, clean), coverage(tried), diagnoses, seconds(rows)])
+    columns = ["fault", "element", *COLUMNS, "plain", "cause", "shift"]
+    sections, children = heatmap.sections(rows), [_child(row) for row in rows]
     return finish_table(
-        session, "faults", rows, heatmap.sections(rows), verdict, reason,
-        children=[_child(row) for row in rows],
-        columns=["fault", "element", *COLUMNS, "plain", "cause", "shift"],
-    )  # fmt: skip
+        session, "faults", rows, sections, verdict, reason, columns, children=children
+    )
 
 
 def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dict[str, Any]]:

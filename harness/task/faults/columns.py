@@ -59,7 +59,8 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
             diagnosis = compare.refusal((), said)
         known = {"identity": False, "logits": True, "proof": False, "verdict": "unreadable"}
         known |= causes(diagnosis, fault)
-        return row | known | watch.seconds | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
+        rest: dict[str, Any] = {"plain": plain.ERROR, "shift": None, "strict": "refused"}
+        return row | known | watch.seconds | rest | {"said": said[:3]}
     session, sampler = damaged(bed.session, fault, material.rng)
     with watch("identity"):
         differ = identity(session, material, sampler)
@@ -91,7 +92,8 @@ def diagnosed(
     """What the diagnosis of `state` says; a buffer that was computed anew once is not again."""
     mask = state.attention_mask
     key = (id(loaded), state.token_ids.numpy().tobytes(), mask.numpy().tobytes())
-    if loaded is bed.session.loaded and mask.shape == state.token_ids.shape and key not in bed.recomputed:  # fmt: skip
+    usable = loaded is bed.session.loaded and mask.shape == state.token_ids.shape
+    if usable and key not in bed.recomputed:
         bed.recomputed[key] = recompute(loaded, state.token_ids, mask)
     return diagnose(loaded, state, differ, said, right=bed.recomputed.get(key))
 
@@ -131,8 +133,9 @@ def logits_column(
     except (HarnessError, *_BROKEN):
         return "error", None
     name, other = bed.verdict(rebuilt)
-    worse = max(shift, other)
-    return (name if name in ("drifted", "diverged") and verdict not in ("diverged",) else verdict), worse  # fmt: skip
+    if name in ("drifted", "diverged") and verdict != "diverged":
+        verdict = name
+    return verdict, max(shift, other)
 
 
 def plain_column(

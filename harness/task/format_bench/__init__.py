@@ -45,6 +45,8 @@ VARIANTS = {
     "blosc2 byte zstd 1": option("save", "blosc2", codec="zstd", level=1, shuffle="byte"),
     "gzip": option("save", "gzip"),
 }
+COLUMNS = ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw"]
+COLUMNS += ["ratio", "peak_extra_bytes"]
 SLOW = {"gzip"}  # timed once
 NEW_TOKENS = 128
 
@@ -82,11 +84,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = (
         f"{len(rows)} formats and dtypes, every byte back; the founding claim: {claim['verdict']}"
     )
-    return finish_table(
-        session, "bench", rows, report.sections(rows, claim, figures), UNJUDGED, reason,
-        ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw", "ratio", "peak_extra_bytes"],
-        record={"figures": figures, "claims": [claim]},
-    )  # fmt: skip
+    sections = report.sections(rows, claim, figures)
+    record = {"figures": figures, "claims": [claim]}
+    return finish_table(session, "bench", rows, sections, UNJUDGED, reason, COLUMNS, record=record)
 
 
 def _formats(state: State, dtype: str, place: Path, repeats: int, say: Say) -> list[dict[str, Any]]:

@@ -37,9 +37,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         mine = ours if cfg.engine.name == OURS else None
         exact, where = oracle.oracle(cfg, engine, len(prompt) + cfg.steps, mine)
         yard = yardstick.measure(engine, prompt, cfg.steps, exact)
-        say.done("there is none" if isinstance(yard, str) else f"{yard.floor['max_abs_diff']:.3g} nats")  # fmt: skip
-        say.line(f"float64 oracle: {(where := oracle.described(where, yard))}")
-        judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say, exact)  # fmt: skip
+        where = oracle.described(where, yard)
+        if isinstance(yard, str):
+            say.done("there is none")
+            say.line(f"float64 oracle: {where}")
+            judged = unjudged(engine, yard)
+        else:
+            say.done(f"{yard.floor['max_abs_diff']:.3g} nats")
+            say.line(f"float64 oracle: {where}")
+            judged = judge(engine, yard, cfg, say, exact)
         known = {**engine.versions(), "float64 oracle": where}
         scanned = attributed(engine, yard, judged, say)
     rows = [case.row(cfg.engine.name) for case in judged]
@@ -50,11 +56,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     sections = report.sections(rows, floors, known, outside.environment())
     sections += report.scan_sections(scanned, scan.conclusion(scanned))
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
+    block = {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}
+    code = 1 if said == "unjudged" else None  # nothing reused, nothing proven
+    columns, record = report.CONSOLE, {"referee": block}
     return finish_table(
-        outside, "referee", rows, sections, said, reason, report.CONSOLE,
-        record={"referee": {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}},
-        code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
-    )  # fmt: skip
+        outside, "referee", rows, sections, said, reason, columns, record=record, code=code
+    )
 
 
 def prompt_of(cfg: Config, engine: Engine) -> Prompt:
@@ -84,7 +91,9 @@ def judge(
     return judged
 
 
-def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Say) -> list[dict[str, Any]]:  # fmt: skip
+def attributed(
+    engine: Engine, yard: Yardstick | str, judged: list[Case], say: Say
+) -> list[dict[str, Any]]:
     """Where `hit` is wrong and cold runs can be repeated: a scan over reused lengths, else nothing."""
     hit = next((c for c in judged if c.name == "hit"), None)
     if isinstance(yard, str) or not engine.repeatable or hit is None:
@@ -99,8 +108,8 @@ def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: S
 
 def unjudged(engine: Engine, reason: str) -> list[Case]:
     """Every case without a verdict, for want of a yardstick."""
-    names = ["cold_again", *engine.cases]
-    return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in yardstick.CONTROLS]  # fmt: skip
+    controls = [Case(n, control=True, evidence=reason) for n in yardstick.CONTROLS]
+    return [Case(n, evidence=reason) for n in ("cold_again", *engine.cases)] + controls
 
 
 def blinded(rows: list[dict[str, Any]]) -> None:

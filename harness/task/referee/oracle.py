@@ -17,7 +17,9 @@ from harness.task.referee.yardstick import Exact, Yardstick
 WORK = 2e10  # bytes of weights times tokens: beyond, only `engine.weights` asks for it
 
 
-def oracle(cfg: Config, engine: Engine, tokens: int, ours: Callable[[], Any] | None) -> tuple[Exact | None, str]:  # fmt: skip
+def oracle(
+    cfg: Config, engine: Engine, tokens: int, ours: Callable[[], Any] | None
+) -> tuple[Exact | None, str]:
     """`(float64 of the engine's weights, where they are from)`; None with the reason.
 
     ours: gives our own model where the engine runs that. Raises InputProblem where `engine.weights`

@@ -58,7 +58,8 @@ def errors(answer: Answer, exact: np.ndarray) -> list[float]:
 
 def rounding(answer: Answer) -> float:
     """One float32 rounding of the largest log-probability: no floor can lie below it."""
-    return EPS * max((abs(v) for top in answer.tops for v in top.values() if math.isfinite(v)), default=1.0)  # fmt: skip
+    values = (v for top in answer.tops for v in top.values())
+    return EPS * max((abs(v) for v in values if math.isfinite(v)), default=1.0)
 
 
 def worst(rows: Sequence[Mapping[str, Any]], least: float) -> dict[str, float]:
