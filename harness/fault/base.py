@@ -18,7 +18,7 @@ from harness.snapshot.state import State as State
 
 
 @dataclass
-class Live:
+class Target:
     """What a restore meets. Deep copies: a fault may write into all of it.
 
     model: the torch module; tokenizer; sampling: a SamplingConfig; rng: `[n]` uint8, the state that
@@ -122,7 +122,7 @@ class Fault:
     def disk(self, folder: Path) -> None:
         """Write into the snapshot directory `folder`."""
 
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         """Write into the model, tokenizer or sampler that the snapshot is restored on."""
 
     def inputs(self, state: State) -> State:

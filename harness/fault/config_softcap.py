@@ -1,10 +1,10 @@
 """A soft cap on the logits that the saved config did not have."""
 
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Target
 
 
 class ConfigSoftcap(Fault, element=6):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         config, head = (
             live.model.config.get_text_config(decoder=True),
             live.model.get_output_embeddings(),
