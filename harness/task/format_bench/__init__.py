@@ -4,17 +4,12 @@ One real prefill of the configured model gives the K/V; each figure is a median 
 turns with the raw writes and reads they are compared with.
 """
 
-import ctypes
-import gc
 import gzip
 import os
 import pickle
 import shutil
-import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,6 +29,7 @@ from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.format_bench import payload, protection
+from harness.task.format_bench.memory import watched
 
 VARIANTS = {
     "safetensors": option("save", "safetensors"),
@@ -240,36 +236,6 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
     }
 
 
-@dataclass
-class _Sampled:
-    peak: int = 0
-    base: int = 0
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-@contextmanager
-def _watched() -> Any:
-    """Peak of this process's own (anonymous) memory above what it had, sampled every millisecond.
-    Mapped files are not counted: the kernel takes those pages back whenever it wants."""
-    gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-    sampled = _Sampled(base=_anonymous())
-
-    def watch() -> None:
-        while not sampled.done.is_set():
-            sampled.peak = max(sampled.peak, _anonymous() - sampled.base)
-            time.sleep(0.001)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield sampled
-    finally:
-        sampled.done.set()
-        thread.join()
-
-
 def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]]) -> int:
     """Largest extra memory of a save and of a load, beyond what the loaded (or kept) tensors take.
     Whether every byte comes back is checked here too."""
@@ -279,10 +245,10 @@ def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     data = [tensor_bytes(t) for _, t in state.tensors()]
-    with _watched() as saving:
+    with watched() as saving:
         times["save"].append(_seconds(lambda: store.save(state, place / "s", settings)))
     loads: list[Any] = []
-    with _watched() as loading:
+    with watched() as loading:
         times["load"].append(_seconds(lambda: loads.append(store.load(place / "s"))))
     _assert_equal(state, loads[0][0])
     loads.clear()
@@ -291,11 +257,6 @@ def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]
     times["raw_write"].append(_seconds(lambda: _raw_write(place / "raw", data)))
     times["raw_read"].append(_seconds((place / "raw").read_bytes))
     return max(saving.peak - payload * in_memory, loading.peak - payload * (not mapped), 0)
-
-
-def _anonymous() -> int:
-    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _raw_write(path: Path, data: list[memoryview]) -> None:
