@@ -7,6 +7,7 @@ snapshot and read back. What runs the model is handed in, since rooms do not kno
 from collections.abc import Sequence
 from typing import Any
 
+from harness.config import EngineConfig
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
 from harness.engine.local import answer
 from harness.errors import ConfigProblem
@@ -22,7 +23,7 @@ class Transformers(Engine):
         Composition("without any cache", chunk=1),
     )
 
-    def __init__(self, settings: Any, ours: Any = None):
+    def __init__(self, settings: EngineConfig, ours: Any = None):
         super().__init__(settings)
         if ours is None:
             raise ConfigProblem("engine=transformers runs the model of the group `model`.")

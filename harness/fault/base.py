@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness.config import FaultConfig, SamplingConfig
 from harness.errors import ConfigProblem
 from harness.fault import edit as edit
 from harness.snapshot.state import State as State
@@ -27,7 +28,7 @@ class Target:
 
     model: Any
     tokenizer: Any
-    sampling: Any
+    sampling: SamplingConfig
     rng: torch.Tensor | None
 
 
@@ -105,7 +106,7 @@ class Fault:
         """The cause that a diagnosis of this damage should name."""
         return self.cause or _CAUSES.get(self.element, "identity")
 
-    def configured(self, settings: Any) -> "Fault":
+    def configured(self, settings: FaultConfig) -> "Fault":
         """This fault with the keys of a FaultConfig; itself is not changed."""
         other = copy.copy(self)
         other.seed = settings.seed

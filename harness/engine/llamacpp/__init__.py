@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness import extras
+from harness.config import EngineConfig
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
 from harness.engine.llamacpp.server import Server, threads
 from harness.errors import InputProblem
@@ -140,7 +141,7 @@ class LlamaCpp(Engine):
         return read(said, time.perf_counter() - start)
 
 
-def params_of(settings: Any, slots: int = SLOTS) -> dict[str, Any]:
+def params_of(settings: EngineConfig, slots: int = SLOTS) -> dict[str, Any]:
     """llama.cpp's parameters, by its own names, for the settings of `engine=llamacpp`."""
     count = threads(settings.threads)
     return {

@@ -27,6 +27,7 @@ from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.snapshot.result import GOOD
+from harness.snapshot.state import State
 from harness.task.architectures.door import FAILED, Passage, first_line, through
 from harness.task.architectures.families import COMMON, FAMILIES, WINDOW
 
@@ -150,7 +151,7 @@ def _case(loaded: Loaded, family: Family, cfg: Config, tokens: int, batch: int, 
             findings.library = max(findings.library, own_path)
 
 
-def _library_static(loaded: Loaded, state: Any, fed: torch.Tensor, oracle: torch.Tensor) -> float:
+def _library_static(loaded: Loaded, state: State, fed: torch.Tensor, oracle: torch.Tensor) -> float:
     """Distance from `oracle` of the library's own static cache, filled by its own prefill."""
     mask = state.attention_mask
     cache = static_cache(loaded, state.tokens + fed.shape[1])

@@ -6,6 +6,7 @@ command line could open.
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +195,13 @@ def _conclude(
         "options": options(cfg), "folder": shown(folder), "mlflow": None,
     }  # fmt: skip
 
-    def draw(path: Path, _: Any) -> Any:
-        return page.write(path, document)
+    def draw(path: Path, _: Any) -> None:
+        page.write(path, document)
 
     return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
 
 
-def _named(findings: Any, point: Path, sweep: bool) -> list[Finding]:
+def _named(findings: Iterable[Finding], point: Path, sweep: bool) -> list[Finding]:
     if not sweep:
         return list(findings)
     return [Finding(d.what, d.recorded, d.found, d.explanation, point.name) for d in findings]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
+from harness.config import Config
 from harness.errors import HarnessError, InputProblem
 from harness.save import store
 from harness.snapshot.result import write_json
+from harness.snapshot.state import State
 from harness.task.audit import rounding
 from harness.task.audit.difference import Finding, changes, compare, formed, turns
 from harness.task.audit.evidence import place_of, read, sealed
@@ -17,7 +19,7 @@ from harness.task.audit.evidence import place_of, read, sealed
 LIMIT = 3600  # seconds that a recorded run may take again
 
 
-def rerun(cfg: Any, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
+def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
     """Run the recorded configurations again in one fresh process: record -> new run folder, below
     `folder/name`. `precision` runs each in another precision than it was recorded in."""
     jobs, targets = [], {}
@@ -80,7 +82,7 @@ def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
 
 
 def floors(
-    cfg: Any, points: dict[Path, Path], folder: Path
+    cfg: Config, points: dict[Path, Path], folder: Path
 ) -> dict[Path, tuple[list[Finding], dict[str, float]]]:
     """Keys, values and logits of each record and its second run (`points`), number by number, within
     a floor that a third run in another precision measures."""
@@ -96,7 +98,7 @@ def floors(
     return judged
 
 
-def _state(run: Path) -> Any:
+def _state(run: Path) -> State | None:
     """The state that a run kept; None where there is none that can be read."""
     place = place_of(run, read(run / "result.json"))
     try:

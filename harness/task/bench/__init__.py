@@ -2,16 +2,19 @@
 reading the weights and the K/V once would take at the bandwidth measured in between."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from harness.cache.base import Decoder
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
-from harness.config import DTYPES, Config, at_least, one_of, option
+from harness.config import DTYPES, Config, TaskConfig, at_least, one_of, option
 from harness.errors import HarnessError
 from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
@@ -78,7 +81,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )
 
 
-def cells(task: Any) -> list[Cell]:
+def cells(task: TaskConfig) -> list[Cell]:
     """The combinations in the order they are measured, models loaded once per dtype."""
     out = []
     for dtype in dict.fromkeys([*task.dtypes, *task.branch_dtypes]):
@@ -134,7 +137,7 @@ def measure(
         for name in order[turn % max(len(order), 1) :] + order[: turn % max(len(order), 1)]:
             ids = _ids(loaded, state, cfg.seed + turn)
             try:
-                seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
+                seconds[name].append(_timed(loaded, partial(decoders[name].step, ids)))
             except torch.OutOfMemoryError:
                 refused[name] = FULL
                 for table in (decoders, opened, copied):
@@ -171,7 +174,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def _row(
-    cell: Cell, name: str, decoder: Any, seconds: list[float] | None, reason: str | None
+    cell: Cell, name: str, decoder: Decoder | None, seconds: list[float] | None, reason: str | None
 ) -> dict[str, Any]:
     return {
         "cache": name,
@@ -191,7 +194,7 @@ def _ids(loaded: Loaded, state: State, seed: int) -> torch.Tensor:
     return torch.randint(0, loaded.text_config.vocab_size, (state.batch, 1), generator=draw)
 
 
-def _timed(loaded: Loaded, work: Any) -> float:
+def _timed(loaded: Loaded, work: Callable[[], object]) -> float:
     cuda = loaded.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(loaded.device)

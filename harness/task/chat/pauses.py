@@ -1,8 +1,9 @@
 """The pauses of a chat: one snapshot per turn, side by side, each holding what the turn added."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from harness.config import SaveConfig
 from harness.errors import InputProblem
 from harness.pipeline.stored import Stored
 from harness.save import store
@@ -19,7 +20,12 @@ class Pauses:
     Raises InputProblem for a folder that is a snapshot itself, or is not on this machine.
     """
 
-    def __init__(self, folder: Path | str, settings: Any, tell: Any = lambda said: None):
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: SaveConfig,
+        tell: Callable[[str], None] = lambda said: None,
+    ):
         place = store.place(folder)
         if isinstance(place, str):
             raise InputProblem(

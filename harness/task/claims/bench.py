@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from harness.capture import capture, new_cache, positions_of, prefill
+from harness.model.loaded import Loaded
 from harness.pipeline.noise import noise
 from harness.pipeline.session import Session
 from harness.snapshot.digest import digest_named
@@ -43,7 +44,7 @@ class Bench:
     _cache: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def loaded(self) -> Any:
+    def loaded(self) -> Loaded:
         return self.session.loaded
 
     @property

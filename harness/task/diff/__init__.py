@@ -67,7 +67,9 @@ def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _step(cfg: Config, folder: Path, say: Say, one: State, two: State) -> tuple[Any, Any]:
+def _step(
+    cfg: Config, folder: Path, say: Say, one: State, two: State
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
     from harness.cache.registry import decoder
     from harness.pipeline.restore import identity_check

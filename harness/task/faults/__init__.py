@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config
+from harness.fault.base import Fault
 from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
@@ -43,7 +44,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )
 
 
-def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def measure_all(session: Session, chosen: dict[str, Fault], name: str) -> list[dict[str, Any]]:
     """The rows of the faults among `chosen` that lie on the bed `name`."""
     say = session.say
     faults = [fault for fault in chosen.values() if fault.bed == name]
@@ -64,7 +65,7 @@ def caught(row: dict[str, Any]) -> bool:
     return any(row[column] for column in COLUMNS)
 
 
-def described(fault: Any) -> str:
+def described(fault: Fault) -> str:
     """The fault's own first line."""
     from inspect import getmodule
 

@@ -9,6 +9,7 @@ from harness.compare.diagnosis import Diagnosis
 from harness.pipeline import bed as beds
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.session import Session
+from harness.snapshot.state import State
 
 CLEAN = 200  # healthy runs that must be called healthy
 SHARES = ((164, "plain"), (24, "windowed"), (6, "hybrid"), (6, "indexed"))
@@ -45,7 +46,7 @@ def sound(diagnosis: Diagnosis) -> bool:
     return diagnosis.cause == "rounding" and diagnosis.layer is None
 
 
-def healthy(session: Session, draw: random.Random) -> Any:
+def healthy(session: Session, draw: random.Random) -> State:
     """The State after random ids, prefilled in random chunks; half of the batches are padded."""
     vocabulary = min(session.loaded.text_config.vocab_size, len(session.loaded.tokenizer))
     longest = draw.randint(8, 40)

@@ -4,11 +4,10 @@ It really runs. It puts the K/V it finds into a library cache, keeps the cursor 
 mask it finds, slices the re-rendered chat at the buffer's length, and picks tokens from the logits.
 """
 
-from typing import Any
-
 import torch
 
 from harness.cache.library import to_cache
+from harness.config import SamplingConfig
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.bed import Bed, question, trimmed
@@ -49,7 +48,9 @@ def script(
     return torch.cat(tokens, dim=1), torch.stack([row[..., :vocab] for row in rows], dim=1)
 
 
-def resume(bed: Bed, loaded: Loaded, state: State, sampling: Any, rng: Any) -> list[tuple]:
+def resume(
+    bed: Bed, loaded: Loaded, state: State, sampling: SamplingConfig, rng: torch.Tensor | None
+) -> list[tuple]:
     """The script twice: going on in mid-generation, and with the user's next question."""
     following = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1).to(loaded.device)
     seed = bed.session.cfg.seed

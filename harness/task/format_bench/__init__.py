@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder
-from harness.config import DTYPES, Config, at_least, one_of, option
+from harness.config import DTYPES, Config, SaveConfig, at_least, one_of, option
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -125,7 +125,7 @@ def _formats(state: State, dtype: str, place: Path, repeats: int, say: Say) -> l
     return rows
 
 
-def _timed(state: State, place: Path, settings: Any, times: dict[str, list[float]]) -> None:
+def _timed(state: State, place: Path, settings: SaveConfig, times: dict[str, list[float]]) -> None:
     """One round: ours and the raw one take turns, so that both meet the same disk."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -236,7 +236,7 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
     }
 
 
-def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]]) -> int:
+def _peak(state: State, place: Path, settings: SaveConfig, times: dict[str, list[float]]) -> int:
     """Largest extra memory of a save and of a load, beyond what the loaded (or kept) tensors take.
     Whether every byte comes back is checked here too."""
     in_memory = settings.name == "memory"

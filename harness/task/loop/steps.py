@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import torch
 
 from harness.attention.turns import Turn
+from harness.config import PruneConfig
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
 from harness.pipeline.session import Session
@@ -135,7 +136,7 @@ class Trace:
         self._file.close()
 
 
-def _budget(settings: Any, state: State) -> int | None:
+def _budget(settings: PruneConfig, state: State) -> int | None:
     """Tokens to hold. A ratio counts once, when the loop begins; its own snapshots remember it."""
     if settings.name == "none":
         return None
@@ -147,7 +148,7 @@ def _budget(settings: Any, state: State) -> int | None:
     return max(round((settings.ratio or 0) * state.kept_tokens), 1)
 
 
-def _declared(state: State, settings: Any, budget: int | None) -> State:
+def _declared(state: State, settings: PruneConfig, budget: int | None) -> State:
     """`state` with the loop's settings in its documents, so that a snapshot tells them."""
     ratio = settings.ratio if settings.tokens is None else None
     loop = {"policy": settings.name, "budget": budget, "ratio": ratio}

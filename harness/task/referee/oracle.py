@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +11,14 @@ from harness.config.option import option
 from harness.engine import Engine
 from harness.errors import HarnessError
 from harness.model.loaded import Loaded, load
+from harness.pipeline.ours import Ours
 from harness.task.referee.yardstick import Exact, Yardstick
 
 WORK = 2e10  # bytes of weights times tokens: beyond, only `engine.weights` asks for it
 
 
 def oracle(
-    cfg: Config, engine: Engine, tokens: int, ours: Callable[[], Any] | None
+    cfg: Config, engine: Engine, tokens: int, ours: Callable[[], Ours] | None
 ) -> tuple[Exact | None, str]:
     """`(float64 of the engine's weights, where they are from)`; None with the reason.
 
@@ -55,7 +55,7 @@ def described(where: str, yard: Yardstick | str) -> str:
     return f"{where}: cold runs are within {yard.plain:.3g} nats of it"
 
 
-def _loaded(place: Path, device: str) -> Any:
+def _loaded(place: Path, device: str) -> Loaded:
     """The weights in float32, which holds whatever they are stored in; nothing is tokenized here."""
     settings = option("model", "path", path=str(place.expanduser()), tokenizer="tiny")
     return load(settings, "float32", device)
