@@ -195,11 +195,7 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
 
         return write
 
-    ways = {
-        "torch": lambda: torch.save(tensors, path),
-        "pickle": by(open),
-        "gzip": by(gzip.open),
-    }
+    ways = {"torch": lambda: torch.save(tensors, path), "pickle": by(open), "gzip": by(gzip.open)}
     times: dict[str, list[float]] = {name: [] for name in ways}
     sizes = {}
     for number in range(repeats):

@@ -60,10 +60,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     line.record |= stored.record(loop.state, loop.state)
     return line.finish(
         reason="a loop prunes as it goes, so there is no uninterrupted run to equal",
-        mutation={
-            "mutated": loop.mutated > 0,
-            "bytes_copied_per_token": loop.copied / ran,
-        },
+        mutation={"mutated": loop.mutated > 0, "bytes_copied_per_token": loop.copied / ran},
         loop={"first_step": earlier + 1, "steps": ran, "ended": ended, "budget": loop.budget}
         | loop.pace(),
         text=texts(line.session, loop.state, start),
