@@ -228,9 +228,15 @@ def layers_of(
 
 INDEXER = ("indexer_keys", "indexer_position_ids")
 DUMMY = "dummy"  # shares the memory of another layer, or has none
-_KNOWN = {"DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer", "LinearAttentionLayer", "DummyLayer",
-          "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
-          }  # fmt: skip
+_KNOWN = {
+    "DynamicLayer",
+    "DynamicSlidingWindowLayer",
+    "DynamicIndexedLayer",
+    "LinearAttentionLayer",
+    "LinearAttentionAndFullAttentionLayer",
+    "LinearAttentionAndSlidingWindowAttentionLayer",
+    "DummyLayer",
+}
 
 
 def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) -> LayerState:
@@ -241,23 +247,22 @@ def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) ->
             "Models with full, sliding or linear attention layers can be captured."
         )
     recurrent = _recurrent(layer)
-    held = getattr(layer, "keys", None)
-    if held is None or not held.numel():
-        return LayerState(
-            index, LINEAR if recurrent else DUMMY if name == "DummyLayer" else kind or FULL,
-            seen=positions.shape[1] if recurrent else 0, recurrent=recurrent,
-        )  # fmt: skip
+    keys = getattr(layer, "keys", None)
+    if keys is None or not keys.numel():
+        kind = LINEAR if recurrent else DUMMY if name == "DummyLayer" else kind or FULL
+        seen = positions.shape[1] if recurrent else 0
+        return LayerState(index, kind, seen=seen, recurrent=recurrent)
     window = layer.sliding_window if getattr(layer, "is_sliding", False) else None
     window = None if window is None else int(window)
-    kept = held.shape[2]
-    segment = Segment(held, layer.values, positions[:, positions.shape[1] - kept :].contiguous())
+    kept = keys.shape[2]
+    segment = Segment(keys, layer.values, positions[:, positions.shape[1] - kept :].contiguous())
     default = SLIDING if window else FULL
     kind = kind if kind in ("chunked_attention",) or (recurrent and kind) else default
     return LayerState(index, kind, (segment,), positions.shape[1], window, recurrent)
 
 
 def _recurrent(layer: Any) -> Mapping[str, torch.Tensor]:
-    found = {
+    tensors = {
         f"{part}_{i}": tensor.detach().clone()
         for part in ("conv_states", "recurrent_states")
         for i, tensor in _numbered(getattr(layer, part, None))
@@ -266,8 +271,8 @@ def _recurrent(layer: Any) -> Mapping[str, torch.Tensor]:
     for part in INDEXER:  # what an index over the keys holds of every token
         if torch.is_tensor(tensor := getattr(layer, part, None)):
             batch_first = tensor.transpose(0, 1) if part == INDEXER[1] else tensor
-            found[f"{part}_0"] = batch_first.detach().clone()
-    return MappingProxyType(found)
+            tensors[f"{part}_0"] = batch_first.detach().clone()
+    return MappingProxyType(tensors)
 
 
 def _numbered(value: Any) -> list[tuple[int, Any]]:
@@ -314,5 +319,5 @@ def keys_alone(loaded: Any, token: int, position: int) -> list[torch.Tensor | No
     ids = torch.tensor([[token]], device=loaded.device)
     cache = new_cache(loaded)
     loaded.forward(ids, torch.full_like(ids, position), None, cache, keep=1)
-    held = [getattr(layer, "keys", None) for layer in cache.layers]
-    return [k if k is not None and k.numel() else None for k in held]
+    keys = [getattr(layer, "keys", None) for layer in cache.layers]
+    return [k if k is not None and k.numel() else None for k in keys]
