@@ -138,8 +138,8 @@ class Reading:
         return None
 
     def _strangers(self) -> None:
-        own = (contents.names(self.manifest) | {"tokenizer"}) - self._inherited
-        for name in sorted(files.listing(self.source) - own):
+        expected = (contents.names(self.manifest) | {"tokenizer"}) - self._inherited
+        for name in sorted(files.listing(self.source) - expected):
             self.faults.append(f"{name} is not part of this snapshot")
 
     def _too_large(self) -> bool:
@@ -288,10 +288,10 @@ def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor], origin: str)
     stem = f"layer.{entry['index']}"
     segments = tuple(segment_read(entry, i, tensors, origin) for i in range(len(entry["segments"])))
     recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}
-    return LayerState(
-        entry["index"], entry["kind"], segments, entry["seen"], entry["window"],
-        MappingProxyType(recurrent), tensors.get(f"{stem}.received"),
-    )  # fmt: skip
+    received = tensors.get(f"{stem}.received")
+    index, kind, seen, window = (entry[key] for key in ("index", "kind", "seen", "window"))
+    state = MappingProxyType(recurrent)
+    return LayerState(index, kind, segments, seen, window, state, received)
 
 
 def segment_read(
