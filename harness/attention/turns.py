@@ -104,7 +104,7 @@ def frequencies_of(model: Any) -> list[torch.Tensor]:
             value = buffer.detach().clone()
             if not any(f.shape == value.shape and bool((f == value).all()) for f in distinct):
                 distinct.append(value)
-    return turns
+    return distinct
 
 
 def _gap(turn: Turn, keys: dict[int, torch.Tensor]) -> float:

@@ -61,11 +61,13 @@ def option(group: str, name: str, /, **keys: Any) -> Any:
 
 
 def sibling(group: str, settings: Any, name: str, /, **keys: Any) -> Any:
-    """The option `name` with the shared keys of `settings`, and those of `keys` that it reads."""
+    """The option `name` with the shared keys of `settings` (all of them where that is the option
+    already), and those of `keys` that it reads."""
     variants.check(group, group, [name])
-    both = {k: getattr(settings, k) for k in shared(group)} | keys
     reads = readable(group, name)
-    return schema_of(group, name)(name=name, **{k: v for k, v in both.items() if k in reads})
+    same = reads if name == settings.name else shared(group)
+    both = {k: getattr(settings, k) for k in same if hasattr(settings, k)} | keys | {"name": name}
+    return schema_of(group, name)(**{k: v for k, v in both.items() if k in {*reads, "name"}})
 
 
 def completed(group: str, settings: Any) -> Any:
