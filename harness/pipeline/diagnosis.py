@@ -43,15 +43,15 @@ def diagnose(
         return Diagnosis("block", "kv_cache", dropped)
     state = state.to(loaded.device)
     right = right or recompute(loaded, state.token_ids, state.attention_mask)
-    told = diagnosis.explain(state, right)
-    if told.layer is not None or told.cause != "rounding":
-        return told
+    explanation = diagnosis.explain(state, right)
+    if explanation.layer is not None or explanation.cause != "rounding":
+        return explanation
     if history:
-        return Diagnosis("block", "kv_cache", dropped, picture=told.picture)
+        return Diagnosis("block", "kv_cache", dropped, picture=explanation.picture)
     if fed is not None and (tie := _tie_after(loaded, state, fed)):
-        said = f"the router of layer {tie[0]} ties at token {tie[1]}; {told.evidence} of the state"
-        return Diagnosis("routing", "model_config", said, picture=told.picture)
-    return told
+        said = f"the router of layer {tie[0]} ties at token {tie[1]}; {explanation.evidence} of the state"
+        return Diagnosis("routing", "model_config", said, picture=explanation.picture)
+    return explanation
 
 
 def why(
@@ -100,15 +100,22 @@ def _joined(rows: list[Recomputed]) -> Recomputed:
             [torch.nn.functional.pad(t, (0, 0, 0, longest - t.shape[2])) for t in tensors]
         )
 
-    layers = range(len(rows[0].kv))
+    first, layers = rows[0], range(len(rows[0].kv))
+    kv = [
+        None if pair is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1))
+        for i, pair in enumerate(first.kv)
+    ]
     return Recomputed(
-        [None if rows[0].kv[i] is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1)) for i in layers],
-        [{n: _beside([r.recurrent[i][n] for r in rows]) for n in rows[0].recurrent[i]} for i in layers],
-        [{n: max(r.floors[i][n] for r in rows) for n in rows[0].floors[i]} for i in layers],
+        kv,
+        [
+            {n: _beside([r.recurrent[i][n] for r in rows]) for n in first.recurrent[i]}
+            for i in layers
+        ],
+        [{n: max(r.floors[i][n] for r in rows) for n in first.floors[i]} for i in layers],
         torch.cat([r.logits for r in rows]),
         max(r.logits_floor for r in rows),
         [tie for r in rows for tie in r.ties],
-    )  # fmt: skip
+    )
 
 
 def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -116,14 +123,14 @@ def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
     its row, and NaN, which is compared with nothing, stands before a short one."""
     if len({t.shape for t in tensors}) == 1:
         return torch.cat(tensors)
-    made = tensors[0].new_full(
+    joined = tensors[0].new_full(
         (len(tensors), max(t.shape[1] for t in tensors), *tensors[0].shape[2:]),
         torch.nan,
         dtype=torch.float64,
     )
-    for row, tensor in zip(made, tensors, strict=True):
+    for row, tensor in zip(joined, tensors, strict=True):
         row[-tensor.shape[1] :] = tensor[0]
-    return made
+    return joined
 
 
 @contextmanager
@@ -154,7 +161,9 @@ def routed(loaded: Any) -> Iterator[dict[int, list[torch.Tensor]]]:
             hook.remove()
 
 
-def _ties(loaded: Any, choices: dict[int, list[torch.Tensor]], count: int) -> Iterator[tuple[int, int]]:  # fmt: skip
+def _ties(
+    loaded: Any, choices: dict[int, list[torch.Tensor]], count: int
+) -> Iterator[tuple[int, int]]:
     """`(layer, token)` where the last expert chosen leads the next one by no more than the noise."""
     k = getattr(loaded.text_config, "num_experts_per_tok", None) or 1
     for layer, parts in sorted(choices.items()):

@@ -68,11 +68,11 @@ def drive(
     runner: Any,
     sampler: Any,
     steps: int,
-    given: torch.Tensor | None = None,
+    prompt: torch.Tensor | None = None,
     follow: torch.Tensor | None = None,
     on_token: Callable[[torch.Tensor], None] = lambda ids: None,
 ) -> Path:
-    """Feed `given` `[batch, k]` in one call, then `steps` tokens one by one.
+    """Feed `prompt` `[batch, k]` in one call, then `steps` tokens one by one.
 
     runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
     whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
@@ -80,37 +80,37 @@ def drive(
     generated; a row that ends before the others goes on with padding. Times leave out what was
     compiled meanwhile. Advances `runner` and `sampler`.
     """
-    seen, last = runner.state.token_ids.cpu(), runner.state.logits
-    count = 0 if given is None else given.shape[1]
+    context, last = runner.state.token_ids.cpu(), runner.state.logits
+    count = 0 if prompt is None else prompt.shape[1]
     chosen, logits, fed, seconds = [], [], [], []
     sampler.begin(runner.state, count)
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
-        nonlocal seen
+        nonlocal context
         start, compiled = time.perf_counter(), compiling()
         out = runner.step(ids)
         if out.is_cuda:
             torch.cuda.synchronize(out.device)
         seconds.append(time.perf_counter() - start - (compiling() - compiled))
-        seen = torch.cat([seen, ids.cpu()], dim=1)
+        context = torch.cat([context, ids.cpu()], dim=1)
         logits.append(out)
         fed.append(ids.cpu())
         return out[:, -1]
 
-    if given is not None and count:
-        last = feed(given)
-        chosen.append(given.cpu())
+    if prompt is not None and count:
+        last = feed(prompt)
+        chosen.append(prompt.cpu())
     ended = False
     for i in range(steps if follow is None else follow.shape[1] - count):
-        own = sampler.choose(last, seen)
-        chosen.append(own)
-        on_token(own)
-        last = feed(own if follow is None else follow[:, count + i : count + i + 1])
-        ended = bool(sampler.ended(seen).all())
+        choice = sampler.choose(last, context)
+        chosen.append(choice)
+        on_token(choice)
+        last = feed(choice if follow is None else follow[:, count + i : count + i + 1])
+        ended = bool(sampler.ended(context).all())
         if follow is None and ended:
             break
     rng = sampler.rng
-    chosen.append(sampler.choose(last, seen))
+    chosen.append(sampler.choose(last, context))
     lengths = tuple(ids.shape[1] for ids in fed)
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
     return Path(

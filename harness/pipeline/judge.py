@@ -65,26 +65,20 @@ def judge(
     oracle = errors(restored.logits, plain.uncached, plain.exact)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
-    verdict, reason = decide(
-        restored.logits, reference.logits, metrics, noise, oracle, other_token, waived,
-        plain.soundness,
-    )  # fmt: skip
+    sound, pair = plain.soundness, (restored.logits, reference.logits)
+    verdict, reason = decide(*pair, metrics, noise, oracle, other_token, waived, sound)
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)
         for name, logits in paths.items()
     }
-    return Judgement(
-        verdict, reason, metrics, noise, oracle, plain.soundness.document(), curves=curves
-    )
+    return Judgement(verdict, reason, metrics, noise, oracle, sound.document(), curves=curves)
 
 
 def mutation(decoder: Any, before: Any, steps: int) -> dict[str, Any]:
     """Whether the object the caller handed in changed while `decoder` took `steps` steps."""
     after = decoder.fingerprint(before.digest is not None)
-    changed = (before.length, before.identity, before.digest) != (
-        after.length, after.identity, after.digest,
-    )  # fmt: skip
+    changed = any(getattr(before, k) != getattr(after, k) for k in ("length", "identity", "digest"))
     return {
         "mutated": changed,
         "length_before": before.length,

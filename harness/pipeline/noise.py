@@ -53,8 +53,8 @@ def noise(loaded: Any, ids: torch.Tensor) -> Noise:
 
 def named(layer: LayerState) -> dict[str, torch.Tensor]:
     """Every tensor of a layer by its name."""
-    kept = {"key": layer.key, "value": layer.value} if layer.segments else {}
-    return kept | dict(layer.recurrent)
+    pair = {"key": layer.key, "value": layer.value} if layer.segments else {}
+    return pair | dict(layer.recurrent)
 
 
 def largest(tensor: torch.Tensor) -> float:

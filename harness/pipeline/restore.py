@@ -30,18 +30,18 @@ def identity_check(
     returned.
     """
     verify = session.cfg.restore.verify
-    found = [] if verify == "digest" else identity(session, state, sampler)
-    within = not found and verify == "proof"
+    mismatches = [] if verify == "digest" else identity(session, state, sampler)
+    within = not mismatches and verify == "proof"
     if within:
-        found = proof(session.loaded, state)
-    if found and session.cfg.restore.strict:
-        raise RestoreRefused(str(where), found, explained(found), within)
-    return found
+        mismatches = proof(session.loaded, state)
+    if mismatches and session.cfg.restore.strict:
+        raise RestoreRefused(str(where), mismatches, explained(mismatches), within)
+    return mismatches
 
 
 def identity(session: Any, state: State, sampler: Any = None) -> list[Difference]:
     """Differences between `state`'s documents and the model, tokenizer and sampler of now."""
-    found = differences(
+    mismatches = differences(
         state.documents,
         session.documents,
         str(state.dtype).removeprefix("torch."),
@@ -49,12 +49,12 @@ def identity(session: Any, state: State, sampler: Any = None) -> list[Difference
     )
     if sampler is not None:
         saved = state.documents["generation"].get("sampler")
-        found += element(
+        mismatches += element(
             "generation",
             {"sampler": saved, "generator": digest_tensor(state.rng)},
             {"sampler": sampler.document(), "generator": digest_tensor(sampler.rng)},
         )
-    return found
+    return mismatches
 
 
 def proof(loaded: Any, state: State) -> list[Difference]:
@@ -79,10 +79,10 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     logits, kv_gap = replayed
     if logits.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
-    kept = _allowed(loaded, state)
+    floors = _allowed(loaded, state)
     measured = {
-        "replay of the last token": (largest(logits - state.logits), kept["logits"]),
-        "its keys and values": (kv_gap, kept["kv"]),
+        "replay of the last token": (largest(logits - state.logits), floors["logits"]),
+        "its keys and values": (kv_gap, floors["kv"]),
     }
     return [
         _failed(what, f"within {MARGIN * floor:.3g}", f"off by {off:.3g}")
@@ -169,12 +169,12 @@ def _last_kv_gap(decoder: Any, state: State) -> torch.Tensor:
 
 def _shorter(layer: LayerState) -> LayerState:
     *rest, last = layer.segments
-    kept = tuple(rest)
+    segments = tuple(rest)
     if last.tokens > 1:
         cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[..., :-1])
-        kept = (*kept, cut)
-    return replace(layer, segments=kept, seen=layer.seen - 1)
+        segments = (*segments, cut)
+    return replace(layer, segments=segments, seen=layer.seen - 1)
 
 
-def _failed(field: str, saved: Any, found: Any) -> Difference:
-    return Difference("+1 logits", f"proof: {field}", saved, found)
+def _failed(field: str, saved: Any, measured: Any) -> Difference:
+    return Difference("+1 logits", f"proof: {field}", saved, measured)

@@ -62,11 +62,12 @@ def measure(
     the very same run is judged again (its logits bit for bit), so that a sweep pays it once.
     """
     known: dict[Any, Yardstick] = loaded.__dict__.setdefault("_yardsticks", {})
+    tensors = {"ids": state.token_ids, "mask": state.attention_mask}
+    tensors |= {"fed": reference.fed, "logits": reference.logits}
     key = (
-        chunk, settings.noise_chunk, settings.oracle, reference.chunks,
-        digest_named({"ids": state.token_ids, "mask": state.attention_mask,
-                      "fed": reference.fed, "logits": reference.logits}),
-    )  # fmt: skip
+        *(chunk, settings.noise_chunk, settings.oracle, reference.chunks),
+        digest_named(tensors),
+    )
     if key not in known:
         known[key] = _measured(loaded, state, reference, settings, chunk)
         if len(known) > KEPT:
@@ -155,13 +156,13 @@ def alone(
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     rows: dict[tuple[int, ...], torch.Tensor] = {}
     logits = []
-    for row, seen, more in zip(ids, mask.bool(), fed.to(model.device), strict=True):
-        whole = torch.cat([row[seen], more])
+    for row, real, more in zip(ids, mask.bool(), fed.to(model.device), strict=True):
+        whole = torch.cat([row[real], more])
         key = tuple(whole.tolist())
         if key not in rows:
             batch = whole[None].repeat(2, 1) if beside else whole[None]
             last = before + len(more)
-            lengths = [int(seen.sum()), *(chunks or (1,) * len(more))]
+            lengths = [int(real.sum()), *(chunks or (1,) * len(more))]
             early = _before(model.switch, lengths) - (len(whole) - last)
             parts = [model.uncached(batch, last)[:1]]
             if early > 0:
