@@ -170,7 +170,7 @@ def question(tokenizer: Any, cursor: int) -> torch.Tensor:
     return torch.tensor([continuation("explicit", tokenizer, " " + QUESTION).ids])
 
 
-def shown(stored: torch.Tensor, path: Any, length: int) -> Run:
+def shown(stored: torch.Tensor, path: drive.Path, length: int) -> Run:
     """What a path showed from the pause on: stored logits first."""
     stored, rest = stored[:, None].to(path.logits), path.logits[:, max(length - 1, 0) :]
     vocab = min(stored.shape[-1], rest.shape[-1])

@@ -8,13 +8,16 @@ import torch
 
 from harness.compare import diagnosis
 from harness.compare.diagnosis import MARGIN, Diagnosis, Recomputed
+from harness.compare.identity import Difference
 from harness.compare.likeness import Pair
+from harness.model.loaded import Loaded
+from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import noise
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State
 
 
 def diagnose(
-    loaded: Any,
+    loaded: Loaded,
     state: State,
     differences: Sequence[Any] = (),
     faults: Sequence[str] = (),
@@ -55,7 +58,11 @@ def diagnose(
 
 
 def why(
-    judgement: Any, loaded: Any, state: State, waived: Sequence[Any], fed: torch.Tensor
+    judgement: Judgement,
+    loaded: Loaded,
+    state: State,
+    waived: Sequence[Difference],
+    fed: torch.Tensor,
 ) -> Diagnosis:
     """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was."""
     unsound = judgement.reason if judgement.verdict == "unsound" else ""
@@ -64,14 +71,14 @@ def why(
     )
 
 
-def recompute(loaded: Any, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
+def recompute(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
     """What `ids` `[batch, tokens]` give, each row alone and unpadded (mask 0 is left padding), with
     the noise that other splits of the same prefill make of it."""
     rows = [_row(loaded, ids[i : i + 1, mask[i] != 0]) for i in range(len(ids))]
     return rows[0] if len(rows) == 1 else _joined(rows)
 
 
-def _row(loaded: Any, ids: torch.Tensor) -> Recomputed:
+def _row(loaded: Loaded, ids: torch.Tensor) -> Recomputed:
     count = ids.shape[1]
     with routed(loaded) as choices:
         measured = noise(loaded, ids)
@@ -85,7 +92,7 @@ def _row(loaded: Any, ids: torch.Tensor) -> Recomputed:
     )
 
 
-def _whole(layer: Any, count: int) -> Pair:
+def _whole(layer: LayerState, count: int) -> Pair:
     """Key and value with a row for every position; zeros where a sliding layer let go of it."""
     front = (0, 0, count - layer.kept, 0)
     return torch.nn.functional.pad(layer.key, front), torch.nn.functional.pad(layer.value, front)
@@ -134,7 +141,7 @@ def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 @contextmanager
-def routed(loaded: Any) -> Iterator[dict[int, list[torch.Tensor]]]:
+def routed(loaded: Loaded) -> Iterator[dict[int, list[torch.Tensor]]]:
     """Scores `[tokens, experts]` that every router gives while this lasts, by layer; none where the
     model has no routers. Hooks are removed again."""
     config = loaded.text_config
@@ -162,7 +169,7 @@ def routed(loaded: Any) -> Iterator[dict[int, list[torch.Tensor]]]:
 
 
 def _ties(
-    loaded: Any, choices: dict[int, list[torch.Tensor]], count: int
+    loaded: Loaded, choices: dict[int, list[torch.Tensor]], count: int
 ) -> Iterator[tuple[int, int]]:
     """`(layer, token)` where the last expert chosen leads the next one by no more than the noise."""
     k = getattr(loaded.text_config, "num_experts_per_tok", None) or 1
@@ -177,7 +184,7 @@ def _ties(
         yield from ((layer, int(token)) for token in close.nonzero().flatten())
 
 
-def _tie_after(loaded: Any, state: State, fed: torch.Tensor) -> tuple[int, int] | None:
+def _tie_after(loaded: Loaded, state: State, fed: torch.Tensor) -> tuple[int, int] | None:
     """The first tie that a router meets among `fed`, row by row."""
     for row in range(len(fed)):
         past = state.token_ids[row : row + 1, state.attention_mask[row] != 0]

@@ -4,12 +4,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from harness.attention.kernels.cpu.program import compiling
 from harness.capture import new_cache, positions_of, prefill
+from harness.model.loaded import Loaded
+from harness.model.oracle import Oracle
+from harness.model.sampler import Sampler
 from harness.model.switch import crosses
 from harness.snapshot.state import State
 
@@ -39,11 +42,20 @@ class Path:
         return self.ids[:, : self.fed.shape[1]] if self.ended else self.ids
 
 
+class Runner(Protocol):
+    """What goes on from a state: a Decoder, or Live."""
+
+    @property
+    def state(self) -> State: ...
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor: ...
+
+
 class Live:
     """The run that was never interrupted: it goes on with the very cache the prefill filled. Where the
     model's RoPE factors switch, it processes everything again, as the library's `generate` does."""
 
-    def __init__(self, loaded: Any, live: Any, state: State):
+    def __init__(self, loaded: Loaded | Oracle, live: Any, state: State):
         self.loaded, self.state, self._cache = loaded, state, live
         self._position, self._mask = state.next_position[:, None], state.attention_mask
         self._padded = not bool(state.attention_mask.all())
@@ -65,8 +77,8 @@ class Live:
 
 
 def drive(
-    runner: Any,
-    sampler: Any,
+    runner: Runner,
+    sampler: Sampler,
     steps: int,
     prompt: torch.Tensor | None = None,
     follow: torch.Tensor | None = None,
@@ -74,7 +86,7 @@ def drive(
 ) -> Path:
     """Feed `prompt` `[batch, k]` in one call, then `steps` tokens one by one.
 
-    runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
+    follow: `[batch, k + n]` ids to feed
     whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
     token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
     generated; a row that ends before the others goes on with padding. Times leave out what was
@@ -124,7 +136,7 @@ def drive(
     )
 
 
-def recompute_seconds(loaded: Any, state: State) -> float:
+def recompute_seconds(loaded: Loaded, state: State) -> float:
     """Seconds to rebuild the cache from the token buffer: what a snapshot saves."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
     start = time.perf_counter()

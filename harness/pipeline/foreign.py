@@ -9,6 +9,7 @@ from harness.capture import check_length, check_vocabulary, new_cache, positions
 from harness.compare.identity import Difference
 from harness.engine.saved import Saved, halves
 from harness.errors import InputProblem, RestoreRefused
+from harness.model.loaded import Loaded
 from harness.pipeline.interop import from_cache
 from harness.pipeline.restore import MARGIN
 from harness.pipeline.session import Session
@@ -88,7 +89,7 @@ def adopted(
 
 
 def _prefilled(
-    loaded: Any, row: torch.Tensor, chunk: int | None = None, stored: Any = None
+    loaded: Loaded, row: torch.Tensor, chunk: int | None = None, stored: Any = None
 ) -> Pairs:
     """Keys and values of `row`; with `stored`, rounded to that dtype after every chunk."""
     cache, positions = new_cache(loaded), positions_of(torch.ones_like(row))
@@ -102,7 +103,7 @@ def _prefilled(
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def _floors(loaded: Any, row: torch.Tensor, mine: Pairs, stored: torch.dtype) -> list[float]:
+def _floors(loaded: Loaded, row: torch.Tensor, mine: Pairs, stored: torch.dtype) -> list[float]:
     """Per layer, what other chunks and the rounding to `stored` do; never below one rounding of it."""
     others = [
         _prefilled(loaded, row, CHUNK, stored),

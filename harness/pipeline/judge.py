@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.compare import metrics as measure
+from harness.compare.identity import Difference
 from harness.compare.verdict import decide, errors
+from harness.config import CompareConfig
+from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Path
 from harness.snapshot.state import State
@@ -41,12 +44,12 @@ class Judgement:
 
 
 def judge(
-    loaded: Any,
+    loaded: Loaded,
     state: State,
     reference: Path,
     restored: Path,
-    settings: Any,
-    waived: Sequence[Any] = (),
+    settings: CompareConfig,
+    waived: Sequence[Difference] = (),
     chunk: int | None = None,
 ) -> Judgement:
     """Compare `restored` with `reference`, both fed the same ids after the unpruned `state`.

@@ -14,12 +14,14 @@ import torch
 
 from harness import progress
 from harness.attention.kernels.cpu.program import compiling
+from harness.cache.base import Decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length, new_cache, positions_of, prefill
 from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import RestoreRefused
 from harness.fault.base import Fault
+from harness.model.loaded import Loaded
 from harness.model.oracle import Cost
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -36,6 +38,7 @@ from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
+from harness.pipeline.switching import Switching
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.console import Say
@@ -203,7 +206,7 @@ class Line:
         prompt: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
         on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-    ) -> tuple[Any, drive.Path]:
+    ) -> tuple[Decoder | Bounded | Switching, drive.Path]:
         """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
 
         Whether that wrote into what the decoder was handed is in the record.
@@ -300,7 +303,7 @@ class Line:
         return finish_run(self.session, {**said, **self.record, **record})
 
 
-def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
+def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
     cache = new_cache(loaded)

@@ -10,6 +10,8 @@ from harness.cache.library import Replay
 from harness.compare.identity import Difference, differences, element, explained
 from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
+from harness.model.loaded import Loaded
+from harness.model.sampler import Sampler
 from harness.pipeline.noise import largest, noise
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
@@ -20,7 +22,7 @@ PROBE = 64  # tokens over which that noise is measured
 
 
 def identity_check(
-    session: Any, state: State, where: Path | str, sampler: Any = None
+    session: Any, state: State, where: Path | str, sampler: Sampler | None = None
 ) -> list[Difference]:
     """Every difference between `state`'s identity and what is loaded; without any, the proof: as far
     as `restore.verify` asks for it.
@@ -39,7 +41,7 @@ def identity_check(
     return mismatches
 
 
-def identity(session: Any, state: State, sampler: Any = None) -> list[Difference]:
+def identity(session: Any, state: State, sampler: Sampler | None = None) -> list[Difference]:
     """Differences between `state`'s documents and the model, tokenizer and sampler of now."""
     mismatches = differences(
         state.documents,
@@ -57,7 +59,7 @@ def identity(session: Any, state: State, sampler: Any = None) -> list[Difference
     return mismatches
 
 
-def proof(loaded: Any, state: State) -> list[Difference]:
+def proof(loaded: Loaded, state: State) -> list[Difference]:
     """Feed the last token again over the past without it: the stored logits must come out.
 
     One decode step, by the library's own forward over a cache of its own, so that identity is proven
@@ -91,7 +93,7 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     ]
 
 
-def _allowed(loaded: Any, state: State) -> dict[str, float]:
+def _allowed(loaded: Loaded, state: State) -> dict[str, float]:
     """The floor that was measured when `state` was captured; where that is missing, or was measured
     on another kind of device, the one of here and now (the larger of both)."""
     stored = state.documents.get("proof") or {}
@@ -101,7 +103,7 @@ def _allowed(loaded: Any, state: State) -> dict[str, float]:
     return {what: max(size, stored.get(what, 0.0)) for what, size in here.items()}
 
 
-def floor(loaded: Any, state: State) -> dict[str, Any] | None:
+def floor(loaded: Loaded, state: State) -> dict[str, Any] | None:
     """What the replay of the last token differs by on healthy material, right after the capture:
     `logits` and `kv`, never below one rounding of the largest, and `device` where that is not the
     CPU. None where there is no proof."""
@@ -123,7 +125,7 @@ def floor(loaded: Any, state: State) -> dict[str, Any] | None:
     }
 
 
-def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
+def _replayed(loaded: Loaded, state: State) -> tuple[torch.Tensor, float] | None:
     """Logits `[batch, vocab]` of the last token, fed again over the past without it, and the largest
     difference of its keys and values. None where that past is not contained in `state`."""
     before = one_step_back(state)
@@ -134,7 +136,7 @@ def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
     return logits, float(_last_kv_gap(decoder, state).max())
 
 
-def floors_now(loaded: Any, state: State) -> dict[str, float]:
+def floors_now(loaded: Loaded, state: State) -> dict[str, float]:
     """What another split of a prefill does here, on healthy material: only ids come from `state`."""
     ids = state.token_ids[:1, -PROBE:].to(loaded.device)
     measured = noise(loaded, ids.clamp(max=loaded.text_config.vocab_size - 1))

@@ -2,13 +2,14 @@
 every held token had received. Loop and page share it."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
+from harness.config import CacheConfig
+from harness.model.loaded import Loaded
 from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -23,7 +24,9 @@ class Fed:
     bytes_copied: float
 
 
-def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
+def feed(
+    loaded: Loaded, state: State, ids: torch.Tensor, cache: CacheConfig, queries: int | None
+) -> Fed:
     """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
     record, see `Policy.observes`; None records nothing, and EXPECTED is not added up but estimated
     anew when it is needed. Raises InputProblem beyond the model's positions."""
