@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from harness.compare import diagnosis
-from harness.compare.diagnosis import MARGIN, Diagnosis, Recomputed
+from harness.compare.diagnosis import Diagnosis
 from harness.compare.identity import Difference
 from harness.compare.likeness import Pair
+from harness.compare.picture import MARGIN, Recomputed
 from harness.model.loaded import Loaded
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import noise

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from harness import progress
 from harness.attention.kernels.cpu.program import compiling
 from harness.capture import new_cache, positions_of, prefill
 from harness.model.loaded import Loaded
@@ -134,6 +135,17 @@ def drive(
         lengths,
         ended,
     )
+
+
+def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Live, float]:
+    """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
+    ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
+    cache = new_cache(loaded)
+    with progress.passes(loaded.model, loaded.layers, "prefill again", ids.numel()):
+        start = time.perf_counter()
+        logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
+        seconds = time.perf_counter() - start
+    return Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
 
 
 def recompute_seconds(loaded: Loaded, state: State) -> float:

@@ -9,14 +9,8 @@ import torch
 
 from harness.cache import library
 from harness.cache.library import Replay
-from harness.capture import (
-    check_captured,
-    check_vocabulary,
-    kv_format,
-    layer_kinds,
-    layers_of,
-    positions_of,
-)
+from harness.capture import check_vocabulary, positions_of
+from harness.capture.layers import check_captured, kv_format, layer_kinds, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded

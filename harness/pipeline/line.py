@@ -16,12 +16,11 @@ from harness import progress
 from harness.attention.kernels.cpu.program import compiling
 from harness.cache.base import Decoder
 from harness.cache.registry import served
-from harness.capture import Captured, check_length, new_cache, positions_of, prefill
+from harness.capture import Captured, check_length
 from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import RestoreRefused
 from harness.fault.base import Fault
-from harness.model.loaded import Loaded
 from harness.model.oracle import Cost
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -242,7 +241,7 @@ class Line:
             run = drive.Live(loaded, cache, state)
         else:
             self._announce(loaded.cost(state.token_ids.numel()))
-            run, session.times["recompute"] = rebuilt(loaded, state, session.cfg.prompt.chunk)
+            run, session.times["recompute"] = drive.rebuilt(loaded, state, session.cfg.prompt.chunk)
             sampler = session.sampler(state)
         path = drive.drive(run, sampler, session.cfg.steps, prompt, follow)
         if self.captured is not None:
@@ -301,14 +300,3 @@ class Line:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
         said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
         return finish_run(self.session, {**said, **self.record, **record})
-
-
-def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
-    """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
-    ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
-    cache = new_cache(loaded)
-    with progress.passes(loaded.model, loaded.layers, "prefill again", ids.numel()):
-        start = time.perf_counter()
-        logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
-        seconds = time.perf_counter() - start
-    return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from harness.capture import layers_of, new_cache, positions_of, prefill
+from harness.capture import new_cache, positions_of, prefill
+from harness.capture.layers import layers_of
 from harness.model.loaded import Loaded
 from harness.snapshot.state import LayerState
 

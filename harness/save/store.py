@@ -16,12 +16,13 @@ from harness import config
 from harness.errors import HarnessError, InputProblem, SnapshotInvalid
 from harness.save import atomic, envelope, lineage, mapped, registry, remote, room, writer
 from harness.save.access import Access, current, using
+from harness.save.assembly import assemble
 from harness.save.envelope import folder as opened_folder
 from harness.save.envelope import own_manifest
 from harness.save.files import Folder
 from harness.save.lineage import Base
 from harness.save.plan import Plan
-from harness.save.reading import Reading, assemble
+from harness.save.reading import Reading
 from harness.save.remote import fetched, place
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema, signature
@@ -136,7 +137,7 @@ def _restored(reading: Reading) -> tuple[State | None, list[str]]:
     if reading.faults:
         return None, reading.faults
     try:
-        state = assemble(reading.manifest, reading)
+        state = assemble(reading.manifest, reading.tensors, reading.tokenizer)
         return state, schema.state_faults(state, reading.manifest)
     except Exception as problem:  # hostile contents may break any of the rules
         return None, [f"its contents do not have the expected form: {problem!r}"[:300]]
