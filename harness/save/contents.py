@@ -8,6 +8,7 @@ from harness.save import files
 from harness.snapshot import manifest as manifests
 
 SIGNATURE = "manifest.json.sig"
+TURN = "turn-"  # and a number: a chat keeps a snapshot per turn, side by side
 
 
 def names(manifest: Any) -> set[str]:
@@ -31,6 +32,16 @@ def foreign(folder: Path) -> list[str]:
             found = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
             if not found or not opened.replaced():  # else another writer was at it
                 return sorted(found)
+
+
+def turns(folder: Path) -> list[Path]:
+    """The snapshots of a chat that is kept in `folder`, in the order of the turns."""
+    whole = (p.parent for p in folder.glob(f"{TURN}*/{manifests.NAME}"))
+    return sorted((p for p in whole if p.name[len(TURN) :].isdecimal()), key=number)
+
+
+def number(turn: Path) -> int:
+    return int(turn.name[len(TURN) :])
 
 
 def _manifest(folder: files.Folder) -> Any:

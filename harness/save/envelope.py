@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputProblem, SnapshotInvalid, Untrusted
-from harness.save import atomic, cipher, contents, files
+from harness.save import atomic, cipher, contents, files, leftovers
 from harness.save.access import Access
 from harness.snapshot import manifest as manifests
 from harness.snapshot import signature
@@ -98,7 +98,10 @@ def folder(source: Path) -> Iterator[files.Folder]:
         if source.is_file():
             raise InputProblem(f"snapshot={source} is a file. Give the directory that holds it.")
         if not source.is_dir():
-            raise InputProblem(f"snapshot={source}: there is no such directory. Check the path.")
+            said = (
+                f"there is no such directory. Check the path. {leftovers.beside(source)}".rstrip()
+            )
+            raise InputProblem(f"snapshot={source}: {said}")
     try:
         opened = files.Folder(source)
     except ValueError as problem:
@@ -119,11 +122,15 @@ def raw_manifest(source: files.Folder) -> bytes:
             return file.read(manifests.MAX_BYTES + 1)
     except ValueError as problem:
         if str(problem) == "is missing":
-            raise InputProblem(
-                f"snapshot={source.path}: the directory holds no {manifests.NAME}, so it is no "
-                "snapshot."
-            ) from None
+            raise InputProblem(_no_snapshot(source.path)) from None
         raise SnapshotInvalid(str(source.path), [f"{manifests.NAME} {problem}"]) from None
+
+
+def _no_snapshot(place: Path) -> str:
+    said = f"snapshot={place}: the directory holds no {manifests.NAME}, so it is no snapshot."
+    if turns := contents.turns(place):
+        said += f" It holds the turns of a chat; the newest is {turns[-1]}"
+    return f"{said} {leftovers.beside(place)}".rstrip()
 
 
 def own_manifest(source: files.Folder, access: Access) -> dict[str, Any]:

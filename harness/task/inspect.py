@@ -8,7 +8,7 @@ from harness.config import Config
 from harness.pipeline.finish import Outcome
 from harness.pipeline.stored import snapshot_named
 from harness.report.console import Say
-from harness.save import store
+from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 
@@ -23,6 +23,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if Path(snapshot_named(cfg)).is_file():
         return _foreign(Path(snapshot_named(cfg)), folder, say)
     source = store.place(snapshot_named(cfg))
+    if left := leftovers.beside(source):
+        say.line(left)
     say.stage(f"read {source}")
     if (envelope := store.public(source)) and store.current().decrypt is None:
         return _public(envelope, folder, say)

@@ -6,9 +6,10 @@ from typing import Any
 from harness.errors import InputProblem
 from harness.pipeline.stored import Stored
 from harness.save import store
+from harness.save.contents import TURN, number, turns
 from harness.snapshot.state import State
 
-TURN, UNDONE = "turn-", "undone-"
+UNDONE = "undone-"
 
 
 class Pauses:
@@ -36,17 +37,16 @@ class Pauses:
     @property
     def places(self) -> list[Path]:
         """Every pause, in the order of the turns."""
-        whole = (p.parent for p in self.folder.glob(f"{TURN}*/manifest.json"))
-        return sorted((p for p in whole if p.name[len(TURN) :].isdigit()), key=_number)
+        return turns(self.folder)
 
     @property
     def newest(self) -> Path | None:
         return next(reversed(self.places), None)
 
-    def save(self, state: State, number: int | None = None, overwrite: bool = False) -> Stored:
-        """Write `state`, whose parent is the newest pause, as turn `number` (default: the next)."""
+    def save(self, state: State, turn: int | None = None, overwrite: bool = False) -> Stored:
+        """Write `state`, whose parent is the newest pause, as number `turn` (default: the next)."""
         newest = self.newest
-        place = self.folder / f"{TURN}{number or (_number(newest) if newest else 0) + 1:03d}"
+        place = self.folder / f"{TURN}{turn or (number(newest) if newest else 0) + 1:03d}"
         access = store.current(**({"overwrite": True} if overwrite else {}))
         manifest = store.save(state, place, self._settings, self._tell, access)
         self.parent = manifest["id"]
@@ -63,7 +63,3 @@ class Pauses:
         newest = self.newest
         self.parent = store.read_manifest(newest)["id"] if newest else None
         return aside
-
-
-def _number(place: Path) -> int:
-    return int(place.name[len(TURN) :])
