@@ -223,7 +223,7 @@ def attention(
     """The registered attention function: `query` `[rows, heads, new, head_dim]`, and the very `key`
     and `value` that the cache handed out. Returns `[rows, new, heads, value_dim]` and no weights."""
     layer, other = (getattr(tensor, MARK, None) for tensor in (key, value))
-    if layer is None or other is not layer:
+    if other is not layer or layer is None:
         raise UnsupportedModel(_changed(module, "it changes keys or values after the cache"))
     odd = [k for k, v in rest.items() if k not in _HARMLESS and v is not None and v is not False]
     if odd:
