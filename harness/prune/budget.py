@@ -17,6 +17,7 @@ def budget(settings: PruneConfig, tokens: int) -> int:
                 f"Give {tokens} or fewer, or prune=none."
             )
         return settings.tokens
+    assert settings.ratio is not None  # a policy has one of the two
     keep = round(settings.ratio * tokens)
     if keep < 1:
         raise InputProblem(
