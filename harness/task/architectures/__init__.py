@@ -147,8 +147,8 @@ def _case(loaded: Loaded, family: Family, cfg: Config, tokens: int, batch: int, 
         findings.error = max(findings.error, _distance(logits, oracle))
         findings.gap = max(findings.gap, _distance(logits, plain))
         if name == "static":
-            own_path = _library_static(loaded, captured.state, fed, oracle)
-            findings.library = max(findings.library, own_path)
+            distance = _library_static(loaded, captured.state, fed, oracle)
+            findings.library = max(findings.library, distance)
 
 
 def _library_static(loaded: Loaded, state: State, fed: torch.Tensor, oracle: torch.Tensor) -> float:
