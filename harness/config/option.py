@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import field, fields, make_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from harness import variants
@@ -157,7 +157,7 @@ def common() -> type:
     """`Config` with its common keys typed and each group a mapping of its shared keys."""
     rest = [(f.name, f.type, f) for f in fields(Config) if f.name not in schemas()]
     rest = [(name, kind, field(default=f.default, default_factory=f.default_factory)) for name, kind, f in rest]  # fmt: skip
-    groups = [(g, Any, field(default_factory=lambda g=g: shared(g))) for g in schemas()]
+    groups = [(g, Any, field(default_factory=partial(shared, g))) for g in schemas()]
     return make_dataclass("Common", [*rest, *groups])
 
 

@@ -25,11 +25,8 @@ def aid_for(session: Session, state: State) -> Aid:
         if change is not None:
             loaded = Loaded(copy.deepcopy(loaded.model), loaded.tokenizer, loaded.source, 0.0)
             change(loaded.model)
-        made = capture(
-            loaded, rows, torch.ones_like(rows), state.documents, state.tokenizer_files,
-            state.rng,
-        )  # fmt: skip
-        return made.state
+        mask, files = torch.ones_like(rows), state.tokenizer_files
+        return capture(loaded, rows, mask, state.documents, files, state.rng).state
 
     turns = len(state.documents["prompt_meta"].get("turns") or ()) or 1
     return Aid(recapture, turns)

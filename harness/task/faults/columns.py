@@ -27,7 +27,7 @@ from harness.pipeline.damage import aid_for, damaged
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.restore import identity, proof
 from harness.save import store
-from harness.save.reading import segment_read
+from harness.save.assembly import segment_read
 from harness.snapshot import manifest as manifests
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.elements import ELEMENTS
