@@ -18,9 +18,9 @@ from harness.save.access import using
 
 UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
 CLEAR = (
-    "harness: encrypt= covers snapshots. The record of this run ({}: .hydra, result.json, report.html) "
-    "and a tracking server hold the prompt and what was said in clear, the files for your eyes only. "
-    "Put runs_dir= on an encrypted disk and use track=none, or delete the record afterwards."
+    "harness: encrypt= covers snapshots. The record in {} (.hydra, result.json, record.json, report.html, "
+    "a sweep's table) and a tracking server hold the prompt and what was said in clear, the files for your "
+    "eyes only. Put runs_dir= on an encrypted disk and use track=none, or delete the record afterwards."
 )
 
 
