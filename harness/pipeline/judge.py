@@ -10,7 +10,7 @@ from harness.compare.verdict import decide, errors
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
-from harness.pipeline.drive import Path
+from harness.pipeline.drive import Rollout
 from harness.snapshot.state import State
 
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
@@ -46,8 +46,8 @@ class Judgement:
 def judge(
     loaded: Loaded,
     state: State,
-    reference: Path,
-    restored: Path,
+    reference: Rollout,
+    restored: Rollout,
     settings: CompareConfig,
     waived: Sequence[Difference] = (),
     chunk: int | None = None,
