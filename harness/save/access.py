@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.config import Config
 from harness.save.cipher import Key
 
 
@@ -44,7 +45,7 @@ def current(**changes: Any) -> Access:
 
 
 @contextmanager
-def using(cfg: Any) -> Iterator[Access]:
+def using(cfg: Config) -> Iterator[Access]:
     """Everything saved and loaded inside goes by the keys of `cfg`, see `Access.of`."""
     global _job
     before = _job

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
+from harness.config import SaveConfig
 from harness.errors import HarnessError, InputProblem, SnapshotInvalid
 from harness.save import atomic, envelope, lineage, mapped, registry, remote, room, writer
 from harness.save.access import Access, current, using
@@ -38,7 +39,7 @@ TRIES = 16  # reads of a snapshot that somebody keeps replacing
 def save(
     state: State,
     target: Path | str,
-    settings: Any,
+    settings: SaveConfig,
     tell: Callable[[str], None] = lambda said: None,
     access: Access | None = None,
 ) -> dict[str, Any]:
