@@ -84,13 +84,13 @@ class Bed:
     def verdict(self, run: Run) -> tuple[str, float]:
         """The verdict on `run` (teacher forced along the reference) and its largest shift in units
         of the noise floor (infinite when a logit is not finite)."""
-        rows, plain = trimmed(run.shown, self.reference.shown)
-        metrics = measure.compare(rows, plain, plain.argmax(-1))
-        oracle = None if self.oracle is None else trimmed(self.oracle, plain)[0]
+        rows, expected = trimmed(run.shown, self.reference.shown)
+        metrics = measure.compare(rows, expected, expected.argmax(-1))
+        oracle = None if self.oracle is None else trimmed(self.oracle, expected)[0]
         other = (run.ids != self.reference.ids).any(0).nonzero()
         first = int(other[0, 0]) if len(other) else None
-        distances = errors(rows, plain, oracle)
-        name, _ = decide(rows, plain, metrics, self.floor, distances, first, ())
+        distances = errors(rows, expected, oracle)
+        name, _ = decide(rows, expected, metrics, self.floor, distances, first, ())
         gap = metrics["max_abs_diff"]
         return name, gap / self.unit if gap == gap else float("inf")
 

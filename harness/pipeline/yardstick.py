@@ -46,13 +46,13 @@ def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool) -> Cost:
     """What a verdict on `[batch, tokens]` takes: three runs in the working dtype (uninterrupted, without
     a cache, in other chunks) and five in float64, four of them by a twin where that is dear. By the
     passes of this very model that were timed last; a guess where there was none yet."""
-    plain = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
+    working = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
     if not oracle:
-        return Cost(plain, 0)
+        return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)
     whole = loaded.parameters * tokens <= WORK
     passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
-    return Cost(plain + passes * exact.seconds, exact.nbytes)
+    return Cost(working + passes * exact.seconds, exact.nbytes)
 
 
 def measure(
