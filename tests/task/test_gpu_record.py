@@ -13,18 +13,8 @@ def test_every_stage_is_a_command_line_that_composes(compose):
 
 
 def test_stages_leave_figures_and_a_page(tmp_path, capsys):
-    code = gpu_record.main(
-        [
-            "--device",
-            "cpu",
-            "--small",
-            "--out",
-            str(tmp_path),
-            "--only",
-            "repeat float32",
-            "save_gpu",
-        ]
-    )
+    asked = f"--device cpu --small --out {tmp_path} --only save_gpu"
+    code = gpu_record.main(asked.split())
     assert code == 0, capsys.readouterr().out
     document = json.loads((tmp_path / "gpu.json").read_text())
     assert document["where"]["device"] == "cpu" and document["where"]["torch"]
