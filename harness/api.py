@@ -29,9 +29,9 @@ from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, interop
+from harness.pipeline.drive import rebuilt
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
-from harness.pipeline.line import rebuilt
 from harness.pipeline.restore import identity_check
 from harness.pipeline.resumed import Resumed
 from harness.pipeline.rewind import checkpoints, rewound

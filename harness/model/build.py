@@ -28,10 +28,10 @@ def build(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
         declared = AutoConfig.from_pretrained(place, revision=revision)
         footprint.check_weights(settings.name, declared, dtype, device)
         entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
+        options = {"revision": revision, "dtype": dtype, **_attention(settings.attention)}
         model, report = AutoModelForCausalLM.from_pretrained(
-            place, revision=revision, dtype=dtype, output_loading_info=True,
-            **_attention(settings.attention),
-        )  # fmt: skip
+            place, output_loading_info=True, **options
+        )
     except (OSError, ValueError, KeyError) as problem:
         raise InputProblem(_cannot_load(settings, place, problem)) from problem
     tokenizer = _tokenizer(settings.tokenizer or place, revision)
@@ -60,7 +60,7 @@ def declared(settings: Any) -> dict[str, Any] | None:
 
 def origin(settings: Any, model: Any) -> dict[str, Any]:
     """Where the weights of `model` came from, as a snapshot says it (JSON-able)."""
-    kept = {
+    fields = {
         "option": settings.name,
         "id": settings.id,
         "revision": settings.revision,
@@ -70,7 +70,7 @@ def origin(settings: Any, model: Any) -> dict[str, Any]:
         "attention": None if settings.attention == "auto" else settings.attention,
     }
     count = sum(p.numel() for p in model.parameters())
-    return {**{k: v for k, v in kept.items() if v is not None}, "parameters": count}
+    return {**{k: v for k, v in fields.items() if v is not None}, "parameters": count}
 
 
 def resolve_device(device: str) -> torch.device:

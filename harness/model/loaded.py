@@ -90,8 +90,8 @@ class Loaded:
     @cached_property
     def attention_configs(self) -> list[Any]:
         """Every config object of the model that says which attention its modules use."""
-        found = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
-        return [c for c in found.values() if hasattr(c, "_attn_implementation_internal")]
+        configs = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
+        return [c for c in configs.values() if hasattr(c, "_attn_implementation_internal")]
 
     @cached_property
     def oracle(self) -> Oracle:
@@ -185,8 +185,8 @@ class Loaded:
     def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
         """Logits `[batch, keep, vocab]` of the last `keep` of `ids` `[batch, tokens]`, unpadded, by
         the library alone: no cache, and neither mask nor positions of ours. The yardstick's scale."""
-        asked = {"use_cache": False, "logits_to_keep": keep}
-        arguments = {k: v for k, v in asked.items() if k in self._forward_names}
+        wanted = {"use_cache": False, "logits_to_keep": keep}
+        arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
         with torch.no_grad():
             return self.model(input_ids=ids, **arguments).logits[:, -keep:]
 

@@ -133,11 +133,11 @@ def processors(settings: Any, ending: Ending, begun: int, mask: torch.Tensor | N
         _merge_criteria_processor_list=lambda ours, others: ours,
     )
     try:
-        asked = GenerationConfig(do_sample=settings.name != "greedy", **scores)
-        asked._eos_token_tensor = ends
+        wanted = GenerationConfig(do_sample=settings.name != "greedy", **scores)
+        wanted._eos_token_tensor = ends
         kwargs = {} if mask is None else {"attention_mask": mask.cpu()}
         return GenerationMixin._get_logits_processor(
-            host, asked, input_ids_seq_length=begun, device="cpu", model_kwargs=kwargs
+            host, wanted, input_ids_seq_length=begun, device="cpu", model_kwargs=kwargs
         )
     except (ValueError, TypeError) as problem:
         raise ConfigProblem(f"sampling={settings.name}: {problem}") from problem

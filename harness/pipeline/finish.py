@@ -249,8 +249,8 @@ def completed(session: Job, record: Record) -> Record:
 
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    own = ("engine",) if cfg.task.name == "referee" else ()
-    return {group: getattr(cfg, group).name for group in (*GROUPS, *own)}
+    more = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *more)}
 
 
 def shown(path: Path | str) -> str:

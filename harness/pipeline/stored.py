@@ -39,12 +39,12 @@ class Stored:
             "format_version": self.manifest["format_version"],
         }
 
-    def record(self, whole: State, kept: State) -> dict[str, Any]:
+    def record(self, whole: State, pruned: State) -> dict[str, Any]:
         """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
         size = {
             "tokens": whole.tokens,
-            "kept_tokens": kept.kept_tokens,
-            "kv_bytes": kept.kv_bytes,
+            "kept_tokens": pruned.kept_tokens,
+            "kv_bytes": pruned.kv_bytes,
             "stored_bytes": self.nbytes,
         }
         return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}

@@ -51,10 +51,8 @@ def using(cfg: Any) -> Iterator[Access]:
     global _job
     before = _job
     trusted = tuple(dict.fromkeys([*cfg.restore.trusted, *cfg.trusted]))
-    _job = Access.asked(
-        cfg.encrypt, cfg.decrypt, overwrite=cfg.overwrite, sign=cfg.sign, trusted=trusted,
-        map=cfg.restore.map,
-    )  # fmt: skip
+    others = {"overwrite": cfg.overwrite, "sign": cfg.sign, "map": cfg.restore.map}
+    _job = Access.asked(cfg.encrypt, cfg.decrypt, trusted=trusted, **others)
     try:
         yield _job
     finally:

@@ -13,15 +13,15 @@ TURN = "turn-"  # and a number: a chat keeps a snapshot per turn, side by side
 
 def names(manifest: Any) -> set[str]:
     """The files that a manifest (plain or encrypted, not yet validated) names, itself included."""
-    found = {manifests.NAME, SIGNATURE}
+    named = {manifests.NAME, SIGNATURE}
     if not isinstance(manifest, dict):
-        return found
+        return named
     for table, stem in (("files", ""), ("tokenizer_files", "tokenizer/")):
         rows = manifest.get(table)
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, dict) and isinstance(row.get("file"), str):
-                found.add(stem + row["file"])
-    return found
+                named.add(stem + row["file"])
+    return named
 
 
 def foreign(folder: Path) -> list[str]:
@@ -29,9 +29,9 @@ def foreign(folder: Path) -> list[str]:
     is none, it is everything else. Raises OSError or files.Unreadable where the disk does not say."""
     while True:
         with files.Folder(folder) as opened:
-            found = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
-            if not found or not opened.replaced():  # else another writer was at it
-                return sorted(found)
+            strangers = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
+            if not strangers or not opened.replaced():  # else another writer was at it
+                return sorted(strangers)
 
 
 def turns(folder: Path) -> list[Path]:

@@ -49,12 +49,12 @@ def payload(
 def tokenizer(growing: atomic.Growing, state: State, plan: Plan, key: Any) -> list[dict[str, Any]]:
     folder = growing.path / "tokenizer"
     folder.mkdir(mode=0o700)
-    held = {r["file"]: r for r in plan.base.manifest["tokenizer_files"]} if plan.base else {}
+    earlier = {r["file"]: r for r in plan.base.manifest["tokenizer_files"]} if plan.base else {}
     rows = []
     for name, data in sorted(state.tokenizer_files.items()):
         row = {"file": name, "nbytes": len(data), "digest": digest_bytes(data)}
         rows.append(row)
-        if held.get(name) == row:
+        if earlier.get(name) == row:
             plan.inherit(f"tokenizer/{name}")
             continue
         with Sink(folder / name, key, f"tokenizer/{name}") as sink:

@@ -11,7 +11,7 @@ from harness.model.ending import Ending
 from harness.model.loaded import Loaded
 from harness.model.sampler import NEVER, Sampler
 from harness.pipeline import drive
-from harness.pipeline.line import rebuilt
+from harness.pipeline.drive import rebuilt
 
 TEXTS = ["let k be 5 . the bird sang .", "the man put the stone by"]
 
