@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from harness.capture import capture
-from harness.fault.base import Aid, Fault, Live
+from harness.fault.base import Aid, Fault, Target
 from harness.model.ending import Ending
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
@@ -40,7 +40,7 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
         return session, Sampler(
             session.sampling, cfg.seed, rng, Ending.of(session.sampling, session.loaded)
         )
-    live = Live(
+    live = Target(
         copy.deepcopy(session.loaded.model),
         copy.deepcopy(session.loaded.tokenizer),
         copy.copy(session.sampling),

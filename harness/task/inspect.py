@@ -12,6 +12,7 @@ from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 
+ELEMENT_COLUMNS = ["#", "element", "kept as", "digest"]
 SHOWN = 2000  # characters of text at most
 
 
@@ -42,16 +43,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         [
             html.section("The text so far", pre=said),
             html.section("What it is", columns=["what", "value"], rows=[list(f) for f in facts]),
-            html.section("The 13 elements", columns=["#", "element", "kept as", "digest"], rows=elements),
+            html.section("The 13 elements", columns=ELEMENT_COLUMNS, rows=elements),
             html.section("Layers", columns=columns, rows=[list(r.values()) for r in layers]),
         ],
-    )  # fmt: skip
+    )
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
     say.line()
     console.tabled(say, "What it is", ["what", "value"], [list(f) for f in facts])
     say.line()
-    console.tabled(say, "The 13 elements", ["#", "element", "kept as", "digest"], elements)
+    console.tabled(say, "The 13 elements", ELEMENT_COLUMNS, elements)
     say.line()
     console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
@@ -68,11 +69,12 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     there = saved.read(path)
     say.done(there.kind)
     facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
-    elements = [[e.number, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
+    inside = {True: "yes", False: "no"}
+    elements = [[e.number, e.name, inside[e.name in there.holds], e.meaning] for e in ELEMENTS]
     columns = ["#", "element", "in the file", "what it is"]
     rows = [[*r.values()] for r in there.layers]
-    write_json(folder / "inspect.json", {"kind": there.kind, "facts": there.facts, "layers": there.layers,
-                                         "tokens": there.tokens, "lacks": there.lacks})  # fmt: skip
+    keys = ("kind", "facts", "layers", "tokens", "lacks")
+    write_json(folder / "inspect.json", {key: getattr(there, key) for key in keys})
     sections = [
         html.section("What it is", columns=["what", "value"], rows=facts),
         html.section("The 13 elements", columns=columns, rows=elements),
@@ -87,7 +89,7 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     return Outcome(0, UNJUDGED, str(folder), reason)
 
 
-def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
+def _public(envelope: dict[str, Any], folder: Path, say: Say) -> Outcome:
     """What an encrypted snapshot shows to somebody without the key."""
     from harness.report import console, html
     from harness.snapshot.result import write_json, write_text
@@ -103,8 +105,11 @@ def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
     ]
     rows = [[row["file"], row["nbytes"]] for row in envelope["files"]]
     write_json(folder / "inspect.json", {"public": dict(facts), "files": envelope["files"]})
-    sections = [html.section("What anybody can see", columns=["what", "value"], rows=[list(f) for f in facts]),
-                html.section("Files", columns=["file", "bytes, encrypted"], rows=rows)]  # fmt: skip
+    public = [list(f) for f in facts]
+    sections = [
+        html.section("What anybody can see", columns=["what", "value"], rows=public),
+        html.section("Files", columns=["file", "bytes, encrypted"], rows=rows),
+    ]
     write_text(folder / "report.html", html.page(f"Snapshot {envelope['id'][:16]}", sections))
     for title, columns, table in (
         ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),

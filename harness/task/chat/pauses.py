@@ -1,8 +1,9 @@
 """The pauses of a chat: one snapshot per turn, side by side, each holding what the turn added."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from harness.config import SaveConfig
 from harness.errors import InputProblem
 from harness.pipeline.stored import Stored
 from harness.save import store
@@ -19,7 +20,12 @@ class Pauses:
     Raises InputProblem for a folder that is a snapshot itself, or is not on this machine.
     """
 
-    def __init__(self, folder: Path | str, settings: Any, tell: Any = lambda said: None):
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: SaveConfig,
+        tell: Callable[[str], None] = lambda said: None,
+    ):
         place = store.place(folder)
         if isinstance(place, str):
             raise InputProblem(
@@ -57,8 +63,9 @@ class Pauses:
         place = self.newest
         if place is None:
             return None
-        taken = [int(n) for p in self.folder.glob(f"{UNDONE}*") if (n := p.name[len(UNDONE) :]).isdigit()]  # fmt: skip
-        aside = self.folder / f"{UNDONE}{max(taken, default=0) + 1:03d}"
+        names = [p.name.removeprefix(UNDONE) for p in self.folder.glob(f"{UNDONE}*")]
+        last = max((int(name) for name in names if name.isdigit()), default=0)
+        aside = self.folder / f"{UNDONE}{last + 1:03d}"
         place.rename(aside)
         newest = self.newest
         self.parent = store.read_manifest(newest)["id"] if newest else None
