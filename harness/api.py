@@ -107,7 +107,7 @@ def save_state(
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
-    access = store.Access.asked(_named(encrypt), overwrite=overwrite, sign=_named(sign))
+    access = store.Access.of(_named(encrypt), overwrite=overwrite, sign=_named(sign))
     return store.save(state, out, config.option("save", format, **options), access=access)
 
 
@@ -129,7 +129,7 @@ def load_state(
     signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
     waives that, never damage).
     """
-    access = store.Access.asked(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
+    access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
     state, _ = store.load(source, access)
     if model is None:
         return state

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from harness.compare.likeness import Pair
 from harness.snapshot.codes import Codes
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State
 
 MARGIN = 8.0  # how often the noise, the largest of a few draws, may be exceeded; the proof's own
 
@@ -50,7 +49,7 @@ def _steps(codes: Codes) -> float:
     return 2 ** (codes.bits - 1) - 1
 
 
-def aligned(pair: Pair, layer: Any) -> Pair:
+def aligned(pair: Pair, layer: LayerState) -> Pair:
     """The rows of `pair` `[batch, kv_heads, tokens, head_dim]` at the positions that `layer` kept,
     zeros for padding."""
     at = layer.positions

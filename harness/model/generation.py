@@ -1,10 +1,10 @@
 """What the model directory's generation_config.json says, as a SamplingConfig."""
 
 from dataclasses import fields
-from typing import Any
 
 from harness.config import SamplingConfig, option, readable
 from harness.errors import ConfigProblem
+from harness.model.loaded import Loaded
 
 # strategies of `generate` that are no choice of one next token: they would be ignored, so they are told
 OTHERS = (
@@ -14,7 +14,7 @@ OTHERS = (
 )  # fmt: skip
 
 
-def declared(loaded: Any, settings: SamplingConfig) -> SamplingConfig:
+def declared(loaded: Loaded, settings: SamplingConfig) -> SamplingConfig:
     """`greedy` or `sample` with the values of the model's generation config, filled up as `generate`
     fills it up; `stop`, `eos_token_id` and `seed` of `settings` go before.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.config import ModelConfig
 from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
@@ -194,7 +195,7 @@ class Loaded:
 _MEMORY: dict[str, Loaded] = {}
 
 
-def load(settings: Any, dtype: str, device: str) -> Loaded:
+def load(settings: ModelConfig, dtype: str, device: str) -> Loaded:
     """The model that `settings` (a ModelConfig) declares; jobs of one process share it for as long as
     its files stay as they are.
 

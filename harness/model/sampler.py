@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from harness.config import SamplingConfig
 from harness.errors import ConfigProblem
 from harness.model.ending import Ended, Ending
 from harness.snapshot.state import State
@@ -24,7 +25,7 @@ class Sampler:
 
     def __init__(
         self,
-        settings: Any,
+        settings: SamplingConfig,
         seed: int = 0,
         rng: torch.Tensor | None = None,
         ending: Ending = NEVER,
@@ -116,7 +117,9 @@ class Sampler:
             raise ConfigProblem(f"sampling={self.settings.name}: {problem}") from problem
 
 
-def processors(settings: Any, ending: Ending, begun: int, mask: torch.Tensor | None = None) -> Any:
+def processors(
+    settings: SamplingConfig, ending: Ending, begun: int, mask: torch.Tensor | None = None
+) -> Any:
     """The library's processors in the library's order, as `generate` builds them.
 
     begun: tokens of the context; mask: `[batch, tokens]`, where rows are padded. Raises ConfigProblem

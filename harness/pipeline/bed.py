@@ -84,13 +84,13 @@ class Bed:
     def verdict(self, run: Run) -> tuple[str, float]:
         """The verdict on `run` (teacher forced along the reference) and its largest shift in units
         of the noise floor (infinite when a logit is not finite)."""
-        rows, plain = trimmed(run.shown, self.reference.shown)
-        metrics = measure.compare(rows, plain, plain.argmax(-1))
-        oracle = None if self.oracle is None else trimmed(self.oracle, plain)[0]
+        rows, expected = trimmed(run.shown, self.reference.shown)
+        metrics = measure.compare(rows, expected, expected.argmax(-1))
+        oracle = None if self.oracle is None else trimmed(self.oracle, expected)[0]
         other = (run.ids != self.reference.ids).any(0).nonzero()
         first = int(other[0, 0]) if len(other) else None
-        distances = errors(rows, plain, oracle)
-        name, _ = decide(rows, plain, metrics, self.floor, distances, first, ())
+        distances = errors(rows, expected, oracle)
+        name, _ = decide(rows, expected, metrics, self.floor, distances, first, ())
         gap = metrics["max_abs_diff"]
         return name, gap / self.unit if gap == gap else float("inf")
 
@@ -119,7 +119,7 @@ def build(name: str, session: Session, steps: int) -> Bed:
     prompt = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)
     if name == "quantized":
         return _quantized(session, state, sampler, steps, prompt)
-    live = drive.Live(loaded, captured.live, state)
+    live = drive.Uninterrupted(loaded, captured.live, state)
     path = drive.drive(live, sampler, steps, prompt)
     length = prompt.shape[1]
     reference = shown(state.logits, path, length)
@@ -142,7 +142,7 @@ def _quantized(
     the same codes is its noise."""
     small = quantizer(option("quantize", "int8")).quantize(state)
 
-    def run(cache: str, follow: torch.Tensor | None = None) -> drive.Path:
+    def run(cache: str, follow: torch.Tensor | None = None) -> drive.Rollout:
         decoder = build_decoder(session.loaded, small, CacheConfig(name=cache))
         return drive.drive(decoder, sampler, steps, prompt, follow=follow)
 
@@ -170,7 +170,7 @@ def question(tokenizer: Any, cursor: int) -> torch.Tensor:
     return torch.tensor([continuation("explicit", tokenizer, " " + QUESTION).ids])
 
 
-def shown(stored: torch.Tensor, path: drive.Path, length: int) -> Run:
+def shown(stored: torch.Tensor, path: drive.Rollout, length: int) -> Run:
     """What a path showed from the pause on: stored logits first."""
     stored, rest = stored[:, None].to(path.logits), path.logits[:, max(length - 1, 0) :]
     vocab = min(stored.shape[-1], rest.shape[-1])

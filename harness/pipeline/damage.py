@@ -12,7 +12,7 @@ from harness.fault.base import Aid, Fault, Target
 from harness.model.ending import Ending
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
-from harness.pipeline.drive import Path
+from harness.pipeline.drive import Rollout
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
 
@@ -56,7 +56,7 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
     return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, live.rng, ending)
 
 
-def comparable(path: Path, reference: Path) -> Path:
+def comparable(path: Rollout, reference: Rollout) -> Rollout:
     """`path` with its logits cut to the vocabulary of `reference`, should a fault have resized it."""
     vocab = reference.logits.shape[-1]
     return (

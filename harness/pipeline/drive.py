@@ -19,7 +19,7 @@ from harness.snapshot.state import State
 
 
 @dataclass(frozen=True)
-class Path:
+class Rollout:
     """One path over the same `fed` ids.
 
     logits: `[batch, n, vocab]`, one row per fed id. ids: `[batch, n + 1]`, what this path chose (or
@@ -44,7 +44,7 @@ class Path:
 
 
 class Runner(Protocol):
-    """What goes on from a state: a Decoder, or Live."""
+    """What goes on from a state: a Decoder, or Uninterrupted."""
 
     @property
     def state(self) -> State: ...
@@ -52,7 +52,7 @@ class Runner(Protocol):
     def step(self, ids: torch.Tensor) -> torch.Tensor: ...
 
 
-class Live:
+class Uninterrupted:
     """The run that was never interrupted: it goes on with the very cache the prefill filled. Where the
     model's RoPE factors switch, it processes everything again, as the library's `generate` does."""
 
@@ -84,7 +84,7 @@ def drive(
     prompt: torch.Tensor | None = None,
     follow: torch.Tensor | None = None,
     on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-) -> Path:
+) -> Rollout:
     """Feed `prompt` `[batch, k]` in one call, then `steps` tokens one by one.
 
     follow: `[batch, k + n]` ids to feed
@@ -126,7 +126,7 @@ def drive(
     chosen.append(sampler.choose(last, context))
     lengths = tuple(ids.shape[1] for ids in fed)
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
-    return Path(
+    return Rollout(
         torch.cat(logits, 1),
         torch.cat(chosen, 1),
         torch.cat(fed, 1),
@@ -137,7 +137,7 @@ def drive(
     )
 
 
-def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Live, float]:
+def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uninterrupted, float]:
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
     cache = new_cache(loaded)
@@ -145,7 +145,7 @@ def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Liv
         start = time.perf_counter()
         logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
         seconds = time.perf_counter() - start
-    return Live(loaded, cache, state.unpruned(logits[:, -1])), seconds
+    return Uninterrupted(loaded, cache, state.unpruned(logits[:, -1])), seconds
 
 
 def recompute_seconds(loaded: Loaded, state: State) -> float:

@@ -10,7 +10,7 @@ from harness.compare.verdict import decide, errors
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
-from harness.pipeline.drive import Path
+from harness.pipeline.drive import Rollout
 from harness.snapshot.state import State
 
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
@@ -46,8 +46,8 @@ class Judgement:
 def judge(
     loaded: Loaded,
     state: State,
-    reference: Path,
-    restored: Path,
+    reference: Rollout,
+    restored: Rollout,
     settings: CompareConfig,
     waived: Sequence[Difference] = (),
     chunk: int | None = None,
@@ -58,17 +58,17 @@ def judge(
     reference itself is judged first, against runs without a cache. Mutates nothing.
     """
     nexts = reference.ids[:, 1:]
-    plain = yardstick.measure(loaded, state, reference, settings, chunk)
+    measured = yardstick.measure(loaded, state, reference, settings, chunk)
     paths = {
-        "without a cache": plain.uncached,
-        f"prefill in chunks of {settings.noise_chunk}": plain.rechunked,
+        "without a cache": measured.uncached,
+        f"prefill in chunks of {settings.noise_chunk}": measured.rechunked,
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
     noise = measure.noise_floor(paths.values(), reference.logits, nexts)
-    oracle = errors(restored.logits, plain.uncached, plain.exact)
+    oracle = errors(restored.logits, measured.uncached, measured.exact)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
-    sound, pair = plain.soundness, (restored.logits, reference.logits)
+    sound, pair = measured.soundness, (restored.logits, reference.logits)
     verdict, reason = decide(*pair, metrics, noise, oracle, other_token, waived, sound)
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {

@@ -205,7 +205,7 @@ class Line:
         prompt: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
         on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-    ) -> tuple[Decoder | Bounded | Switching, drive.Path]:
+    ) -> tuple[Decoder | Bounded | Switching, drive.Rollout]:
         """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
 
         Whether that wrote into what the decoder was handed is in the record.
@@ -229,7 +229,7 @@ class Line:
         state: State,
         prompt: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
-    ) -> drive.Path:
+    ) -> drive.Rollout:
         """The run that was never interrupted, from `state` with all of its tokens: on the very cache
         that the capture filled, or on one rebuilt from the token buffer."""
         session, loaded = self.session, self.session.loaded
@@ -238,7 +238,7 @@ class Line:
             cache, sampler = self.captured.live, self.sampler
             if session.cfg.cache.branches > 1:
                 cache.batch_repeat_interleave(session.cfg.cache.branches)
-            run = drive.Live(loaded, cache, state)
+            run = drive.Uninterrupted(loaded, cache, state)
         else:
             self._announce(loaded.cost(state.token_ids.numel()))
             run, session.times["recompute"] = drive.rebuilt(loaded, state, session.cfg.prompt.chunk)
@@ -274,7 +274,7 @@ class Line:
         return self.verdict(rows, reference, path, restored.waived)
 
     def verdict(
-        self, state: State, reference: drive.Path, path: drive.Path, waived: list[Difference]
+        self, state: State, reference: drive.Rollout, path: drive.Rollout, waived: list[Difference]
     ) -> Judgement:
         """The judgement on `path`, which was fed what `reference` was fed after `state`."""
         session = self.session

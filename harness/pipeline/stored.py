@@ -20,7 +20,7 @@ class Stored:
     manifest: dict[str, Any]
 
     @classmethod
-    def asked(cls, cfg: Config) -> "Stored":
+    def of(cls, cfg: Config) -> "Stored":
         """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
         SnapshotInvalid for a manifest that breaks its rules."""
         place = store.place(snapshot_named(cfg))

@@ -19,7 +19,7 @@ from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
 from harness.model.twin import kinds_seen
-from harness.pipeline.drive import Live, Path
+from harness.pipeline.drive import Rollout, Uninterrupted
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
@@ -46,17 +46,21 @@ def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool) -> Cost:
     """What a verdict on `[batch, tokens]` takes: three runs in the working dtype (uninterrupted, without
     a cache, in other chunks) and five in float64, four of them by a twin where that is dear. By the
     passes of this very model that were timed last; a guess where there was none yet."""
-    plain = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
+    working = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
     if not oracle:
-        return Cost(plain, 0)
+        return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)
     whole = loaded.parameters * tokens <= WORK
     passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
-    return Cost(plain + passes * exact.seconds, exact.nbytes)
+    return Cost(working + passes * exact.seconds, exact.nbytes)
 
 
 def measure(
-    loaded: Loaded, state: State, reference: Path, settings: CompareConfig, chunk: int | None = None
+    loaded: Loaded,
+    state: State,
+    reference: Rollout,
+    settings: CompareConfig,
+    chunk: int | None = None,
 ) -> Yardstick:
     """The yardstick for `reference`, the plain cached run over `state`'s token buffer.
 
@@ -78,7 +82,7 @@ def measure(
 
 
 def _measured(
-    loaded: Loaded, state: State, reference: Path, settings: CompareConfig, chunk: int | None
+    loaded: Loaded, state: State, reference: Rollout, settings: CompareConfig, chunk: int | None
 ) -> Yardstick:
     fed, other = reference.fed, settings.noise_chunk
     begun = fed[:, :FEW]
@@ -197,7 +201,7 @@ def replayed(
     cache = new_cache(model)
     last = prefill(model, ids, mask, positions_of(mask), cache, chunk)
     there = replace(state, token_ids=ids, attention_mask=mask)
-    live = Live(model, cache, there.unpruned(last[:, -1]))
+    live = Uninterrupted(model, cache, there.unpruned(last[:, -1]))
     pieces = fed.to(model.device).split(list(chunks), dim=1)
     first = [last[:, -1:]] if before else []
     return torch.cat([*first, *(live.step(piece) for piece in pieces)], 1)

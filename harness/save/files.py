@@ -32,7 +32,9 @@ class Sink:
     Raises OSError when the disk is full, also later through `problem` (a library may swallow it).
     """
 
-    def __init__(self, path: Path, key: Any = None, name: str = "", salt: bytes | None = None):
+    def __init__(
+        self, path: Path, key: cipher.Key | None = None, name: str = "", salt: bytes | None = None
+    ):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.path, self._handle = path, os.open(path, flags, 0o600)
         self.nbytes = self.covered = self._started = self._place = 0

@@ -219,7 +219,7 @@ class Reading:
 class _Opened:
     """A file of the snapshot; whatever is wrong with it becomes a fault of the reading."""
 
-    def __init__(self, reading: Reading, name: str, folder: files.Folder, key: Any):
+    def __init__(self, reading: Reading, name: str, folder: files.Folder, key: cipher.Key | None):
         self.reading, self.name, self.key = reading, name, key
         self._file = files.opened(folder, name)
         self._inside = False

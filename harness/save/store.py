@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
+from harness.config import SaveConfig
 from harness.errors import HarnessError, InputProblem, SnapshotInvalid
 from harness.save import atomic, envelope, lineage, mapped, registry, remote, room, writer
 from harness.save.access import Access, current, using
@@ -24,9 +25,9 @@ from harness.save.lineage import Base
 from harness.save.plan import Plan
 from harness.save.reading import Reading
 from harness.save.remote import fetched, place
+from harness.save.validity import faults_of, format_faults
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema, signature
-from harness.snapshot.digest import digest_document
 from harness.snapshot.state import State
 
 __all__ = ["Access", "check_place", "current", "faults", "fetched", "load", "place", "public", "read_manifest", "save", "signer", "stored_bytes", "unverified", "using"]  # fmt: skip
@@ -38,7 +39,7 @@ TRIES = 16  # reads of a snapshot that somebody keeps replacing
 def save(
     state: State,
     target: Path | str,
-    settings: Any,
+    settings: SaveConfig,
     tell: Callable[[str], None] = lambda said: None,
     access: Access | None = None,
 ) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def faults(source: Path, access: Access | None = None) -> list[str]:
     def every(folder: Folder) -> None:
         manifest = own_manifest(folder, access)
         problems = list(faults_of(manifest))
-        if schema.readable(manifest) and not _format_faults(manifest):
+        if schema.readable(manifest) and not format_faults(manifest):
             form = registry.reader(manifest, str(source))
             with Reading(folder, manifest, form, access) as reading:
                 reading.verified()
@@ -236,35 +237,6 @@ def unverified(source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     if reading.faults:
         raise ValueError(reading.faults[0])
     return tensors
-
-
-_sound: dict[str, None] = {}
-
-
-def faults_of(manifest: dict[str, Any]) -> list[str]:
-    """The schema's faults; a manifest this process found sound before is not checked again."""
-    key = digest_document(manifest)
-    if key in _sound:
-        return []
-    problems = schema.faults(manifest) or _format_faults(manifest)
-    if not problems:
-        _sound[key] = None
-        if len(_sound) > 1024:
-            del _sound[next(iter(_sound))]
-    return problems
-
-
-def _format_faults(manifest: dict[str, Any]) -> list[str]:
-    """A format is one of ours, or bears another name and says whose it is; whether that is trusted is
-    asked later."""
-    name, ours = manifest["payload_format"], registry.shipped()
-    if (
-        name in ours
-        if "payload_target" not in manifest
-        else name.isidentifier() and name not in ours
-    ):
-        return []
-    return [f"payload_format {manifest['payload_format'][:40]!r} is not a format"]
 
 
 def check_place(target: Path | str) -> None:

@@ -23,7 +23,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed.
     With `out=DIR` the continued state becomes the next snapshot. `at=N` goes back first, to where N
     tokens had been processed."""
-    source = Stored.asked(cfg)  # a bad snapshot is refused before the model is loaded
+    source = Stored.of(cfg)  # a bad snapshot is refused before the model is loaded
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)
     if cfg.at is not None:

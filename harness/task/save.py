@@ -38,7 +38,7 @@ def _foreign(cfg: Config, folder: Path, say: Say) -> Outcome:
     line = Line.open(cfg, folder, say)
     say.stage(f"read {cfg.foreign}")
     there = saved.read(Path(cfg.foreign or "").expanduser())
-    prompted = cfg.prompt.ids or cfg.text is not None or origin.given("prompt")
+    prompted = cfg.prompt.ids or cfg.text is not None or origin.chosen("prompt")
     ids = line.session.encoded()[0].ids if prompted else there.tokens
     if not ids:
         raise InputProblem(

@@ -21,7 +21,9 @@ def tiny() -> Loaded:
     return harness.load_model("tiny")
 
 
-def _driven(tiny: Loaded, ending: Ending = NEVER, text: Any = TEXTS[0], **how: Any) -> drive.Path:
+def _driven(
+    tiny: Loaded, ending: Ending = NEVER, text: Any = TEXTS[0], **how: Any
+) -> drive.Rollout:
     live, _ = rebuilt(tiny, harness.capture_text(tiny, text))
     return drive.drive(live, Sampler(SamplingConfig("greedy"), ending=ending), 8, **how)
 

@@ -122,7 +122,7 @@ def _case(loaded: Loaded, family: Family, cfg: Config, tokens: int, batch: int, 
         ids[row, : 4 * row] = 0
     fed = torch.randint(3, COMMON["vocab_size"], (batch, sum(NEW)), generator=draw)
     captured = capture(loaded, ids, mask, {})
-    live = drive.Live(loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(loaded, captured.live, captured.state)
     plain = _drive(live, fed)
     oracle = yardstick.alone(loaded.oracle, captured.state, fed)
     recomputed = yardstick.alone(loaded, captured.state, fed)
@@ -156,7 +156,7 @@ def _library_static(loaded: Loaded, state: State, fed: torch.Tensor, oracle: tor
     mask = state.attention_mask
     cache = static_cache(loaded, state.tokens + fed.shape[1])
     logits = prefill(loaded, state.token_ids, mask, positions_of(mask), cache)
-    live = drive.Live(loaded, cache, state.unpruned(logits[:, -1]))
+    live = drive.Uninterrupted(loaded, cache, state.unpruned(logits[:, -1]))
     return _distance(_drive(live, fed), oracle)
 
 

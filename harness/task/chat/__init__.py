@@ -16,7 +16,7 @@ from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.judge import Judgement
 from harness.pipeline.line import Line
-from harness.pipeline.origin import given
+from harness.pipeline.origin import chosen
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored
@@ -53,7 +53,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     dialogue, earlier = _opened(line)
     declared = say.quiet or turns != variants.signature("task", "chat")["turns"]
     if not declared and (terminal := opened()):
-        steps = cfg.steps if given("steps") else ANSWER
+        steps = cfg.steps if chosen("steps") else ANSWER
         talk = Conversation(line, dialogue, pauses, terminal, steps)
         talk.hold()
         return concluded(talk, folder)
@@ -165,7 +165,7 @@ def _opened(line: Line) -> tuple[Dialogue, int]:
     if not cfg.snapshot:
         messages = [{"role": "system", "content": cfg.task.system}] if cfg.task.system else []
         return Dialogue(session, session.sampler(), repair, messages), 0
-    source = Stored.asked(cfg)
+    source = Stored.of(cfg)
     if not source.manifest["documents"]["prompt_meta"].get("turns"):
         raise InputProblem(f"snapshot={cfg.snapshot} holds no chat. Give the pause after a turn.")
     dialogue = Dialogue.resumed(session, line.restore(source).state, repair)

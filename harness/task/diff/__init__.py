@@ -8,7 +8,7 @@ import torch
 from harness.config import Config
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
-from harness.pipeline.origin import given
+from harness.pipeline.origin import chosen
 from harness.report import html
 from harness.report.console import Say, table
 from harness.save import store
@@ -33,7 +33,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record: dict[str, Any] = {"differences": [vars(d) for d in deviations]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     logits = {"stored": (one.logits, two.logits)}
-    if deviations and given("model"):
+    if deviations and chosen("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
     record["logits"] = measured

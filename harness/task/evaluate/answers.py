@@ -58,7 +58,7 @@ def soundness(session: Session, question: Question, when: str) -> Soundness:
     place = Asked.of(session, question, when)
     row = torch.tensor([place.ids])
     captured = capture(session.loaded, row, torch.ones_like(row), {"prompt_meta": {}})
-    live = drive.Live(session.loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(session.loaded, captured.live, captured.state)
     follow = torch.tensor([place.follow])
     path = drive.drive(live, session.sampler(), session.cfg.steps, follow)
     compare = session.cfg.compare

@@ -31,7 +31,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     at_least("task.every", cfg.task.every, 1)
     at_least("task.top", cfg.task.top, 0)
     policy_of(cfg.prune)  # a bad policy or snapshot is refused before the model is loaded
-    source = Stored.asked(cfg) if cfg.snapshot else None
+    source = Stored.of(cfg) if cfg.snapshot else None
     line = Line.open(cfg, folder, say)
     state, sampler = begin(line, source)
     earlier = int(state.documents["generation"].get("steps", 0))
