@@ -29,9 +29,9 @@ from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, interop
+from harness.pipeline.drive import rebuilt
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
-from harness.pipeline.line import rebuilt
 from harness.pipeline.restore import identity_check
 from harness.pipeline.resumed import Resumed
 from harness.pipeline.rewind import checkpoints, rewound
@@ -107,7 +107,7 @@ def save_state(
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
-    access = store.Access.asked(_named(encrypt), overwrite=overwrite, sign=_named(sign))
+    access = store.Access.of(_named(encrypt), overwrite=overwrite, sign=_named(sign))
     return store.save(state, out, config.option("save", format, **options), access=access)
 
 
@@ -129,7 +129,7 @@ def load_state(
     signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
     waives that, never damage).
     """
-    access = store.Access.asked(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
+    access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
     state, _ = store.load(source, access)
     if model is None:
         return state

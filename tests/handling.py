@@ -71,7 +71,7 @@ def write(browser, name: str, text: str) -> None:
 
 
 def begun(browser, address: str) -> None:
-    browser.get(address)
+    browser.get(address + "?new")  # an empty desk
     shown(browser, "Ready.")
     press(browser, "begin")
     said(browser, f"Read {SENT} tokens.")

@@ -221,6 +221,18 @@ def test_no_file_is_too_long() -> None:
     assert not {name: count for name, count in lines.items() if count > 350}
 
 
+def namesakes(files: list[Path]) -> set[str]:
+    """Files whose module has one name: pytest collects nothing once it meets the second."""
+    names = [p.name for p in files if not (p.parent / "__init__.py").exists()]
+    return {name for name in names if names.count(name) > 1} - {"conftest.py"}
+
+
+def test_every_test_file_can_be_collected() -> None:
+    files = list((PACKAGE.parent / "tests").rglob("*.py"))
+    assert namesakes(files) == set()
+    assert namesakes([*files, Path("elsewhere/test_imports.py")]) == {"test_imports.py"}
+
+
 def test_nothing_heavy_at_import() -> None:
     heavy = ("torch", "transformers", "mlflow", "pandas", "hydra", "matplotlib", "gradio", "numba")
     code = (

@@ -29,7 +29,9 @@ class Part:
     seen: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, key: torch.Tensor, value: torch.Tensor, positions: torch.Tensor) -> "Part":
+    def of(
+        cls, key: torch.Tensor | Codes, value: torch.Tensor | Codes, positions: torch.Tensor
+    ) -> "Part":
         """Read the bounds of `positions` once (a device synchronization on CUDA)."""
         if not positions.numel():
             return cls(key, value, positions, 0, -1, True)
@@ -46,6 +48,12 @@ class Part:
     def coded(self) -> bool:
         """Whether keys and values are kept as codes."""
         return isinstance(self.key, Codes)
+
+    @property
+    def pair(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Key and value of a part without codes."""
+        assert isinstance(self.key, torch.Tensor) and isinstance(self.value, torch.Tensor)
+        return self.key, self.value
 
     def dense(self) -> "Part":
         """The same with the numbers that its codes stand for; itself where it has none."""
@@ -104,7 +112,7 @@ def visible(part: Part, queries: Queries, window: int | None) -> torch.Tensor | 
     seen = key >= 0
     if causal:
         seen = seen & (key <= query)
-    if windowed:
+    if window is not None and windowed:
         seen = seen & (key > query - window)
     return seen.expand(-1, -1, query.shape[2], -1)
 

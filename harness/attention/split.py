@@ -58,7 +58,7 @@ def split_attention(
         return _attend_coded(query, in_sight, queries, scale, window, softcap, sinks)
     plain = softcap is None and bias is None and sinks is None
     if plain and flash.available(query):
-        masked = [(part.key, part.value, visible(part, queries, window)) for part in seen]
+        masked = [(*part.pair, visible(part, queries, window)) for part in seen]
         out = flash.attend(query, masked, scale)
         if out is not None:
             return out
@@ -116,8 +116,9 @@ def merge(results: list[Triple]) -> torch.Tensor:
     top = torch.stack([r[1] for r in results]).amax(dim=0)
     top = torch.where(top == -inf, 0.0, top)
     masses = [mass * torch.exp(peak - top) for _, peak, mass in results]
-    total = sum(masses)
-    mixed = sum(m[..., None] * out for m, (out, _, _) in zip(masses, results, strict=True))
+    total, mixed = masses[0], masses[0][..., None] * results[0][0]
+    for mass, (out, _, _) in zip(masses[1:], results[1:], strict=True):
+        total, mixed = total + mass, mixed + mass[..., None] * out
     return mixed / torch.where(total == 0, 1.0, total)[..., None]
 
 
@@ -125,7 +126,7 @@ def _in_one_pass(query: torch.Tensor, parts: list[Part], scale: float) -> torch.
     """Scores, softmax and values while K and V are read once, where a kernel does that."""
     if query.is_cuda:
         return None
-    out = cpu.attend(query, [(part.key, part.value) for part in parts], scale)
+    out = cpu.attend(query, [part.pair for part in parts], scale)
     return None if out is None else out.to(query.dtype)
 
 
@@ -134,7 +135,8 @@ def _is_small(query: torch.Tensor, parts: list[Part]) -> bool:
     batch, rows = len(query), query.shape[1] * query.shape[2]
     if batch * rows * sum(part.tokens for part in parts) > BLOCK:
         return False
-    return all(len(part.key) == batch and products.one_by_one(part.key) for part in parts)
+    keys = [part.pair[0] for part in parts]
+    return all(len(key) == batch and products.one_by_one(key) for key in keys)
 
 
 def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> torch.Tensor:
@@ -145,16 +147,14 @@ def _attend_plainly(query: torch.Tensor, parts: list[Part], scale: float) -> tor
     folded = folded.to(_precision(query, parts)) if query.dtype.itemsize >= 4 else folded
     exact = query.dtype.itemsize >= 4 or abs(frexp(scale)[0]) == 0.5
     folded = folded * scale if exact else folded
-    scores = [products.scores(folded, part.key.flatten(0, 1)) for part in parts]
+    scores = [products.scores(folded, part.pair[0].flatten(0, 1)) for part in parts]
     joined = torch.cat(scores, -1) if len(scores) > 1 else scores[0]
     weights = torch.softmax(joined if exact else joined * scale, -1)
-    out, start = None, 0
-    for part in parts:
-        partial = products.values(
-            weights[..., start : start + part.tokens], part.value.flatten(0, 1)
-        )
-        out = partial if out is None else out.add_(partial)
-        start += part.tokens
+    shares = weights.split([part.tokens for part in parts], -1)
+    values = [part.pair[1].flatten(0, 1) for part in parts]
+    out = products.values(shares[0], values[0])
+    for share, value in zip(shares[1:], values[1:], strict=True):
+        out = out.add_(products.values(share, value))
     return out.view(batch, heads, new, -1).to(query.dtype)
 
 
@@ -185,7 +185,7 @@ def _attend(
     start = 0
     for part, added in block:
         piece = scores[..., start : start + part.tokens]
-        piece.copy_(_per_part(folded, part.key, products.scores))
+        piece.copy_(_per_part(folded, part.pair[0], products.scores))
         if not exact:
             piece.mul_(scale)
         if softcap is not None:
@@ -202,17 +202,18 @@ def _attend(
     top = scores.amax(-1) if mass or blind else weights
     if blind:
         weights = torch.where((top == -inf)[..., None], 0.0, weights)
-    out, start = None, 0
-    for part, _ in block:
-        partial = _per_part(weights[..., start : start + part.tokens], part.value, products.values)
-        out = partial if out is None else out + partial
-        start += part.tokens
+    shares = weights.split([part.tokens for part, _ in block], -1)
+    values = [part.pair[1] for part, _ in block]
+    out = _per_part(shares[0], values[0], products.values)
+    for share, value in zip(shares[1:], values[1:], strict=True):
+        out = out + _per_part(share, value, products.values)
     out = out.transpose(1, 2).reshape(batch, heads, new, -1)
     if not mass:
         return out, top, top
     largest = weights.amax(-1)  # exp(0) / sum
     summed = torch.where(largest == 0, 0.0, 1.0 / largest)
-    return out, *(t.transpose(1, 2).reshape(batch, heads, new) for t in (top, summed))
+    top, summed = (t.transpose(1, 2).reshape(batch, heads, new) for t in (top, summed))
+    return out, top, summed
 
 
 def _precision(query: torch.Tensor, parts: list[Part]) -> torch.dtype:
@@ -259,7 +260,8 @@ def _blocks(
     tokens = max(tokens, 256)
     if sum(part.tokens for part, _ in parts) <= tokens:
         return [parts]
-    blocks, room = [[]], tokens
+    blocks: list[list[tuple[Part, torch.Tensor | None]]] = [[]]
+    room = tokens
     for part, added in parts:
         start = 0
         while start < part.tokens:

@@ -82,7 +82,7 @@ def turns(
         if start is None:
             turns.append(None)
             continue
-        there = {p: probes[p][index] for p in places}
+        there = {p: key for p in places if (key := probes[p][index]) is not None}
         best = min(candidates, key=lambda turn: _gap(turn, there))
         if _gap(best, there) > float(torch.finfo(start.dtype).eps) ** 0.5:
             raise UnsupportedModel(
@@ -104,7 +104,7 @@ def frequencies_of(model: Any) -> list[torch.Tensor]:
             value = buffer.detach().clone()
             if not any(f.shape == value.shape and bool((f == value).all()) for f in distinct):
                 distinct.append(value)
-    return turns
+    return distinct
 
 
 def _gap(turn: Turn, keys: dict[int, torch.Tensor]) -> float:

@@ -216,8 +216,9 @@ def check_fit(loaded: Any, state: State) -> None:
 def check_complete(layer: LayerState, window: int | None) -> None:
     """Raise UnsupportedModel when a layer let go of tokens that the model would still look at.
     window: what the model's attention looks back on, None for everything."""
-    let_go = layer.window is not None and layer.seen >= layer.window
-    if let_go and (window is None or window > layer.window):
+    if layer.window is None or layer.seen < layer.window:  # it let go of nothing
+        return
+    if window is None or window > layer.window:
         raise UnsupportedModel(
             f"layer {layer.index} was captured with a window of {layer.window} tokens (the library "
             "reads it from the config), but this model's attention looks further back: what it "

@@ -80,7 +80,8 @@ class Static(LibraryDecoder):
         """Per layer of a pruned state `[batch, heads, new, capacity]` bool, by position; the unused rest
         of the buffer is never seen. Advances `_held`."""
         assert self._held is not None
-        queries, masks = Queries.of(positions), {}
+        queries = Queries.of(positions)
+        masks: dict[int, torch.Tensor | None] = {}
         for index, past in self._held.items():
             fresh = positions[:, None].expand(-1, past.shape[1], -1)
             keys = self._held[index] = torch.cat([past, fresh], dim=2)

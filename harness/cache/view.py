@@ -32,6 +32,7 @@ from harness.errors import HarnessError, UnsupportedModel
 from harness.snapshot.state import LayerState, State, aligned
 
 NAME = "harness_view"
+MARK = "_harness_layer"  # on keys and values that the cache handed out: their layer
 _ONE_AT_A_TIME = Lock()  # what is registered and lent belongs to the process and to the model
 
 # arguments that an attention function may be given without changing what it computes
@@ -125,7 +126,8 @@ class ReadOnlyLayer(CacheLayerMixin):
         self.memory.append(self.index, key, value)
         self.waiting = True
         key, value = key.view(key.shape), value.view(value.shape)
-        key._harness_layer = value._harness_layer = self
+        for marked in (key, value):
+            setattr(marked, MARK, self)
         return key, value
 
     def check(self, mask: Any, window: int | None) -> None:
@@ -220,8 +222,8 @@ def attention(
 ) -> tuple[torch.Tensor, None]:
     """The registered attention function: `query` `[rows, heads, new, head_dim]`, and the very `key`
     and `value` that the cache handed out. Returns `[rows, new, heads, value_dim]` and no weights."""
-    layer = getattr(key, "_harness_layer", None)
-    if layer is None or getattr(value, "_harness_layer", None) is not layer:
+    layer, other = (getattr(tensor, MARK, None) for tensor in (key, value))
+    if other is not layer or layer is None:
         raise UnsupportedModel(_changed(module, "it changes keys or values after the cache"))
     odd = [k for k, v in rest.items() if k not in _HARMLESS and v is not None and v is not False]
     if odd:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from harness import machine
+from harness.capture.layers import check_captured, kv_format, layer_kinds, layers_of
 from harness.errors import InputProblem, UnsupportedModel
-from harness.snapshot.coherence import KV_FORMAT, LAYOUT
-from harness.snapshot.state import FULL, LINEAR, SLIDING, LayerState, Segment, State
+from harness.snapshot.state import State
 
 # what the library raises where a model and the cache made for it do not go together
 _LIBRARY = (ValueError, TypeError, KeyError, AttributeError, IndexError, NotImplementedError)
@@ -189,120 +189,6 @@ def prefill(
     return logits
 
 
-def check_captured(loaded: Any, layers: Sequence[LayerState]) -> None:
-    """Raise UnsupportedModel when a layer that has a memory left nothing in the cache."""
-    empty = [la.index for la in layers if la.kind != DUMMY and not (la.segments or la.recurrent)]
-    if empty or not layers:
-        raise UnsupportedModel(
-            f"'{loaded.text_config.model_type}' keeps the state of {_counted(empty)} outside the "
-            "library's cache, where it cannot be captured: a snapshot would not hold the whole "
-            "thought. Models that keep all of it in the cache can be captured."
-        )
-
-
-def _counted(layers: Sequence[int]) -> str:
-    if not layers:
-        return "every layer"
-    shown = ", ".join(map(str, layers[:4]))
-    return (
-        f"{'layer' if len(layers) == 1 else 'layers'} {shown}{', ...' if len(layers) > 4 else ''}"
-    )
-
-
-def layer_kinds(config: Any) -> list[str] | None:
-    """The config's own layer types, where it lists them."""
-    kinds = getattr(config, "layer_types", None)
-    return list(kinds) if kinds is not None else None
-
-
-def layers_of(
-    cache: Any, positions: torch.Tensor, kinds: Sequence[str] | None = None
-) -> tuple[LayerState, ...]:
-    """Read every layer of a library cache. Attention tensors are shared, recurrent ones copied,
-    because the library writes recurrent state in place. Raises UnsupportedModel for other kinds."""
-    return tuple(
-        _layer(index, layer, positions, kinds[index] if kinds and index < len(kinds) else None)
-        for index, layer in enumerate(cache.layers)
-    )
-
-
-INDEXER = ("indexer_keys", "indexer_position_ids")
-DUMMY = "dummy"  # shares the memory of another layer, or has none
-_KNOWN = {"DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer", "LinearAttentionLayer", "DummyLayer",
-          "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
-          }  # fmt: skip
-
-
-def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) -> LayerState:
-    name = type(layer).__name__
-    if name not in _KNOWN:
-        raise UnsupportedModel(
-            f"layer {index} keeps its memory in a {name}, which this harness cannot capture. "
-            "Models with full, sliding or linear attention layers can be captured."
-        )
-    recurrent = _recurrent(layer)
-    held = getattr(layer, "keys", None)
-    if held is None or not held.numel():
-        return LayerState(
-            index, LINEAR if recurrent else DUMMY if name == "DummyLayer" else kind or FULL,
-            seen=positions.shape[1] if recurrent else 0, recurrent=recurrent,
-        )  # fmt: skip
-    window = layer.sliding_window if getattr(layer, "is_sliding", False) else None
-    window = None if window is None else int(window)
-    kept = held.shape[2]
-    segment = Segment(held, layer.values, positions[:, positions.shape[1] - kept :].contiguous())
-    default = SLIDING if window else FULL
-    kind = kind if kind in ("chunked_attention",) or (recurrent and kind) else default
-    return LayerState(index, kind, (segment,), positions.shape[1], window, recurrent)
-
-
-def _recurrent(layer: Any) -> Mapping[str, torch.Tensor]:
-    found = {
-        f"{part}_{i}": tensor.detach().clone()
-        for part in ("conv_states", "recurrent_states")
-        for i, tensor in _numbered(getattr(layer, part, None))
-        if tensor is not None
-    }
-    for part in INDEXER:  # what an index over the keys holds of every token
-        if torch.is_tensor(tensor := getattr(layer, part, None)):
-            batch_first = tensor.transpose(0, 1) if part == INDEXER[1] else tensor
-            found[f"{part}_0"] = batch_first.detach().clone()
-    return MappingProxyType(found)
-
-
-def _numbered(value: Any) -> list[tuple[int, Any]]:
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return sorted(value.items())
-    return list(enumerate(value)) if isinstance(value, list | tuple) else [(0, value)]
-
-
-def kv_format(loaded: Any, layers: Sequence[LayerState]) -> dict[str, Any]:
-    """Element +3: how the K/V is laid out, layer by layer."""
-    import transformers
-
-    return {
-        "version": KV_FORMAT,
-        "layout": LAYOUT,
-        "dtype": str(loaded.dtype).removeprefix("torch."),
-        "attention_implementation": str(loaded.text_config._attn_implementation),
-        "libraries": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "layers": [
-            {
-                "index": layer.index,
-                "kind": layer.kind,
-                "window": layer.window,
-                "seen": layer.seen,
-                "segments": [s.tokens for s in layer.segments],
-                "recurrent": sorted(layer.recurrent),
-                "received": layer.received is not None,
-            }
-            for layer in layers
-        ],
-    }
-
-
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -314,5 +200,5 @@ def keys_alone(loaded: Any, token: int, position: int) -> list[torch.Tensor | No
     ids = torch.tensor([[token]], device=loaded.device)
     cache = new_cache(loaded)
     loaded.forward(ids, torch.full_like(ids, position), None, cache, keep=1)
-    held = [getattr(layer, "keys", None) for layer in cache.layers]
-    return [k if k is not None and k.numel() else None for k in held]
+    keys = [getattr(layer, "keys", None) for layer in cache.layers]
+    return [k if k is not None and k.numel() else None for k in keys]

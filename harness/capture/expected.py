@@ -29,7 +29,16 @@ class Expectation:
         self._moments: dict[int, list[torch.Tensor]] = {}
         self._keys: dict[int, tuple[torch.Tensor, torch.Tensor, float]] = {}
 
-    def add(self, index: int, query: torch.Tensor, key: torch.Tensor, mask: Any, scale: float | None, softcap: float | None, sinks: Any) -> None:  # fmt: skip
+    def add(
+        self,
+        index: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        mask: Any,
+        scale: float | None,
+        softcap: float | None,
+        sinks: Any,
+    ) -> None:
         """One attention call, as of an Observation; what bends the scores is left out of account."""
         batch, _, new, dim = query.shape
         at = self.positions
@@ -65,9 +74,9 @@ class Expectation:
             spread = turn.averaged(spread.transpose(2, 3), ahead).transpose(2, 3)
         kv_heads, keys = key.shape[1], key.shape[2]
         mean, spread = (t.unflatten(1, (kv_heads, -1)) for t in (mean, spread))
-        held = key.double()[:, :, None]
-        score = scale * (held @ mean[..., None])[..., 0]
-        score = score + scale**2 / 2 * ((held @ spread) * held).sum(-1)
+        wide = key.double()[:, :, None]
+        score = scale * (wide @ mean[..., None])[..., 0]
+        score = score + scale**2 / 2 * ((wide @ spread) * wide).sum(-1)
         front = at[:, at.shape[1] - keys :] < FIRST
         score = score.masked_fill(front[:, None, None], float("-inf"))
         weights = score.softmax(-1).nan_to_num(0.0)

@@ -38,23 +38,38 @@ class Observation:
         self.queries = queries
         self.layers: dict[int, torch.Tensor] = {}
 
-    def add(self, index: int, query: torch.Tensor, key: torch.Tensor, mask: Any, scale: float | None, softcap: float | None, sinks: Any) -> None:  # fmt: skip
+    def add(
+        self,
+        index: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        mask: Any,
+        scale: float | None,
+        softcap: float | None,
+        sinks: Any,
+    ) -> None:
         """One attention call. query `[batch, heads, new, head_dim]`, key `[batch, kv_heads, keys,
         head_dim]` ending with the newest token; mask: the library's own (bool or additive), or None
         for causal. sinks: `[heads]` learned logits that take mass but are no token."""
         new, keys = query.shape[2], key.shape[2]
         wanted = min(new, self.queries or new)
-        rows = [
-            _received_by(query[:, :, at : at + QUERY_CHUNK], key, _rows(mask, at, new), at - new, scale, softcap, sinks)
-            for at in range(new - wanted, new, QUERY_CHUNK)
-        ]  # fmt: skip
-        got = torch.cat(rows, dim=2) if self.queries else sum(r.sum(2, keepdim=True) for r in rows)
-        held = self.layers.get(index)
-        if held is not None:
-            held = torch.nn.functional.pad(held, (0, new))
-            got = torch.nn.functional.pad(got, (held.shape[3] - keys, 0))
-            got = torch.cat([held, got], 2)[:, :, -self.queries :] if self.queries else held + got
-        self.layers[index] = got
+        rows = []
+        for at in range(new - wanted, new, QUERY_CHUNK):
+            chunk, bias = query[:, :, at : at + QUERY_CHUNK], _rows(mask, at, new)
+            rows.append(_received_by(chunk, key, bias, at - new, scale, softcap, sinks))
+        if self.queries:
+            weights = torch.cat(rows, dim=2)
+        else:
+            weights = sum(r.sum(2, keepdim=True) for r in rows)
+        earlier = self.layers.get(index)
+        if earlier is not None:
+            earlier = torch.nn.functional.pad(earlier, (0, new))
+            weights = torch.nn.functional.pad(weights, (earlier.shape[3] - keys, 0))
+            if self.queries:
+                weights = torch.cat([earlier, weights], 2)[:, :, -self.queries :]
+            else:
+                weights = earlier + weights
+        self.layers[index] = weights
 
 
 def _rows(mask: torch.Tensor | None, at: int, new: int) -> torch.Tensor | None:
@@ -64,7 +79,15 @@ def _rows(mask: torch.Tensor | None, at: int, new: int) -> torch.Tensor | None:
     return mask[:, :, at : at + QUERY_CHUNK]
 
 
-def _received_by(query: torch.Tensor, key: torch.Tensor, mask: Any, offset: int, scale: float | None, softcap: float | None, sinks: Any) -> torch.Tensor:  # fmt: skip
+def _received_by(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: Any,
+    offset: int,
+    scale: float | None,
+    softcap: float | None,
+    sinks: Any,
+) -> torch.Tensor:
     """`[batch, kv_heads, queries, keys]` float32 attention weights, summed over the query heads of a
     KV head. offset: place of the first query counted from the end (negative). A query that sees nothing gives nothing."""
     batch, heads, count, head_dim = query.shape
@@ -77,13 +100,13 @@ def _received_by(query: torch.Tensor, key: torch.Tensor, mask: Any, offset: int,
     scores = scores.view(batch, heads, count, keys)
     if mask is None:
         last = torch.arange(count, device=key.device) + keys + offset
-        seen = torch.arange(keys, device=key.device)[None] <= last[:, None]
+        visible = torch.arange(keys, device=key.device)[None] <= last[:, None]
     else:
         mask = mask[..., :keys]
-        seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
         if mask.dtype != torch.bool:
             scores = scores + mask.to(work)
-    scores = scores.masked_fill(~seen, float("-inf"))
+    scores = scores.masked_fill(~visible, float("-inf"))
     if sinks is not None:
         parked = sinks.to(work).reshape(1, -1, 1, 1).expand(batch, heads, count, 1)
         scores = torch.cat([scores, parked], dim=-1)
@@ -103,32 +126,35 @@ def observing(loaded: Any, queries: int | None) -> Iterator[Observation | Expect
     if queries is None:
         yield Observation(0)
         return
-    seen = Expectation(_turns(loaded)) if queries == EXPECTED else Observation(queries)
+    observation = Expectation(_turns(loaded)) if queries == EXPECTED else Observation(queries)
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as REGISTRY
 
     name = loaded.text_config._attn_implementation
-    own = REGISTRY._global_mapping.get(name)
+    original = REGISTRY._global_mapping.get(name)
 
-    def observed(module: Any, query: Any, key: Any, value: Any, mask: Any = None, **given: Any) -> Any:  # fmt: skip
+    def observed(
+        module: Any, query: Any, key: Any, value: Any, mask: Any = None, **options: Any
+    ) -> Any:
         with torch.no_grad():
-            seen.add(module.layer_idx, query, key, mask, given.get("scaling"), given.get("softcap"), given.get("s_aux"))  # fmt: skip
-        inner = own or sys.modules[type(module).__module__].eager_attention_forward
-        return inner(module, query, key, value, mask, **given)
+            bends = (options.get(name) for name in ("scaling", "softcap", "s_aux"))
+            observation.add(module.layer_idx, query, key, mask, *bends)
+        inner = original or sys.modules[type(module).__module__].eager_attention_forward
+        return inner(module, query, key, value, mask, **options)
 
-    def told(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        if isinstance(seen, Expectation):
-            seen.positions = kwargs.get("position_ids")
+    def locate(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        if isinstance(observation, Expectation):
+            observation.positions = kwargs.get("position_ids")
 
-    hook = loaded.model.register_forward_pre_hook(told, with_kwargs=True)
+    hook = loaded.model.register_forward_pre_hook(locate, with_kwargs=True)
     REGISTRY.register(name, observed)
     try:
-        yield seen
+        yield observation
     finally:
         hook.remove()
-        if own is None:
+        if original is None:
             REGISTRY._global_mapping.pop(name)
         else:
-            REGISTRY.register(name, own)
+            REGISTRY.register(name, original)
 
 
 def _turns(loaded: Any) -> list[Turn | None]:
@@ -141,19 +167,19 @@ def _turns(loaded: Any) -> list[Turn | None]:
         return turns(loaded.model, lambda p: keys_alone(loaded, PROBE, p), last)
 
 
-def received(state: State, seen: Observation | Expectation) -> State:
-    """`state` with the attention that `seen` recorded for the tokens each layer still holds."""
-    layers = seen.layers
+def received(state: State, observation: Observation | Expectation) -> State:
+    """`state` with the attention that `observation` recorded for the tokens each layer still holds."""
+    layers = observation.layers
     if not layers:
         return state
     return state.with_layers(tuple(_received(layer, layers) for layer in state.layers))
 
 
-def _received(layer: LayerState, seen: dict[int, torch.Tensor]) -> LayerState:
-    found = seen.get(layer.index)
-    if found is None or not layer.segments:
+def _received(layer: LayerState, attention: dict[int, torch.Tensor]) -> LayerState:
+    weights = attention.get(layer.index)
+    if weights is None or not layer.segments:
         return layer
-    return replace(layer, received=found[..., found.shape[3] - layer.kept :].contiguous())
+    return replace(layer, received=weights[..., weights.shape[3] - layer.kept :].contiguous())
 
 
 def observe_again(loaded: Any, state: State, queries: int) -> State:
@@ -170,15 +196,17 @@ def observe_again(loaded: Any, state: State, queries: int) -> State:
             "this state was reindexed, so its tokens cannot be found again in the token buffer and "
             "the attention they received cannot be recomputed. Use prune=knorm or sink_window."
         )
-    with observing(loaded, queries) as seen:
+    with observing(loaded, queries) as observation:
         prefill(loaded, ids, mask, positions, new_cache(loaded))
-    layers, recorded = [], seen.layers
+    layers, recorded = [], observation.layers
     for layer in state.layers:
-        found = recorded.get(layer.index)
-        if found is not None and layer.segments:
-            held = layer.positions if layer.per_head else layer.positions[:, None]
-            at = (held - positions[:, :1, None]).clamp(min=0)  # the buffer holds each position once
-            at = at[:, :, None].expand(-1, *found.shape[1:3], -1)
-            layer = replace(layer, received=found.gather(3, at))
+        weights = recorded.get(layer.index)
+        if weights is not None and layer.segments:
+            places = layer.positions if layer.per_head else layer.positions[:, None]
+            at = (places - positions[:, :1, None]).clamp(
+                min=0
+            )  # the buffer holds each position once
+            at = at[:, :, None].expand(-1, *weights.shape[1:3], -1)
+            layer = replace(layer, received=weights.gather(3, at))
         layers.append(layer)
     return state.with_layers(tuple(layers))

@@ -54,6 +54,9 @@ class Watch:
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
         if config.hydra.runtime.choices.get("hydra/launcher") == "submitit_slurm":
             slurm.answer_from_queue()
+        encrypt = config.get("encrypt")
+        if (encrypt or config.get("decrypt")) and encrypt != "none":
+            _closed(Watch.folder)
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
@@ -105,6 +108,17 @@ def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
         setattr(Watch, key, value)
     config.register(token)
     return Job(token)
+
+
+def _closed(folder: Path) -> None:
+    """Nobody else may look into the folder of a sweep whose snapshots are encrypted: its table and its
+    configuration hold the prompt. Says so once, since its points say nothing."""
+    from harness.pipeline.finish import shown
+    from harness.task import CLEAR
+
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    print(CLEAR.format(shown(folder)), file=sys.stderr, flush=True)
 
 
 def finished(folder: Path) -> list[Path]:

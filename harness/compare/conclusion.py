@@ -53,8 +53,8 @@ def _plain(result: Mapping[str, Any]) -> str:
 
 
 def _other(result: Mapping[str, Any]) -> str:
-    own = result.get("against") == "itself"
-    return "the same state, never saved" if own else "the run that was never interrupted"
+    itself = result.get("against") == "itself"
+    return "the same state, never saved" if itself else "the run that was never interrupted"
 
 
 def _apart(result: Mapping[str, Any]) -> str:

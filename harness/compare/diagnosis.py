@@ -5,23 +5,22 @@ Documents are asked first (identity, buffer, mask, cursor), then numbers: the fi
 that leave the noise, and which single kind of damage explains them. Nothing is mutated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from harness.compare import likeness
-from harness.compare.likeness import Pair
+from harness.compare.picture import MARGIN, Recomputed, aligned, picture_of, stepped, worn
 from harness.snapshot import coherence
-from harness.snapshot.codes import Codes
 from harness.snapshot.state import State
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
     "indexer", "scale", "logits", "identity", "library", "routing",
 )  # fmt: skip
-MARGIN = 8.0  # how often the noise, the largest of a few draws, may be exceeded; the proof's own
+Evidence = tuple[str, str, str]  # cause, element, what was seen
 NOTHING = "nothing leaves the noise"
 
 
@@ -43,24 +42,6 @@ class Diagnosis:
         """JSON-able, as in `result.json`."""
         names = ("cause", "element", "layer", "head", "token", "evidence", "picture")
         return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True)
-class Recomputed:
-    """What a token buffer gives: per layer the K/V at every position and the recurrent tensors.
-
-    kv: `(key, value)` of `[batch, kv_heads, tokens, head_dim]` or None. floors: what other ways of
-    computing the same numbers change, per layer by part (`key`, `value`, recurrent names).
-    logits: `[batch, vocab]` of the last token; logits_floor. ties: `(layer, token)` where a router's
-    choice lies within its noise.
-    """
-
-    kv: list[Pair | None]
-    recurrent: list[Mapping[str, torch.Tensor]]
-    floors: list[dict[str, float]]
-    logits: torch.Tensor
-    logits_floor: float
-    ties: Sequence[tuple[int, int]] = ()
 
 
 def refusal(differences: Sequence[Any], faults: Sequence[str] = ()) -> Diagnosis | None:
@@ -96,19 +77,20 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     """The cause that explains how `state` differs from `right`, by numbers alone. Where K/V are
     kept as codes, one step of the codes is no difference."""
     coded = any(s.coded for layer in state.layers for s in layer.segments)
-    right = replace(right, floors=[_stepped(state, right, i) for i in range(len(right.floors))])
-    picture, first = _picture(state, right)
+    right = replace(right, floors=[stepped(state, right, i) for i in range(len(right.floors))])
+    picture, first = picture_of(state, right)
     if first is None:
-        worn = _worn(state, right)
+        drift = worn(state, right)
         gap = float((state.logits.double() - right.logits.double()).abs().max())
         allowed = MARGIN * right.logits_floor
-        if worn:
-            layer, name, off = worn
+        if drift:
+            layer, name, off = drift
             said = f"{name} of layer {layer} is {off:.3g} noise floors off, and all K/V is in the noise"
             cause = "indexer" if name.startswith("indexer") else "recurrent state"
             return Diagnosis(cause, "kv_cache", said, layer, picture=picture)
         if not gap <= allowed:
-            said = f"K/V is in the noise, the stored logits are off by {gap:.3g} (noise {right.logits_floor:.3g})"  # fmt: skip
+            noise = f"(noise {right.logits_floor:.3g})"
+            said = f"K/V is in the noise, the stored logits are off by {gap:.3g} {noise}"
             return Diagnosis("logits", "logits", said, picture=picture)
         said = "no K/V leave one step of the codes they are kept as" if coded else NOTHING
         return Diagnosis("rounding", "kv_cache", said, picture=picture)
@@ -119,26 +101,7 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     return Diagnosis(cause, element, f"{said}; {where}", layer, head, token, picture)
 
 
-def _stepped(state: State, right: Recomputed, layer: int) -> dict[str, float]:
-    """The floors of one layer, widened where it keeps codes: MARGIN floors are one step of these."""
-    floors, pair = dict(right.floors[layer]), right.kv[layer]
-    held = state.layers[layer].segments
-    codes = [c for s in held for c in (s.key, s.value) if isinstance(c, Codes)]
-    if codes and pair is not None:
-        steps = min(_steps(c) for c in codes)
-        for part, tensor in zip(("key", "value"), pair, strict=True):
-            floors[part] = max(floors[part], float(tensor.abs().max()) / steps / MARGIN)
-    return floors
-
-
-def _steps(codes: Codes) -> float:
-    """Into how many steps the largest number of a span is divided."""
-    if codes.codes.dtype.is_floating_point:
-        return 1 / torch.finfo(codes.codes.dtype).eps
-    return 2 ** (codes.bits - 1) - 1
-
-
-def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> tuple[str, str, str]:  # fmt: skip
+def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> Evidence:
     """`(cause, element, evidence)` of K/V that leave the noise, `layer` being the first that does."""
     pairs = {la.index: (la.key, la.value) for la in state.layers if la.segments}
     wanted = {la.index: aligned(right.kv[la.index], la) for la in state.layers if la.segments}
@@ -169,45 +132,39 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     if layer == first and first == 0 and likeness.near(stored[1], expected[1], limit[1]):
         turned = likeness.turned(stored[0], expected[0], limit[0])
         if turned and len(rows) > 1:
-            return (
-                "position",
-                "positions",
-                "values are right and keys are turned: other positions or factors",
-            )
+            said = "values are right and keys are turned: other positions or factors"
+            return "position", "positions", said
     by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
     clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
     if any(clean) and len(rows) >= len(picture[layer]) - 1:
         part = "values" if clean[0] else "keys"
-        return "identity", "attention_weights", f"only the {part} are off, all of them: the model computes them otherwise"  # fmt: skip
+        said = f"only the {part} are off, all of them: the model computes them otherwise"
+        return "identity", "attention_weights", said
     if moved := likeness.other_rows(stored, expected, rows, limit, by):
         row, source = next(iter(moved.items()))
-        return (
-            "block",
-            "kv_cache",
-            f"{len(moved)} of {_span(rows)} hold other rows ({row} holds {source})",
-        )
+        said = f"{len(moved)} of {_span(rows)} hold other rows ({row} holds {source})"
+        return "block", "kv_cache", said
     padded = (state.attention_mask == 0).any(1)
     if layer > min(pairs) and bool(padded.any()):
         alone = [likeness.near(stored[p][~padded], expected[p][~padded], limit[p]) for p in (0, 1)]
         if bool(padded.all()) or all(alone):
-            return "mask", "attention_mask", f"tokens and positions are right, what padded rows attended to before layer {layer} is not"  # fmt: skip
+            said = "tokens and positions are right, what padded rows attended to before layer"
+            return "mask", "attention_mask", f"{said} {layer} is not"
     if tie := [(at, token) for at, token in right.ties if at < layer and token <= rows[0]]:
-        return (
-            "routing",
-            "model_config",
-            f"the router of layer {tie[0][0]} ties at token {tie[0][1]}",
-        )
+        at, token = tie[0]
+        return "routing", "model_config", f"the router of layer {at} ties at token {token}"
     return _spread(layer, off, set(pairs), rows, len(picture[layer]))
 
 
-def _spread(layer: int, off: set[int], every: set[int], rows: list[int], kept: int) -> tuple[str, str, str]:  # fmt: skip
+def _spread(layer: int, off: set[int], every: set[int], rows: list[int], count: int) -> Evidence:
     """What is left to tell by where the error lies: single layers, single rows, or all from here on."""
     rest = f"{len(off)} of {len(every)} layers are off"
-    if len(rows) < kept - 1:
+    if len(rows) < count - 1:
         return "block", "kv_cache", f"{_span(rows)} belong to none of the tokens in the buffer"
     if layer == min(every):
         return "block", "kv_cache", f"no row is one of a token in the buffer; {rest}"
-    return "layer", "kv_cache", f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"  # fmt: skip
+    said = f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"
+    return "layer", "kv_cache", said
 
 
 def _padding(state: State) -> Diagnosis | None:
@@ -257,70 +214,11 @@ def _rows(state: State, said: list[str]) -> Diagnosis | None:
             text = f"layer {layer.index} holds a row at or beyond the next position"
             return Diagnosis("position", "positions", text, layer.index)
         if layer.segments and (not layer.kept or layer.seen != state.tokens):
-            text = f"layer {layer.index} holds {layer.kept} rows of {layer.seen}, the buffer {state.tokens} tokens"  # fmt: skip
+            rows = f"{layer.kept} rows of {layer.seen}"
+            text = f"layer {layer.index} holds {rows}, the buffer {state.tokens} tokens"
             return Diagnosis("block", "kv_cache", text, layer.index)
     lost = [f for f in said if "no pruning is recorded" in f]
     return Diagnosis("block", "kv_cache", lost[0]) if lost else None
-
-
-def aligned(pair: Pair, layer: Any) -> Pair:
-    """The rows of `pair` `[batch, kv_heads, tokens, head_dim]` at the positions that `layer` kept,
-    zeros for padding."""
-    at = layer.positions
-    at = (at if at.dim() == 3 else at[:, None].expand(-1, pair[0].shape[1], -1)).to(pair[0].device)
-    index = at.clamp(0, pair[0].shape[2] - 1)[..., None]
-    key, value = (
-        t.gather(2, index.expand(*index.shape[:3], t.shape[3])) * (at >= 0)[..., None] for t in pair
-    )
-    return key, value
-
-
-def _picture(
-    state: State, right: Recomputed
-) -> tuple[list[list[float]], tuple[int, int, int] | None]:
-    """Error in noise floors by layer and row, and the first `(layer, head, row)` beyond MARGIN."""
-    picture: list[list[float]] = []
-    first = None
-    for layer in state.layers:
-        floors = right.floors[layer.index]
-        if not layer.segments:
-            worst = [_off(layer.recurrent[n], right.recurrent[layer.index].get(n), floors[n]) for n in layer.recurrent]  # fmt: skip
-            picture.append([max(worst)] if worst else [])
-            continue
-        expected = aligned(right.kv[layer.index], layer)
-        real = (layer.positions >= 0).to(expected[0].device)
-        real = real if real.dim() == 3 else real[:, None]
-        error = torch.stack([
-            (a.double() - b.double()).abs().nan_to_num(nan=torch.inf).amax(-1) * real / floors[part]
-            for part, a, b in zip(("key", "value"), (layer.key, layer.value), expected, strict=True)
-        ]).amax((0, 1)).nan_to_num(nan=0.0, posinf=1e300)  # [heads, rows]  # fmt: skip
-        rows = error.amax(0).tolist()
-        picture.append(rows)
-        if first is None and max(rows) > MARGIN:
-            row = next(i for i, off in enumerate(rows) if off > MARGIN)
-            first = (layer.index, int(error[:, row].argmax()), row)
-    return picture, first
-
-
-def _off(stored: torch.Tensor, expected: torch.Tensor | None, floor: float) -> float:
-    """How many noise floors apart."""
-    if expected is None or stored.shape != expected.shape:
-        return 1e300
-    compared = ~expected.isnan()  # not where a row of a batch is padding
-    gap = float((stored.double() - expected.double()).abs()[compared].max())
-    return gap / floor if gap == gap else 1e300
-
-
-def _worn(state: State, right: Recomputed) -> tuple[int, str, float] | None:
-    """`(layer, name, noise floors)` of the first recurrent tensor that leaves the noise."""
-    for layer in state.layers:
-        for name, tensor in sorted(layer.recurrent.items()):
-            off = _off(
-                tensor, right.recurrent[layer.index].get(name), right.floors[layer.index][name]
-            )
-            if not off <= MARGIN:
-                return layer.index, name, off
-    return None
 
 
 def _span(rows: list[int]) -> str:

@@ -35,10 +35,10 @@ def differences(
 ) -> list[Difference]:
     """All fields that differ, those that explain others first. saved, live: documents by element name;
     dtypes: of K/V and of model."""
-    found = [d for name in COMPARED for d in element(name, saved.get(name), live.get(name))]
+    mismatches = [d for name in COMPARED for d in element(name, saved.get(name), live.get(name))]
     if dtype != device_dtype:
-        found.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
-    return sorted(found, key=_rank)
+        mismatches.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
+    return sorted(mismatches, key=_rank)
 
 
 def _rank(difference: Difference) -> int:
@@ -48,13 +48,13 @@ def _rank(difference: Difference) -> int:
     return ranks.index(True) if any(ranks) else len(ranks)
 
 
-def explained(found: Sequence[Difference]) -> str:
+def explained(mismatches: Sequence[Difference]) -> str:
     """How the first of several differences explains the rest, or nothing where it does not."""
-    if len(found) < 2 or _rank(found[0]) == 3:
+    if len(mismatches) < 2 or _rank(mismatches[0]) == 3:
         return ""
-    if found[0].field == "dtype":
-        return f"Weights in another dtype have other digests; dtype={found[0].saved} may be all it takes."
-    return f"It is another architecture, which explains the other {len(found) - 1}."
+    if mismatches[0].field == "dtype":
+        return f"Weights in another dtype have other digests; dtype={mismatches[0].saved} may be all it takes."
+    return f"It is another architecture, which explains the other {len(mismatches) - 1}."
 
 
 def element(name: str, saved: Any, live: Any) -> list[Difference]:

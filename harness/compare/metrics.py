@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 
-def compare(found: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> dict[str, Any]:
-    """Metrics of `found` against `expected`, both `[batch, steps, vocab]`.
+def compare(actual: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> dict[str, Any]:
+    """Metrics of `actual` against `expected`, both `[batch, steps, vocab]`.
 
     ids: `[batch, steps]` the token that followed at each step (for the likelihood difference).
-    KL is KL(expected || found) in nats per step; `first_divergence` is the first step whose most
+    KL is KL(expected || actual) in nats per step; `first_divergence` is the first step whose most
     probable token differs, or None. `max_ulp` counts representable values between the two.
     """
-    a, b = found.double(), expected.double()
+    a, b = actual.double(), expected.double()
     gap = (a - b).abs()
     log_a, log_b = a.log_softmax(-1), b.log_softmax(-1)
     kl = (log_b.exp() * (log_b - log_a)).sum(-1).clamp(min=0)
@@ -25,10 +25,10 @@ def compare(found: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> d
     nll = (log_b.gather(-1, chosen) - log_a.gather(-1, chosen))[..., 0]
     wrong = (~same).any(0).nonzero()
     return {
-        "bitwise_equal": bool(torch.equal(found, expected)),
+        "bitwise_equal": bool(torch.equal(actual, expected)),
         "max_abs_diff": float(gap.max()),
         "mean_abs_diff": float(gap.mean()),
-        "max_ulp": max_ulp(found, expected),
+        "max_ulp": max_ulp(actual, expected),
         "kl_mean": float(kl.mean()),
         "kl_max": float(kl.max()),
         "top1_agreement": float(same.double().mean()),
@@ -38,9 +38,9 @@ def compare(found: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> d
     }
 
 
-def per_step(found: torch.Tensor, expected: torch.Tensor) -> dict[str, list[float]]:
+def per_step(actual: torch.Tensor, expected: torch.Tensor) -> dict[str, list[float]]:
     """`max_abs_diff` and `kl` at each step, the worst of the batch."""
-    a, b = found.double(), expected.double()
+    a, b = actual.double(), expected.double()
     log_a, log_b = a.log_softmax(-1), b.log_softmax(-1)
     kl = (log_b.exp() * (log_b - log_a)).sum(-1).clamp(min=0)
     return {
@@ -49,19 +49,19 @@ def per_step(found: torch.Tensor, expected: torch.Tensor) -> dict[str, list[floa
     }
 
 
-def max_ulp(found: torch.Tensor, expected: torch.Tensor) -> int | None:
+def max_ulp(actual: torch.Tensor, expected: torch.Tensor) -> int | None:
     """Largest distance in units in the last place; None when dtypes differ or a value is NaN."""
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    if found.dtype != expected.dtype or bool(found.isnan().any() | expected.isnan().any()):
+    if actual.dtype != expected.dtype or bool(actual.isnan().any() | expected.isnan().any()):
         return None
-    integer = bits[found.element_size()]
+    integer = bits[actual.element_size()]
     top = torch.iinfo(integer).min
 
     def ordered(values: torch.Tensor) -> torch.Tensor:
         raw = values.contiguous().view(integer)
         return torch.where(raw < 0, top - raw, raw).to(torch.int64)
 
-    return int((ordered(found) - ordered(expected)).abs().max())
+    return int((ordered(actual) - ordered(expected)).abs().max())
 
 
 def noise_floor(

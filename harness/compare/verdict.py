@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.compare.identity import Difference
 from harness.compare.soundness import Soundness
 
 FACTOR = 2.0
@@ -44,7 +45,7 @@ def decide(
     noise: Mapping[str, Any],
     oracle: Mapping[str, Any],
     other_token: int | None,
-    waived: Sequence[Any],
+    waived: Sequence[Difference],
     soundness: Soundness | None = None,
     against: str = "the uninterrupted run",
 ) -> tuple[str, str]:

@@ -147,8 +147,8 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         given = key if value is None else f"{key}={value}"
         raise ConfigProblem(f"{given}: {str(problem).splitlines()[0]}") from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
-    if not record and (problem := unasked(checked, chosen("task", swept) if swept else ())):
-        raise ConfigProblem(problem)
+    if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
+        raise ConfigProblem(unread)
     return checked
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import field, fields, make_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from harness import variants
@@ -61,11 +61,13 @@ def option(group: str, name: str, /, **keys: Any) -> Any:
 
 
 def sibling(group: str, settings: Any, name: str, /, **keys: Any) -> Any:
-    """The option `name` with the shared keys of `settings`, and those of `keys` that it reads."""
+    """The option `name` with the shared keys of `settings` (all of them where that is the option
+    already), and those of `keys` that it reads."""
     variants.check(group, group, [name])
-    both = {k: getattr(settings, k) for k in shared(group)} | keys
     reads = readable(group, name)
-    return schema_of(group, name)(name=name, **{k: v for k, v in both.items() if k in reads})
+    same = reads if name == settings.name else shared(group)
+    both = {k: getattr(settings, k) for k in same if hasattr(settings, k)} | keys | {"name": name}
+    return schema_of(group, name)(**{k: v for k, v in both.items() if k in {*reads, "name"}})
 
 
 def completed(group: str, settings: Any) -> Any:
@@ -155,7 +157,7 @@ def common() -> type:
     """`Config` with its common keys typed and each group a mapping of its shared keys."""
     rest = [(f.name, f.type, f) for f in fields(Config) if f.name not in schemas()]
     rest = [(name, kind, field(default=f.default, default_factory=f.default_factory)) for name, kind, f in rest]  # fmt: skip
-    groups = [(g, Any, field(default_factory=lambda g=g: shared(g))) for g in schemas()]
+    groups = [(g, Any, field(default_factory=partial(shared, g))) for g in schemas()]
     return make_dataclass("Common", [*rest, *groups])
 
 

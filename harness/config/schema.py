@@ -289,7 +289,7 @@ class Config:
 
 def _unset(cls: type) -> Any:
     """An instance without running range checks, for use as a schema node only."""
-    blank = cls.__new__(cls)
+    blank: Any = object.__new__(cls)
     for f in fields(cls):
         value = f.default_factory() if callable(f.default_factory) else f.default  # type: ignore[misc]
         setattr(blank, f.name, value)

@@ -8,7 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from harness.config import EngineConfig
 
 Token = int | str  # an id, or the token's text where the engine gives no ids
 Prompt = list[int] | str  # text only where the engine takes no ids and cannot tokenize
@@ -52,11 +54,14 @@ class Engine(ABC):
     """
 
     cases: tuple[str, ...] = ("hit",)
-    compositions: tuple[Composition, ...] = (Composition("again"), Composition("beside another request", beside=True))  # fmt: skip
+    compositions: tuple[Composition, ...] = (
+        Composition("again"),
+        Composition("beside another request", beside=True),
+    )
     repeatable = True  # the same prompt can be evaluated without a cache again and again
 
-    def __init__(self, settings: Any):
-        """settings: an EngineConfig. Opens nothing yet."""
+    def __init__(self, settings: EngineConfig):
+        """Opens nothing yet."""
         self.settings = settings
 
     def __enter__(self) -> Self:

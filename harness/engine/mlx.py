@@ -27,15 +27,18 @@ class Mlx(Engine):
 
     def __enter__(self) -> Self:
         extras.need("mlx", "engine=mlx")
-        given = self.settings.model
-        if not given or not (Path(given).expanduser() / "config.json").is_file():
-            raise InputProblem(f"engine.model={given} has no config.json. engine=mlx needs engine.model=DIR.")  # fmt: skip
+        path = self.settings.model
+        if not path or not (Path(path).expanduser() / "config.json").is_file():
+            raise InputProblem(
+                f"engine.model={path} has no config.json. engine=mlx needs engine.model=DIR."
+            )
         if unknown := set(self.settings.options) - OPTIONS:
-            raise ConfigProblem(f"engine.options: mlx knows {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")  # fmt: skip
+            known, others = (", ".join(sorted(keys)) for keys in (OPTIONS, unknown))
+            raise ConfigProblem(f"engine.options: mlx knows {known}, not {others}.")
         from mlx_lm import utils
 
         self._folder = Path(tempfile.mkdtemp(prefix="harness-mlx-"))
-        self._model, self._config = utils.load_model(Path(given).expanduser())
+        self._model, self._config = utils.load_model(Path(path).expanduser())
         self._cache: Any = None
         self._tokens: list[int] = []
         return self
@@ -45,7 +48,8 @@ class Mlx(Engine):
 
     def versions(self) -> dict[str, str]:
         named = {k: metadata.version(k) for k in ("mlx", "mlx-lm")}
-        return named | {"model": Path(self.settings.model).name, **{k: str(v) for k, v in self.settings.options.items()}}  # fmt: skip
+        options = {k: str(v) for k, v in self.settings.options.items()}
+        return named | {"model": Path(self.settings.model).name, **options}
 
     @property
     def weights(self) -> Path | None:
@@ -66,14 +70,16 @@ class Mlx(Engine):
         cannot be trimmed is not reused."""
         from mlx_lm.models import cache as library
 
-        same = next((i for i, (a, b) in enumerate(zip(self._tokens, prompt)) if a != b), min(len(self._tokens), len(prompt) - 1))  # fmt: skip
+        pairs = enumerate(zip(self._tokens, prompt))
+        most = min(len(self._tokens), len(prompt) - 1)
+        same = next((i for i, (a, b) in pairs if a != b), most)
         excess = len(self._tokens) - same
         if excess and not library.can_trim_prompt_cache(self._cache):
             return self.evaluate(prompt, steps)
         library.trim_prompt_cache(self._cache, excess)
-        found = answer(self._feed(self._cache), prompt[same:], steps, self.settings.top, same)
-        self._tokens = [*prompt, *(int(t) for t in found.tokens[:-1])]
-        return found
+        reply = answer(self._feed(self._cache), prompt[same:], steps, self.settings.top, same)
+        self._tokens = [*prompt, *(int(t) for t in reply.tokens[:-1])]
+        return reply
 
     def save(self, prompt: Prompt) -> None:
         from mlx_lm.models import cache as library
@@ -87,11 +93,11 @@ class Mlx(Engine):
         if case == "restored":
             self._cache = library.load_prompt_cache(str(self._folder / "cache.safetensors"))
         if case == "trimmed":
-            kept = self._tokens
-            self._read([*kept, *kept[:BEYOND]])
+            tokens = self._tokens
+            self._read([*tokens, *tokens[:BEYOND]])
             if library.can_trim_prompt_cache(self._cache):
-                library.trim_prompt_cache(self._cache, len(self._tokens) - len(kept))
-                self._tokens = kept
+                library.trim_prompt_cache(self._cache, len(self._tokens) - len(tokens))
+                self._tokens = tokens
 
     def forge(self, prompt: Prompt, other: Prompt) -> bool:
         self._read(other[:-1])
@@ -106,9 +112,8 @@ class Mlx(Engine):
     def _fresh(self) -> Any:
         from mlx_lm.models import cache as library
 
-        if size := self.settings.options.get(
-            "max_kv_size"
-        ):  # models with a cache of their own ignore it
+        # models with a cache of their own ignore it
+        if size := self.settings.options.get("max_kv_size"):
             return [library.RotatingKVCache(size, keep=4) for _ in self._model.layers]
         return library.make_prompt_cache(self._model)
 
@@ -118,11 +123,12 @@ class Mlx(Engine):
         from mlx_lm.generate import maybe_quantize_kv_cache
 
         options = self.settings.options
+        group = options.get("kv_group_size", 64)
 
         def feed(ids: Sequence[int]) -> Any:
             logits = self._model(mx.array([list(ids)]), cache=cache)[0, -1].astype(mx.float32)
             mx.eval(logits)
-            maybe_quantize_kv_cache(cache, 0, options.get("kv_group_size", 64), options.get("kv_bits"))  # fmt: skip
+            maybe_quantize_kv_cache(cache, 0, group, options.get("kv_bits"))
             return np.array(logits)
 
         return feed

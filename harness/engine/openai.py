@@ -26,15 +26,16 @@ class OpenAI(Engine):
     """`engine.url` (ending in /v1), `engine.model` (default: the one that is served)."""
 
     def __enter__(self) -> Self:
-        given = self.settings
-        if not given.url:
+        settings = self.settings
+        if not settings.url:
             raise ConfigProblem("engine=openai needs engine.url=http://HOST:PORT/v1.")
-        self._wire = Wire(given.url, os.environ.get(given.key_variable), given.timeout)
-        self._optional, self._top = dict(OPTIONAL), given.top
+        self._wire = Wire(settings.url, os.environ.get(settings.key_variable), settings.timeout)
+        self._optional, self._top = dict(OPTIONAL), settings.top
         served = [m["id"] for m in self._wire.get("/models").get("data") or []]
-        if not given.model and len(served) != 1:
-            raise ConfigProblem(f"engine.model=NAME is needed: {given.url} serves {served or 'no model by name'}.")  # fmt: skip
-        self.model = given.model or served[0]
+        if not settings.model and len(served) != 1:
+            models = served or "no model by name"
+            raise ConfigProblem(f"engine.model=NAME is needed: {settings.url} serves {models}.")
+        self.model = settings.model or served[0]
         self._salted = self.repeatable = True
         return self
 
@@ -44,8 +45,8 @@ class OpenAI(Engine):
         return ("hit", *restored, *(("restarted",) if self.settings.restart else ()))
 
     def versions(self) -> dict[str, str]:
-        return {"model": self.model, "cold runs": "cache_salt" if self._salted else "engine.flush"
-                if self.repeatable else "a prompt never sent before"}  # fmt: skip
+        other = "engine.flush" if self.repeatable else "a prompt never sent before"
+        return {"model": self.model, "cold runs": "cache_salt" if self._salted else other}
 
     def encode(self, text: str) -> Prompt:
         """By the server's own `/tokenize` (vLLM, llama-server); where there is none, the text."""
@@ -93,8 +94,8 @@ class OpenAI(Engine):
     def _ask(self, prompt: Prompt, steps: int, cold: bool) -> Answer:
         cold = cold and self._salted
         while True:
-            body = {"model": self.model, "prompt": prompt, "max_tokens": steps, "temperature": 0,
-                    "logprobs": self._top, **self._optional}  # fmt: skip
+            body = {"model": self.model, "prompt": prompt, "max_tokens": steps}
+            body |= {"temperature": 0, "logprobs": self._top, **self._optional}
             if isinstance(prompt, str):  # to be extended by text
                 body.pop("return_tokens_as_token_ids", None)
             if cold:
@@ -132,14 +133,15 @@ def read(said: Mapping[str, Any]) -> Answer:
     """The Answer in a completion, in the legacy form (vLLM, SGLang) or as a list of `content`
     (llama-server). Raises InputProblem when there are no log-probabilities in it."""
     choice = (said.get("choices") or [{}])[0]
-    found = choice.get("logprobs") or {}
-    if found.get("content"):
-        steps = found["content"]
+    logprobs = choice.get("logprobs") or {}
+    if logprobs.get("content"):
+        steps = logprobs["content"]
         tokens = [_named(s.get("id", s["token"])) for s in steps]
-        tops = [{_named(t.get("id", t["token"])): t["logprob"] for t in s["top_logprobs"]} for s in steps]  # fmt: skip
-    elif found.get("top_logprobs"):
-        tokens = [_named(t) for t in found["tokens"]]
-        tops = [{_named(k): v for k, v in t.items()} for t in found["top_logprobs"]]
+        rows = [s["top_logprobs"] for s in steps]
+        tops = [{_named(t.get("id", t["token"])): t["logprob"] for t in row} for row in rows]
+    elif logprobs.get("top_logprobs"):
+        tokens = [_named(t) for t in logprobs["tokens"]]
+        tops = [{_named(k): v for k, v in t.items()} for t in logprobs["top_logprobs"]]
     else:
         raise InputProblem(
             "the server gives no log-probabilities of the most probable tokens; a comparison needs "
@@ -168,7 +170,7 @@ def _named(token: Token) -> Token:
 
 def _command(key: str, command: str) -> None:
     """Run what the user gave. Raises InputProblem when it fails."""
-    done = subprocess.run(command, shell=True, capture_output=True, text=True)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-300:]
-        raise InputProblem(f"{key} ended with {done.returncode}: {said or 'it said nothing'}")
+    process = subprocess.run(command, shell=True, capture_output=True, text=True)
+    if process.returncode:
+        said = (process.stderr or process.stdout).strip()[-300:]
+        raise InputProblem(f"{key} ended with {process.returncode}: {said or 'it said nothing'}")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import config, variants
+from harness.config import EngineConfig
 from harness.engine.base import Engine
 
 OURS = "transformers"  # runs the model that the job declares
@@ -14,9 +15,9 @@ def names() -> tuple[str, ...]:
     return tuple(variants.options("engine"))
 
 
-def engine(settings: Any, ours: Callable[[], Any]) -> Engine:
+def engine(settings: EngineConfig, ours: Callable[[], Any]) -> Engine:
     """The engine for an option of `engine`, not yet opened. ours: loads our own model, for the engine
     that runs it. Raises ConfigProblem."""
-    made = variants.variant("engine", settings, Engine)
+    kind = variants.variant("engine", settings, Engine)
     complete = config.completed("engine", settings)
-    return made(complete, ours()) if settings.name == OURS else made(complete)
+    return kind(complete, ours()) if settings.name == OURS else kind(complete)

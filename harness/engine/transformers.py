@@ -7,6 +7,7 @@ snapshot and read back. What runs the model is handed in, since rooms do not kno
 from collections.abc import Sequence
 from typing import Any
 
+from harness.config import EngineConfig
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
 from harness.engine.local import answer
 from harness.errors import ConfigProblem
@@ -22,7 +23,7 @@ class Transformers(Engine):
         Composition("without any cache", chunk=1),
     )
 
-    def __init__(self, settings: Any, ours: Any = None):
+    def __init__(self, settings: EngineConfig, ours: Any = None):
         super().__init__(settings)
         if ours is None:
             raise ConfigProblem("engine=transformers runs the model of the group `model`.")
@@ -48,11 +49,11 @@ class Transformers(Engine):
 
     def resume(self, prompt: Prompt, steps: int) -> Answer:
         """A new decoder over the state for every request: the state is only read."""
-        kept = len(self._kept)
-        if not kept or tuple(prompt[:kept]) != self._kept or len(prompt) == kept:
+        length = len(self._kept)
+        if not length or tuple(prompt[:length]) != self._kept or len(prompt) == length:
             return self.evaluate(prompt, steps)
         decoder = self._ours.decoder(self._state, self._cache)
-        return answer(decoder, prompt[kept:], steps, self.settings.top, kept)
+        return answer(decoder, prompt[length:], steps, self.settings.top, length)
 
     def save(self, prompt: Prompt) -> None:
         self._take(prompt, prompt)

@@ -24,7 +24,7 @@ class Away(HarnessError):
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *given: Any) -> None:
+    def redirect_request(self, *request: Any) -> None:
         return None  # the redirect is then an error status
 
 

@@ -2,11 +2,11 @@
 
 import torch
 
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Target
 
 
 class ActivationChanged(Fault, element=6):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         for module in live.model.modules():
             for name in ("act_fn", "act"):
                 if isinstance(getattr(module, name, None), torch.nn.Module):

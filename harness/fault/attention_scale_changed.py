@@ -1,10 +1,10 @@
 """Scores scaled by another factor than at capture."""
 
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Target
 
 
 class AttentionScaleChanged(Fault, element=8):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         for module in live.model.modules():
             if isinstance(getattr(module, "scaling", None), float):
                 module.scaling *= 1.1

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
+from harness.config import FaultConfig, SamplingConfig
 from harness.errors import ConfigProblem
 from harness.fault import edit as edit
 from harness.snapshot.state import State as State
 
 
 @dataclass
-class Live:
+class Target:
     """What a restore meets. Deep copies: a fault may write into all of it.
 
     model: the torch module; tokenizer; sampling: a SamplingConfig; rng: `[n]` uint8, the state that
@@ -27,7 +28,7 @@ class Live:
 
     model: Any
     tokenizer: Any
-    sampling: Any
+    sampling: SamplingConfig
     rng: torch.Tensor | None
 
 
@@ -105,7 +106,7 @@ class Fault:
         """The cause that a diagnosis of this damage should name."""
         return self.cause or _CAUSES.get(self.element, "identity")
 
-    def configured(self, settings: Any) -> "Fault":
+    def configured(self, settings: FaultConfig) -> "Fault":
         """This fault with the keys of a FaultConfig; itself is not changed."""
         other = copy.copy(self)
         other.seed = settings.seed
@@ -122,7 +123,7 @@ class Fault:
     def disk(self, folder: Path) -> None:
         """Write into the snapshot directory `folder`."""
 
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         """Write into the model, tokenizer or sampler that the snapshot is restored on."""
 
     def inputs(self, state: State) -> State:

@@ -1,9 +1,8 @@
 """One bit flipped in a stored key: bits 0 to 15 of a bfloat16 value (of a wider one: its upper half)."""
 
 from pathlib import Path
-from typing import Any
 
-from harness.config import within
+from harness.config import FaultConfig, within
 from harness.fault.base import Fault, edit
 
 
@@ -13,7 +12,7 @@ class BitFlip(Fault, element=1):
     def __init__(self, bit: int = 14, name: str = "bit_flip"):
         self.bit, self.name = bit, name
 
-    def configured(self, settings: Any) -> Fault:
+    def configured(self, settings: FaultConfig) -> Fault:
         within("fault.bit", settings.bit, 0, 15)
         return BitFlip(settings.bit, f"bit_flip bit={settings.bit}")
 

@@ -29,9 +29,8 @@ def layers(
     def one(layer: LayerState) -> LayerState:
         if only is not None and layer.index != only:
             return layer
-        return replace(layer, segments=tuple(
-            replace(s, key=key(dense(s.key)), value=value(dense(s.value))) for s in layer.segments
-        ))  # fmt: skip
+        pairs = [(s, key(dense(s.key)), value(dense(s.value))) for s in layer.segments]
+        return replace(layer, segments=tuple(replace(s, key=k, value=v) for s, k, v in pairs))
 
     return replace(state, layers=tuple(one(layer) for layer in state.layers))
 
@@ -45,9 +44,10 @@ def select(state: State, index: torch.Tensor, positions: Change = same) -> State
         gone = state.kept_tokens - layer.kept  # a sliding layer holds only the last ones
         at = (index[index >= gone] - gone).to(layer.key.device)
         segment = Segment(
-            layer.key[:, :, at].contiguous(), layer.value[:, :, at].contiguous(),
-            positions(layer.positions[..., at]).contiguous(),
-        )  # fmt: skip
+            key=layer.key[:, :, at].contiguous(),
+            value=layer.value[:, :, at].contiguous(),
+            positions=positions(layer.positions[..., at]).contiguous(),
+        )
         return replace(layer, segments=(segment,))
 
     return described(replace(state, layers=tuple(one(layer) for layer in state.layers)))
@@ -62,9 +62,8 @@ def scales(state: State, change: Change) -> State:
         key, value = (replace(c, scale=change(c.scale)) for c in (segment.key, segment.value))
         return replace(segment, key=key, value=value)
 
-    return replace(state, layers=tuple(
-        replace(la, segments=tuple(map(one, la.segments))) for la in state.layers
-    ))  # fmt: skip
+    layers = (replace(la, segments=tuple(map(one, la.segments))) for la in state.layers)
+    return replace(state, layers=tuple(layers))
 
 
 def described(state: State) -> State:
@@ -87,18 +86,19 @@ def mixed(
         key, value = choose(dense(a.key), dense(b.key)), choose(dense(a.value), dense(b.value))
         return replace(a, key=key, value=value)
 
-    return replace(state, layers=tuple(
-        replace(la, segments=tuple(map(one, la.segments, lb.segments)))
-        for la, lb in zip(state.layers, other.layers, strict=True)
-    ))  # fmt: skip
+    pairs = zip(state.layers, other.layers, strict=True)
+    layers = (replace(a, segments=tuple(map(one, a.segments, b.segments))) for a, b in pairs)
+    return replace(state, layers=tuple(layers))
 
 
 def recurrent(state: State, change: Callable[[str, torch.Tensor], torch.Tensor]) -> State:
     """A State with `change(name, tensor)` in place of every recurrent tensor."""
-    return replace(state, layers=tuple(
-        replace(la, recurrent=MappingProxyType({n: change(n, t) for n, t in la.recurrent.items()}))
-        for la in state.layers
-    ))  # fmt: skip
+
+    def one(layer: LayerState) -> LayerState:
+        tensors = {name: change(name, tensor) for name, tensor in layer.recurrent.items()}
+        return replace(layer, recurrent=MappingProxyType(tensors))
+
+    return replace(state, layers=tuple(map(one, state.layers)))
 
 
 def recurrent_from(state: State, other: State) -> State:
@@ -145,8 +145,8 @@ def buffer(state: State, index: torch.Tensor) -> State:
 
 def weight(model: Any, ending: str, change: Change, every: bool = False) -> None:
     """Replace the first (or every) parameter whose name contains `ending` by `change` of it."""
-    found = [p for n, p in model.named_parameters() if ending in n]
-    for parameter in found if every else found[:1]:
+    parameters = [p for n, p in model.named_parameters() if ending in n]
+    for parameter in parameters if every else parameters[:1]:
         with torch.no_grad():
             parameter.copy_(change(parameter.detach().clone()))
 
@@ -174,8 +174,8 @@ def narrowed(tensor: torch.Tensor) -> torch.Tensor:
 
 def noise_like(tensor: torch.Tensor, size: float, seed: int = 0) -> torch.Tensor:
     """Gaussian noise of `size` standard deviations of `tensor`."""
-    made = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
-    return made.to(tensor) * tensor.float().std().to(tensor.dtype) * size
+    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
+    return noise.to(tensor) * tensor.float().std().to(tensor.dtype) * size
 
 
 def rules(tokenizer: Any, change: Callable[[dict[str, Any]], None]) -> None:

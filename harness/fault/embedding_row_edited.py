@@ -2,11 +2,11 @@
 
 import torch
 
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Target
 
 
 class EmbeddingRowEdited(Fault, element=2):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         table = live.model.get_input_embeddings().weight
         word = live.tokenizer(" what", add_special_tokens=False)["input_ids"][-1]
         with torch.no_grad():

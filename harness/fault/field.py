@@ -41,7 +41,5 @@ def coverage(tried: set[str]) -> str:
     """One line: how many of the known classes the faults `tried` (their class names) stand for."""
     missing = [name for name in KNOWN if name not in tried]
     said = [f"{KNOWN[name]} ({CANNOT.get(name, 'not tried')})" for name in missing]
-    return (
-        f"known field bugs: {len(KNOWN) - len(missing)} of {len(KNOWN)}"
-        + (f"; without: {'; '.join(said)}" if said else "")
-    )  # fmt: skip
+    rest = f"; without: {'; '.join(said)}" if said else ""
+    return f"known field bugs: {len(KNOWN) - len(missing)} of {len(KNOWN)}{rest}"

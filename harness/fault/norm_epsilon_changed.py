@@ -1,10 +1,10 @@
 """Another epsilon in every normalisation layer."""
 
-from harness.fault.base import Fault, Live
+from harness.fault.base import Fault, Target
 
 
 class NormEpsilonChanged(Fault, element=7):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         for module in live.model.modules():
             for name in ("variance_epsilon", "eps"):
                 if isinstance(getattr(module, name, None), float):

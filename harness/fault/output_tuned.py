@@ -1,9 +1,9 @@
 """The output projection of one layer trained on mid-session."""
 
-from harness.fault.base import Fault, Live, edit
+from harness.fault.base import Fault, Target, edit
 
 
 class OutputTuned(Fault, element=8):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         name = edit.projections(live.model, "o")
         edit.weight(live.model, name, lambda w: w + edit.noise_like(w, 0.05, self.seed))

@@ -9,6 +9,6 @@ from harness.fault.base import Aid, Fault, State, edit
 
 class PositionWrongAfterPruning(Fault, element=3, field="offset_rows"):
     def state(self, state: State, aid: Aid) -> State:
-        kept = torch.arange(0, state.kept_tokens, 2)
-        pruned = edit.select(state, kept, lambda p: torch.arange(p.shape[1]).expand_as(p))
-        return replace(pruned, next_position=torch.full_like(state.next_position, len(kept)))
+        index = torch.arange(0, state.kept_tokens, 2)
+        pruned = edit.select(state, index, lambda p: torch.arange(p.shape[1]).expand_as(p))
+        return replace(pruned, next_position=torch.full_like(state.next_position, len(index)))

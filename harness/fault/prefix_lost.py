@@ -9,5 +9,5 @@ from harness.fault.base import Aid, Fault, State
 
 class PrefixLost(Fault, element=12):
     def state(self, state: State, aid: Aid) -> State:
-        kept = torch.arange(len(state.documents["prompt_meta"]["prefix_ids"]) or 1, state.tokens)
-        return replace(aid.capture(state.token_ids[:1, kept]), documents=state.documents)
+        index = torch.arange(len(state.documents["prompt_meta"]["prefix_ids"]) or 1, state.tokens)
+        return replace(aid.capture(state.token_ids[:1, index]), documents=state.documents)

@@ -1,9 +1,9 @@
 """Find the fault that a `fault` option names. One file beside this one holds one kind of damage."""
 
 from functools import cache
-from typing import Any
 
 from harness import config, variants
+from harness.config import FaultConfig
 from harness.fault.base import Fault
 
 
@@ -18,12 +18,12 @@ def _every(names: tuple[str, ...]) -> dict[str, Fault]:
     return {fault.name: fault for fault in sorted(faults, key=lambda f: (f.element, f.name))}
 
 
-def fault_named(settings: Any) -> Fault:
+def fault_named(settings: FaultConfig) -> Fault:
     """The fault of an option of `fault`, with its keys. Raises ConfigProblem for an unknown name."""
     return _built(settings).configured(config.completed("fault", settings))
 
 
-def _built(settings: Any) -> Fault:
+def _built(settings: FaultConfig) -> Fault:
     fault = variants.variant("fault", settings, Fault)()
     fault.name = fault.name or settings.name
     return fault

@@ -1,10 +1,10 @@
 """Another revision of the same architecture: every attention weight moved a little."""
 
-from harness.fault.base import Fault, Live, edit
+from harness.fault.base import Fault, Target, edit
 
 
 class SameShapeFineTune(Fault, element=8, field="weights"):
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         for which in ("q", "k", "v", "o"):
             name = edit.projections(live.model, which)
             edit.weight(

@@ -1,12 +1,12 @@
 """Other weights written into the loaded model, under the same name."""
 
-from harness.fault.base import Fault, Live, edit
+from harness.fault.base import Fault, Target, edit
 
 
 class WeightsReplaced(Fault, element=8, field="weights"):
     remembered = True
 
-    def live(self, live: Live) -> None:
+    def live(self, live: Target) -> None:
         for which in ("q", "k", "v", "o"):
             name = edit.projections(live.model, which)
             edit.weight(

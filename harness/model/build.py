@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from harness.config import ModelConfig
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import footprint, gguf
 from harness.model.ledger import Ledger
@@ -14,7 +15,7 @@ SHIPPED = {"tiny": ASSETS / "tiny"}
 Built = tuple[Any, Any, dict[str, Any], Ledger | None]
 
 
-def build(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
+def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Built:
     """`(model, tokenizer, source, ledger entry)`."""
     _quiet()
     if settings.architecture:
@@ -28,10 +29,10 @@ def build(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
         declared = AutoConfig.from_pretrained(place, revision=revision)
         footprint.check_weights(settings.name, declared, dtype, device)
         entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
+        options = {"revision": revision, "dtype": dtype, **_attention(settings.attention)}
         model, report = AutoModelForCausalLM.from_pretrained(
-            place, revision=revision, dtype=dtype, output_loading_info=True,
-            **_attention(settings.attention),
-        )  # fmt: skip
+            place, output_loading_info=True, **options
+        )
     except (OSError, ValueError, KeyError) as problem:
         raise InputProblem(_cannot_load(settings, place, problem)) from problem
     tokenizer = _tokenizer(settings.tokenizer or place, revision)
@@ -42,7 +43,7 @@ def build(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry
 
 
-def declared(settings: Any) -> dict[str, Any] | None:
+def declared(settings: ModelConfig) -> dict[str, Any] | None:
     """The config of the model that `settings` names, from its config.json alone; None where there is
     none to read on this machine."""
     from transformers import AutoConfig
@@ -58,9 +59,9 @@ def declared(settings: Any) -> dict[str, Any] | None:
     return config.to_dict()
 
 
-def origin(settings: Any, model: Any) -> dict[str, Any]:
+def origin(settings: ModelConfig, model: Any) -> dict[str, Any]:
     """Where the weights of `model` came from, as a snapshot says it (JSON-able)."""
-    kept = {
+    fields = {
         "option": settings.name,
         "id": settings.id,
         "revision": settings.revision,
@@ -70,7 +71,7 @@ def origin(settings: Any, model: Any) -> dict[str, Any]:
         "attention": None if settings.attention == "auto" else settings.attention,
     }
     count = sum(p.numel() for p in model.parameters())
-    return {**{k: v for k, v in kept.items() if v is not None}, "parameters": count}
+    return {**{k: v for k, v in fields.items() if v is not None}, "parameters": count}
 
 
 def resolve_device(device: str) -> torch.device:
@@ -84,19 +85,19 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def _from_gguf(settings: Any, dtype: torch.dtype) -> Built:
-    file = Path(settings.path).expanduser().absolute()
+def _from_gguf(settings: ModelConfig, dtype: torch.dtype) -> Built:
+    file = Path(str(settings.path)).expanduser().absolute()
     model = gguf.model_of(file, dtype, _attention(settings.attention))
     named = settings.tokenizer
     tokenizer = _tokenizer(named, None) if named else gguf.tokenizer_of(file)
     return model, tokenizer, {"name": file.name, "revision": None, "commit": None}, None
 
 
-def _from_architecture(settings: Any, dtype: torch.dtype, device: torch.device) -> Built:
+def _from_architecture(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Built:
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
     if settings.architecture not in CONFIG_MAPPING:
-        near = suggestion(settings.architecture, list(CONFIG_MAPPING))
+        near = suggestion(str(settings.architecture), list(CONFIG_MAPPING))
         raise ConfigProblem(f"model.architecture={settings.architecture} is not known.{near}")
     tokenizer = _tokenizer(settings.tokenizer or "tiny", None)
     special = {
@@ -128,7 +129,7 @@ def _attention(name: str) -> dict[str, str]:
     return {} if name == "auto" else {"attn_implementation": name}
 
 
-def _place(settings: Any) -> tuple[str, str | None]:
+def _place(settings: ModelConfig) -> tuple[str, str | None]:
     """Where to load from: a shipped directory, a given directory, or a hub id and revision."""
     if settings.path:
         folder = Path(settings.path).expanduser()
@@ -140,7 +141,7 @@ def _place(settings: Any) -> tuple[str, str | None]:
         return str(folder), None
     if settings.id in SHIPPED:
         return str(SHIPPED[settings.id]), None
-    return settings.id, settings.revision
+    return str(settings.id), settings.revision
 
 
 def _tokenizer(place: str, revision: str | None) -> Any:
@@ -157,7 +158,7 @@ def _tokenizer(place: str, revision: str | None) -> Any:
         ) from problem
 
 
-def _cannot_load(settings: Any, place: str, problem: Exception) -> str:
+def _cannot_load(settings: ModelConfig, place: str, problem: Exception) -> str:
     hint = (
         "Check the directory; it must hold config.json and the weights."
         if settings.path

@@ -5,6 +5,9 @@ from typing import Any
 
 import torch
 
+from harness.config import SamplingConfig
+from harness.model.loaded import Loaded
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -17,10 +20,10 @@ class Ending:
     pad: int = 0
 
     @classmethod
-    def of(cls, settings: Any, loaded: Any) -> "Ending":
+    def of(cls, settings: SamplingConfig, loaded: Loaded) -> "Ending":
         """What `settings`, a SamplingConfig, says about it; the model's own ids where that is silent."""
-        told = settings.eos_token_id
-        ids = end_tokens(loaded) if told is None else told
+        declared = settings.eos_token_id
+        ids = end_tokens(loaded) if declared is None else declared
         pad = loaded.tokenizer.pad_token_id
         if pad is None:
             pad = min(end_tokens(loaded), default=0)
@@ -63,10 +66,10 @@ class Ended:
         return self._rows
 
 
-def end_tokens(loaded: Any) -> set[int]:
+def end_tokens(loaded: Loaded) -> set[int]:
     """Every id that ends an answer: those of the generation config, and the tokenizer's own."""
     config = getattr(loaded.model, "generation_config", None)
     declared = getattr(config, "eos_token_id", None)
-    own = loaded.tokenizer.eos_token_id
+    end = loaded.tokenizer.eos_token_id
     listed = declared if isinstance(declared, list) else [declared]
-    return {t for t in (*listed, own) if t is not None}
+    return {t for t in (*listed, end) if t is not None}

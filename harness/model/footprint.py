@@ -22,10 +22,9 @@ def check_weights(name: str, config: Any, dtype: torch.dtype, device: torch.devi
     except Exception:  # remote code, unknown classes: the loader says it better
         return
     count = sum(p.numel() for p in model.parameters())
-    _refuse_beyond(
-        count * dtype.itemsize, device, f"model={name} ({count / 1e9:.3g} billion parameters)",
-        "Use dtype=bfloat16, a smaller model, or a machine with more memory.",
-    )  # fmt: skip
+    what = f"model={name} ({count / 1e9:.3g} billion parameters)"
+    remedy = "Use dtype=bfloat16, a smaller model, or a machine with more memory."
+    _refuse_beyond(count * dtype.itemsize, device, what, remedy)
 
 
 def _refuse_beyond(nbytes: int, device: torch.device, what: str, remedy: str) -> None:

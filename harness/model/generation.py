@@ -1,10 +1,10 @@
 """What the model directory's generation_config.json says, as a SamplingConfig."""
 
 from dataclasses import fields
-from typing import Any
 
 from harness.config import SamplingConfig, option, readable
 from harness.errors import ConfigProblem
+from harness.model.loaded import Loaded
 
 # strategies of `generate` that are no choice of one next token: they would be ignored, so they are told
 OTHERS = (
@@ -14,7 +14,7 @@ OTHERS = (
 )  # fmt: skip
 
 
-def declared(loaded: Any, settings: SamplingConfig) -> SamplingConfig:
+def declared(loaded: Loaded, settings: SamplingConfig) -> SamplingConfig:
     """`greedy` or `sample` with the values of the model's generation config, filled up as `generate`
     fills it up; `stop`, `eos_token_id` and `seed` of `settings` go before.
 
@@ -22,24 +22,24 @@ def declared(loaded: Any, settings: SamplingConfig) -> SamplingConfig:
     """
     from transformers import GenerationConfig
 
-    asked = GenerationConfig()
-    asked.update(**loaded.model.generation_config.to_dict(), defaults_only=True)
-    asked.update(**asked._get_default_generation_params(), defaults_only=True)
-    others = [key for key in OTHERS if getattr(asked, key, None) not in (None, 0, 1, False)]
-    others += ["num_beams"] if (asked.num_beams or 1) > 1 else []
+    wanted = GenerationConfig()
+    wanted.update(**loaded.model.generation_config.to_dict(), defaults_only=True)
+    wanted.update(**wanted._get_default_generation_params(), defaults_only=True)
+    others = [key for key in OTHERS if getattr(wanted, key, None) not in (None, 0, 1, False)]
+    others += ["num_beams"] if (wanted.num_beams or 1) > 1 else []
     if others:
-        named = ", ".join(f"{key}={getattr(asked, key)}" for key in others)
+        named = ", ".join(f"{key}={getattr(wanted, key)}" for key in others)
         raise ConfigProblem(
             f"the model's generation config asks for {named}, which chooses no single next token. "
             "Give sampling=greedy or sampling=sample."
         )
-    name = "sample" if asked.do_sample else "greedy"
+    name = "sample" if wanted.do_sample else "greedy"
     known = {f.name for f in fields(SamplingConfig)} & readable("sampling", name)
-    values = {key: getattr(asked, key, None) for key in known}
-    values |= {"stop": settings.stop or asked.stop_strings, "seed": settings.seed}
+    values = {key: getattr(wanted, key, None) for key in known}
+    values |= {"stop": settings.stop or wanted.stop_strings, "seed": settings.seed}
     values["eos_token_id"] = settings.eos_token_id
     off = {"typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}  # there it is switched off
-    told = {k: v for k, v in values.items() if v is not None and k != "name" and v != off.get(k)}
-    if isinstance(told.get("stop"), str):
-        told["stop"] = [told["stop"]]
-    return option("sampling", name, **told)
+    options = {k: v for k, v in values.items() if v is not None and k != "name" and v != off.get(k)}
+    if isinstance(options.get("stop"), str):
+        options["stop"] = [options["stop"]]
+    return option("sampling", name, **options)

@@ -62,8 +62,8 @@ def adapters(model: Any) -> dict[str, Any]:
     return {
         "active": active,
         "settings": {
-            name: {"kind": str(given.get("peft_type")), "digest": digest_document(given)}
-            for name, given in known.items()
+            name: {"kind": str(adapter.get("peft_type")), "digest": digest_document(adapter)}
+            for name, adapter in known.items()
         },
         "merged": sorted({name for layer in layers for name in layer.merged_adapters}),
         "disabled": any(bool(layer.disable_adapters) for layer in layers),
@@ -103,12 +103,12 @@ def _group(path: str, module: nn.Module, token_table: nn.Module) -> str:
 def weights(model: Any) -> dict[str, str]:
     """Digest of every parameter by name, tied ones under each of theirs: all of them are read once."""
     known: dict[int, str] = {}
-    found = {}
+    digests = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
         if id(tensor) not in known:
             known[id(tensor)] = digest_tensor(tensor)
-        found[name] = known[id(tensor)]
-    return found
+        digests[name] = known[id(tensor)]
+    return digests
 
 
 def _together(tensors: dict[str, Any], digests: Mapping[str, str]) -> str:
@@ -119,7 +119,7 @@ def _together(tensors: dict[str, Any], digests: Mapping[str, str]) -> str:
 
 def _rotary(model: Any, config: Any) -> dict[str, Any]:
     """RoPE as loaded: the inverse frequencies and scalings that the modules really hold."""
-    found = {
+    frequencies = {
         f"{path}.{name}".strip("."): digest_tensor(buffer)
         for path, module in model.named_modules()
         for name, buffer in module.named_buffers(recurse=False)
@@ -131,31 +131,31 @@ def _rotary(model: Any, config: Any) -> dict[str, Any]:
         if isinstance(getattr(module, "attention_scaling", None), int | float)
     }
     return {
-        "scheme": "rotary" if found else "learned or none",
-        "inverse_frequencies": digest_document(found),
+        "scheme": "rotary" if frequencies else "learned or none",
+        "inverse_frequencies": digest_document(frequencies),
         "attention_scaling": scaling,
         "parameters": _clean(getattr(config, "rope_parameters", None) or {}),
     }
 
 
 def _epsilons(model: Any) -> list[float]:
-    found = {
+    epsilons = {
         float(value)
         for _, module in model.named_modules()
         if "norm" in type(module).__name__.lower()
         for value in [getattr(module, "eps", getattr(module, "variance_epsilon", None))]
         if isinstance(value, int | float)
     }
-    return sorted(found)
+    return sorted(epsilons)
 
 
 def _scalings(model: Any) -> list[float]:
-    found = {
+    scalings = {
         float(module.scaling)
         for path, module in model.named_modules()
         if isinstance(getattr(module, "scaling", None), int | float)
     }
-    return sorted(found)
+    return sorted(scalings)
 
 
 def _clean(value: Any) -> Any:

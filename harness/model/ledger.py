@@ -122,12 +122,12 @@ class Ledger:
 def stamps(place: Path) -> tuple[tuple[Any, ...], ...]:
     """Name, device, inode, size, time of modification and of change (nanoseconds) of every file that
     loading `place` (a folder, or one file) may read; links are followed to what they name."""
-    found = []
+    rows = []
     for path in sorted(place.iterdir()) if place.is_dir() else [place]:
         if path == place or path.suffix in (*WEIGHTS, *BESIDE):
             s = path.stat()
-            found.append((path.name, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
-    return tuple(found)
+            rows.append((path.name, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
+    return tuple(rows)
 
 
 def _elsewhere(place: Path) -> bool:
@@ -159,8 +159,8 @@ def _sample(tensor: torch.Tensor) -> bytes:
     return rows.contiguous().view(torch.uint8).numpy().tobytes()
 
 
-def _private(found: os.stat_result) -> bool:
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def _private(status: os.stat_result) -> bool:
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _is_digest(value: Any) -> bool:

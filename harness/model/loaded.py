@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.config import ModelConfig
 from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
@@ -90,8 +91,8 @@ class Loaded:
     @cached_property
     def attention_configs(self) -> list[Any]:
         """Every config object of the model that says which attention its modules use."""
-        found = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
-        return [c for c in found.values() if hasattr(c, "_attn_implementation_internal")]
+        configs = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
+        return [c for c in configs.values() if hasattr(c, "_attn_implementation_internal")]
 
     @cached_property
     def oracle(self) -> Oracle:
@@ -185,8 +186,8 @@ class Loaded:
     def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
         """Logits `[batch, keep, vocab]` of the last `keep` of `ids` `[batch, tokens]`, unpadded, by
         the library alone: no cache, and neither mask nor positions of ours. The yardstick's scale."""
-        asked = {"use_cache": False, "logits_to_keep": keep}
-        arguments = {k: v for k, v in asked.items() if k in self._forward_names}
+        wanted = {"use_cache": False, "logits_to_keep": keep}
+        arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
         with torch.no_grad():
             return self.model(input_ids=ids, **arguments).logits[:, -keep:]
 
@@ -194,7 +195,7 @@ class Loaded:
 _MEMORY: dict[str, Loaded] = {}
 
 
-def load(settings: Any, dtype: str, device: str) -> Loaded:
+def load(settings: ModelConfig, dtype: str, device: str) -> Loaded:
     """The model that `settings` (a ModelConfig) declares; jobs of one process share it for as long as
     its files stay as they are.
 

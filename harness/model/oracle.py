@@ -136,10 +136,10 @@ class Oracle:
         scores = 2 * 8 * batch * heads * tokens * tokens
         activations = 8 * batch * tokens * (6 * width + config.vocab_size)
         weights = [p.numel() * 8 for p in self.loaded.model.parameters()]
-        kept = min(sum(weights), self._weights.room) - self._weights.nbytes
+        growth = min(sum(weights), self._weights.room) - self._weights.nbytes
         rate = self._rate or self._working.rate / SLOWER.get(self._working.dtype, 1.0)
         seconds = self._operations(batch * tokens) / rate
-        return Cost(seconds, max(weights) + max(kept, 0) + activations + scores)
+        return Cost(seconds, max(weights) + max(growth, 0) + activations + scores)
 
     def _operations(self, tokens: int) -> float:
         return 2.0 * sum(p.numel() for p in self.loaded.model.parameters()) * tokens
@@ -162,9 +162,9 @@ class Widened:
         """`tensor` in float64; the same object each time for a weight that is kept."""
         if self._weights.get(id(tensor)) is not tensor:
             return tensor.double()
-        held = self._held.get(id(tensor))
-        if held is not None and held[0] == tensor._version:
-            return held[1]
+        stored = self._held.get(id(tensor))
+        if stored is not None and stored[0] == tensor._version:
+            return stored[1]
         wide = tensor.detach().double()
         if self.nbytes + wide.nbytes <= self.room:
             self._held[id(tensor)] = (tensor._version, wide)
@@ -233,9 +233,9 @@ def _narrow(value: Any) -> bool:
 
 def _configs(model: Any) -> Iterator[Any]:
     """Every config object that a module of `model` reads, once."""
-    seen: dict[int, Any] = {}
+    configs: dict[int, Any] = {}
     for module in model.modules():
         config = getattr(module, "config", None)
         if config is not None:
-            seen[id(config)] = config
-    yield from seen.values()
+            configs[id(config)] = config
+    yield from configs.values()

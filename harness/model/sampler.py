@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from harness.config import SamplingConfig
 from harness.errors import ConfigProblem
 from harness.model.ending import Ended, Ending
 from harness.snapshot.state import State
@@ -24,7 +25,7 @@ class Sampler:
 
     def __init__(
         self,
-        settings: Any,
+        settings: SamplingConfig,
         seed: int = 0,
         rng: torch.Tensor | None = None,
         ending: Ending = NEVER,
@@ -116,7 +117,9 @@ class Sampler:
             raise ConfigProblem(f"sampling={self.settings.name}: {problem}") from problem
 
 
-def processors(settings: Any, ending: Ending, begun: int, mask: torch.Tensor | None = None) -> Any:
+def processors(
+    settings: SamplingConfig, ending: Ending, begun: int, mask: torch.Tensor | None = None
+) -> Any:
     """The library's processors in the library's order, as `generate` builds them.
 
     begun: tokens of the context; mask: `[batch, tokens]`, where rows are padded. Raises ConfigProblem
@@ -133,11 +136,11 @@ def processors(settings: Any, ending: Ending, begun: int, mask: torch.Tensor | N
         _merge_criteria_processor_list=lambda ours, others: ours,
     )
     try:
-        asked = GenerationConfig(do_sample=settings.name != "greedy", **scores)
-        asked._eos_token_tensor = ends
+        wanted = GenerationConfig(do_sample=settings.name != "greedy", **scores)
+        wanted._eos_token_tensor = ends
         kwargs = {} if mask is None else {"attention_mask": mask.cpu()}
         return GenerationMixin._get_logits_processor(
-            host, asked, input_ids_seq_length=begun, device="cpu", model_kwargs=kwargs
+            host, wanted, input_ids_seq_length=begun, device="cpu", model_kwargs=kwargs
         )
     except (ValueError, TypeError) as problem:
         raise ConfigProblem(f"sampling={settings.name}: {problem}") from problem

@@ -23,8 +23,8 @@ def first_layers(model: Any) -> Any:
     with torch.device("meta"):
         short = type(model)(config)
     weights = model.state_dict()
-    kept = {name: weights[name] for name in short.state_dict()}
-    short.load_state_dict(kept, assign=True)
+    shared = {name: weights[name] for name in short.state_dict()}
+    short.load_state_dict(shared, assign=True)
     here = dict(model.named_buffers())
     for name, _ in list(short.named_buffers()):  # what no state dict holds: RoPE's frequencies
         place, _, leaf = name.rpartition(".")
@@ -52,8 +52,8 @@ def kinds_seen(model: Any) -> int:
     return max(first.values()) + 1
 
 
-def _shorten(config: Any, depth: int, kept: int) -> None:
+def _shorten(config: Any, depth: int, layers: int) -> None:
     for name, value in list(vars(config).items()):
         if isinstance(value, list) and len(value) == depth:
-            setattr(config, name, value[:kept])
-    config.num_hidden_layers = kept
+            setattr(config, name, value[:layers])
+    config.num_hidden_layers = layers

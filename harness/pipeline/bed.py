@@ -84,14 +84,13 @@ class Bed:
     def verdict(self, run: Run) -> tuple[str, float]:
         """The verdict on `run` (teacher forced along the reference) and its largest shift in units
         of the noise floor (infinite when a logit is not finite)."""
-        found, plain = trimmed(run.shown, self.reference.shown)
-        metrics = measure.compare(found, plain, plain.argmax(-1))
-        oracle = None if self.oracle is None else trimmed(self.oracle, plain)[0]
+        rows, expected = trimmed(run.shown, self.reference.shown)
+        metrics = measure.compare(rows, expected, expected.argmax(-1))
+        oracle = None if self.oracle is None else trimmed(self.oracle, expected)[0]
         other = (run.ids != self.reference.ids).any(0).nonzero()
-        name, _ = decide(
-            found, plain, metrics, self.floor, errors(found, plain, oracle),
-            int(other[0, 0]) if len(other) else None, (),
-        )  # fmt: skip
+        first = int(other[0, 0]) if len(other) else None
+        distances = errors(rows, expected, oracle)
+        name, _ = decide(rows, expected, metrics, self.floor, distances, first, ())
         gap = metrics["max_abs_diff"]
         return name, gap / self.unit if gap == gap else float("inf")
 
@@ -112,44 +111,44 @@ def build(name: str, session: Session, steps: int) -> Bed:
         session = replace(session, cfg=replace(session.cfg, sampling=drawn))
     loaded, sampler = session.loaded, Sampler(session.sampling, session.cfg.seed)
     whole = conversation(loaded.tokenizer)
-    rows = (
-        [whole]
-        if name != "padded"
-        else [whole, replace(whole, ids=whole.ids[: len(whole.ids) // 2])]
-    )
+    rows = [whole]
+    if name == "padded":
+        rows.append(replace(whole, ids=whole.ids[: len(whole.ids) // 2]))
     captured = session.capture(rows, sampler)
     state = captured.state
-    given = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)
+    prompt = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1)
     if name == "quantized":
-        return _quantized(session, state, sampler, steps, given)
-    live = drive.Live(loaded, captured.live, state)
-    path = drive.drive(live, sampler, steps, given)
-    reference = shown(state.logits, path, given.shape[1])
-    asked = given.shape[1]
+        return _quantized(session, state, sampler, steps, prompt)
+    live = drive.Uninterrupted(loaded, captured.live, state)
+    path = drive.drive(live, sampler, steps, prompt)
+    length = prompt.shape[1]
+    reference = shown(state.logits, path, length)
     others = [
-        _rows(yardstick.alone(loaded, state, path.fed, before=1), asked),
-        _rows(yardstick.rechunked(loaded, state, path.fed, CHUNK, before=True), asked),
+        _rows(yardstick.alone(loaded, state, path.fed, before=1), length),
+        _rows(yardstick.rechunked(loaded, state, path.fed, CHUNK, before=True), length),
     ]
     floor = measure.noise_floor(others, reference.shown, reference.shown.argmax(-1))
     exact = None
     if session.cfg.compare.oracle:
-        exact = _rows(yardstick.alone(loaded.oracle, state, path.fed, before=1), asked)
+        exact = _rows(yardstick.alone(loaded.oracle, state, path.fed, before=1), length)
     return Bed(name, session, state, reference, floor, exact, steps)
 
 
-def _quantized(session: Session, state: State, sampler: Sampler, steps: int, given: torch.Tensor) -> Bed:  # fmt: skip
+def _quantized(
+    session: Session, state: State, sampler: Sampler, steps: int, prompt: torch.Tensor
+) -> Bed:
     """The bed whose reference goes on from the codes themselves, decoded once for the library's own
     cache: what is tried on it is damage, and rounding on purpose is none. Another cache's path over
     the same codes is its noise."""
     small = quantizer(option("quantize", "int8")).quantize(state)
 
-    def run(cache: str, follow: torch.Tensor | None = None) -> drive.Path:
+    def run(cache: str, follow: torch.Tensor | None = None) -> drive.Rollout:
         decoder = build_decoder(session.loaded, small, CacheConfig(name=cache))
-        return drive.drive(decoder, sampler, steps, given, follow=follow)
+        return drive.drive(decoder, sampler, steps, prompt, follow=follow)
 
     path = run("cloned")
-    reference = shown(small.logits, path, given.shape[1])
-    others = [shown(small.logits, run(c, path.fed), given.shape[1]) for c in ("dynamic", "view")]
+    reference = shown(small.logits, path, prompt.shape[1])
+    others = [shown(small.logits, run(c, path.fed), prompt.shape[1]) for c in ("dynamic", "view")]
     nexts = reference.shown.argmax(-1)
     floor = measure.noise_floor([o.shown for o in others], reference.shown, nexts)
     return Bed("quantized", session, small, reference, floor, None, steps)
@@ -166,17 +165,17 @@ def question(tokenizer: Any, cursor: int) -> torch.Tensor:
     """`[1, n]` ids of the next question: the re-rendered chat from `cursor` on, as a script slices
     it, or the plain text where there is no template."""
     if getattr(tokenizer, "chat_template", None):
-        asked = (*_turns(tokenizer), {"role": "user", "content": QUESTION})
-        return torch.tensor([encode("chat", tokenizer, "", asked).ids[cursor:]], dtype=torch.int64)
+        turns = (*_turns(tokenizer), {"role": "user", "content": QUESTION})
+        return torch.tensor([encode("chat", tokenizer, "", turns).ids[cursor:]], dtype=torch.int64)
     return torch.tensor([continuation("explicit", tokenizer, " " + QUESTION).ids])
 
 
-def shown(stored: torch.Tensor, path: Any, given: int) -> Run:
+def shown(stored: torch.Tensor, path: drive.Rollout, length: int) -> Run:
     """What a path showed from the pause on: stored logits first."""
-    stored, rest = stored[:, None].to(path.logits), path.logits[:, max(given - 1, 0) :]
+    stored, rest = stored[:, None].to(path.logits), path.logits[:, max(length - 1, 0) :]
     vocab = min(stored.shape[-1], rest.shape[-1])
     rows = torch.cat([stored[..., :vocab], rest[..., :vocab]], dim=1)
-    return Run(rows, path.ids[:, given:], path.fed[:, given:])
+    return Run(rows, path.ids[:, length:], path.fed[:, length:])
 
 
 def trimmed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,15 +202,15 @@ def on(name: str, session: Session) -> Session:
     if name not in SEEDED:
         return session
     architecture, config = SEEDED[name]
-    own = session.cfg.model
-    place = own.tokenizer or own.path or own.id
+    model = session.cfg.model
+    place = model.tokenizer or model.path or model.id
     settings = ModelConfig("shape", architecture=architecture, config=config, tokenizer=place)
     cfg = replace(session.cfg, model=settings, cache=replace(session.cfg.cache, name="cloned"))
     return replace(session, cfg=cfg, loaded=load(settings, cfg.dtype, cfg.device))
 
 
-def _rows(logits: torch.Tensor, given: int) -> torch.Tensor:
-    return torch.cat([logits[:, :1], logits[:, given:]], dim=1)
+def _rows(logits: torch.Tensor, length: int) -> torch.Tensor:
+    return torch.cat([logits[:, :1], logits[:, length:]], dim=1)
 
 
 def scratch(folder: Path) -> Path:

@@ -37,8 +37,8 @@ class Bounded:
             raise ConfigProblem(
                 "prune.at=N follows one continuation per row. Give cache.branches=1."
             )
-        done = state.documents["kv_format"].get("pruned")
-        self.keep = done[-1]["kept_tokens"] if done else budget(settings, state.kept_tokens)
+        history = state.documents["kv_format"].get("pruned")
+        self.keep = history[-1]["kept_tokens"] if history else budget(settings, state.kept_tokens)
         self.every = int(settings.at)
         self.policy = policy(replace(settings, tokens=self.keep, ratio=None))
         self.loaded, self.cache, self.most, self.prunings = loaded, cache, 0, 0
@@ -50,7 +50,7 @@ class Bounded:
         self.decoder: Decoder = self.first
         if self._observes is not None:  # scores are added up from here on
             state = scored(loaded, self.policy, state)
-        self._state = state if done else self._pruned(state)
+        self._state = state if history else self._pruned(state)
 
     @property
     def state(self) -> State:
@@ -84,7 +84,8 @@ class Bounded:
 
     def account(self) -> dict[str, Any]:
         """For the record: what was promised and what was held."""
-        return {"every": self.every, "budget": self.keep, "most_held": self.most, "prunings": self.prunings}  # fmt: skip
+        bound = {"every": self.every, "budget": self.keep}
+        return {**bound, "most_held": self.most, "prunings": self.prunings}
 
     def _step(self, ids: torch.Tensor) -> torch.Tensor:
         if self._observes is None:
@@ -103,8 +104,8 @@ class Bounded:
             if self._turns is not None:
                 small = reindexed(small, self._turns)
             record = {**small.documents["kv_format"]["pruned"][-1], "at": self.every}
-            kept = before if before and before[-1].get("at") else [*before, record]
-            state = small.with_layers(tuple(map(joined, small.layers)), pruned=kept)
+            history = before if before and before[-1].get("at") else [*before, record]
+            state = small.with_layers(tuple(map(joined, small.layers)), pruned=history)
             self.prunings += 1
         if self._observes is None:
             self._copied += self.decoder.bytes_copied

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from harness.capture import capture
-from harness.fault.base import Aid, Fault, Live
+from harness.fault.base import Aid, Fault, Target
 from harness.model.ending import Ending
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
-from harness.pipeline.drive import Path
+from harness.pipeline.drive import Rollout
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
 
@@ -25,11 +25,8 @@ def aid_for(session: Session, state: State) -> Aid:
         if change is not None:
             loaded = Loaded(copy.deepcopy(loaded.model), loaded.tokenizer, loaded.source, 0.0)
             change(loaded.model)
-        made = capture(
-            loaded, rows, torch.ones_like(rows), state.documents, state.tokenizer_files,
-            state.rng,
-        )  # fmt: skip
-        return made.state
+        mask, files = torch.ones_like(rows), state.tokenizer_files
+        return capture(loaded, rows, mask, state.documents, files, state.rng).state
 
     turns = len(state.documents["prompt_meta"].get("turns") or ()) or 1
     return Aid(recapture, turns)
@@ -43,7 +40,7 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
         return session, Sampler(
             session.sampling, cfg.seed, rng, Ending.of(session.sampling, session.loaded)
         )
-    live = Live(
+    live = Target(
         copy.deepcopy(session.loaded.model),
         copy.deepcopy(session.loaded.tokenizer),
         copy.copy(session.sampling),
@@ -59,7 +56,7 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
     return replace(session, loaded=loaded), Sampler(live.sampling, cfg.seed, live.rng, ending)
 
 
-def comparable(path: Path, reference: Path) -> Path:
+def comparable(path: Rollout, reference: Rollout) -> Rollout:
     """`path` with its logits cut to the vocabulary of `reference`, should a fault have resized it."""
     vocab = reference.logits.shape[-1]
     return (

@@ -7,14 +7,18 @@ from typing import Any
 import torch
 
 from harness.compare import diagnosis
-from harness.compare.diagnosis import MARGIN, Diagnosis, Recomputed
+from harness.compare.diagnosis import Diagnosis
+from harness.compare.identity import Difference
 from harness.compare.likeness import Pair
+from harness.compare.picture import MARGIN, Recomputed
+from harness.model.loaded import Loaded
+from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import noise
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State
 
 
 def diagnose(
-    loaded: Any,
+    loaded: Loaded,
     state: State,
     differences: Sequence[Any] = (),
     faults: Sequence[str] = (),
@@ -43,19 +47,23 @@ def diagnose(
         return Diagnosis("block", "kv_cache", dropped)
     state = state.to(loaded.device)
     right = right or recompute(loaded, state.token_ids, state.attention_mask)
-    told = diagnosis.explain(state, right)
-    if told.layer is not None or told.cause != "rounding":
-        return told
+    explanation = diagnosis.explain(state, right)
+    if explanation.layer is not None or explanation.cause != "rounding":
+        return explanation
     if history:
-        return Diagnosis("block", "kv_cache", dropped, picture=told.picture)
+        return Diagnosis("block", "kv_cache", dropped, picture=explanation.picture)
     if fed is not None and (tie := _tie_after(loaded, state, fed)):
-        said = f"the router of layer {tie[0]} ties at token {tie[1]}; {told.evidence} of the state"
-        return Diagnosis("routing", "model_config", said, picture=told.picture)
-    return told
+        said = f"the router of layer {tie[0]} ties at token {tie[1]}; {explanation.evidence} of the state"
+        return Diagnosis("routing", "model_config", said, picture=explanation.picture)
+    return explanation
 
 
 def why(
-    judgement: Any, loaded: Any, state: State, waived: Sequence[Any], fed: torch.Tensor
+    judgement: Judgement,
+    loaded: Loaded,
+    state: State,
+    waived: Sequence[Difference],
+    fed: torch.Tensor,
 ) -> Diagnosis:
     """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was."""
     unsound = judgement.reason if judgement.verdict == "unsound" else ""
@@ -64,14 +72,14 @@ def why(
     )
 
 
-def recompute(loaded: Any, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
+def recompute(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:
     """What `ids` `[batch, tokens]` give, each row alone and unpadded (mask 0 is left padding), with
     the noise that other splits of the same prefill make of it."""
     rows = [_row(loaded, ids[i : i + 1, mask[i] != 0]) for i in range(len(ids))]
     return rows[0] if len(rows) == 1 else _joined(rows)
 
 
-def _row(loaded: Any, ids: torch.Tensor) -> Recomputed:
+def _row(loaded: Loaded, ids: torch.Tensor) -> Recomputed:
     count = ids.shape[1]
     with routed(loaded) as choices:
         measured = noise(loaded, ids)
@@ -85,7 +93,7 @@ def _row(loaded: Any, ids: torch.Tensor) -> Recomputed:
     )
 
 
-def _whole(layer: Any, count: int) -> Pair:
+def _whole(layer: LayerState, count: int) -> Pair:
     """Key and value with a row for every position; zeros where a sliding layer let go of it."""
     front = (0, 0, count - layer.kept, 0)
     return torch.nn.functional.pad(layer.key, front), torch.nn.functional.pad(layer.value, front)
@@ -100,15 +108,22 @@ def _joined(rows: list[Recomputed]) -> Recomputed:
             [torch.nn.functional.pad(t, (0, 0, 0, longest - t.shape[2])) for t in tensors]
         )
 
-    layers = range(len(rows[0].kv))
+    first, layers = rows[0], range(len(rows[0].kv))
+    kv = [
+        None if pair is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1))
+        for i, pair in enumerate(first.kv)
+    ]
     return Recomputed(
-        [None if rows[0].kv[i] is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1)) for i in layers],
-        [{n: _beside([r.recurrent[i][n] for r in rows]) for n in rows[0].recurrent[i]} for i in layers],
-        [{n: max(r.floors[i][n] for r in rows) for n in rows[0].floors[i]} for i in layers],
+        kv,
+        [
+            {n: _beside([r.recurrent[i][n] for r in rows]) for n in first.recurrent[i]}
+            for i in layers
+        ],
+        [{n: max(r.floors[i][n] for r in rows) for n in first.floors[i]} for i in layers],
         torch.cat([r.logits for r in rows]),
         max(r.logits_floor for r in rows),
         [tie for r in rows for tie in r.ties],
-    )  # fmt: skip
+    )
 
 
 def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -116,18 +131,18 @@ def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
     its row, and NaN, which is compared with nothing, stands before a short one."""
     if len({t.shape for t in tensors}) == 1:
         return torch.cat(tensors)
-    made = tensors[0].new_full(
+    joined = tensors[0].new_full(
         (len(tensors), max(t.shape[1] for t in tensors), *tensors[0].shape[2:]),
         torch.nan,
         dtype=torch.float64,
     )
-    for row, tensor in zip(made, tensors, strict=True):
+    for row, tensor in zip(joined, tensors, strict=True):
         row[-tensor.shape[1] :] = tensor[0]
-    return made
+    return joined
 
 
 @contextmanager
-def routed(loaded: Any) -> Iterator[dict[int, list[torch.Tensor]]]:
+def routed(loaded: Loaded) -> Iterator[dict[int, list[torch.Tensor]]]:
     """Scores `[tokens, experts]` that every router gives while this lasts, by layer; none where the
     model has no routers. Hooks are removed again."""
     config = loaded.text_config
@@ -154,7 +169,9 @@ def routed(loaded: Any) -> Iterator[dict[int, list[torch.Tensor]]]:
             hook.remove()
 
 
-def _ties(loaded: Any, choices: dict[int, list[torch.Tensor]], count: int) -> Iterator[tuple[int, int]]:  # fmt: skip
+def _ties(
+    loaded: Loaded, choices: dict[int, list[torch.Tensor]], count: int
+) -> Iterator[tuple[int, int]]:
     """`(layer, token)` where the last expert chosen leads the next one by no more than the noise."""
     k = getattr(loaded.text_config, "num_experts_per_tok", None) or 1
     for layer, parts in sorted(choices.items()):
@@ -168,7 +185,7 @@ def _ties(loaded: Any, choices: dict[int, list[torch.Tensor]], count: int) -> It
         yield from ((layer, int(token)) for token in close.nonzero().flatten())
 
 
-def _tie_after(loaded: Any, state: State, fed: torch.Tensor) -> tuple[int, int] | None:
+def _tie_after(loaded: Loaded, state: State, fed: torch.Tensor) -> tuple[int, int] | None:
     """The first tie that a router meets among `fed`, row by row."""
     for row in range(len(fed)):
         past = state.token_ids[row : row + 1, state.attention_mask[row] != 0]

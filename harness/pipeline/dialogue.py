@@ -126,22 +126,22 @@ class Dialogue:
         """The user says `text`; the model answers with at most `limit` tokens. hear: is told the answer
         piece by piece. stopped: asked before each token; the answer ends there."""
         start = time.perf_counter()
-        asked = [*self.messages, {"role": "user", "content": text}]
+        messages = [*self.messages, {"role": "user", "content": text}]
         first = self.decoder is None
-        whole = self._encoded(asked, first)
+        whole = self._encoded(messages, first)
         rendering = time.perf_counter() - start
-        new, mismatch = self._unsent(whole, asked)
+        new, mismatch = self._unsent(whole, messages)
         check_length(self.session.loaded, len(self.buffer) + len(new), limit)
-        logits = self._send(whole, new, asked)
+        logits = self._send(whole, new, messages)
         ids, answer = self._answer(logits, limit, hear, stopped)
-        self.messages = [*asked, {"role": "assistant", "content": answer}]
+        self.messages = [*messages, {"role": "assistant", "content": answer}]
         self.asked.append(len(self.buffer) - len(ids))
         self.ends.append(len(self.buffer))
         seconds = time.perf_counter() - start
+        sent, buffer = len(new), len(self.buffer)
         return Exchange(
-            text, answer, tuple(ids), len(new), len(self.buffer), seconds, rendering, mismatch,
-            self._whole,
-        )  # fmt: skip
+            text, answer, tuple(ids), sent, buffer, seconds, rendering, mismatch, self._whole
+        )
 
     def again(
         self,
@@ -154,12 +154,12 @@ class Dialogue:
         that another answer is drawn. place: the last pause."""
         start = time.perf_counter()
         *messages, _ = self.messages
-        asked, ends = self.asked, self.ends[:-1]
-        check_length(self.session.loaded, asked[-1], limit)
-        self._back(asked[-1], place)
+        questions, ends = self.asked, self.ends[:-1]
+        check_length(self.session.loaded, questions[-1], limit)
+        self._back(questions[-1], place)
         ids, answer = self._answer(self.decoder.state.logits, limit, hear, stopped)
         self.messages = [*messages, {"role": "assistant", "content": answer}]
-        self.asked, self.ends = asked, [*ends, len(self.buffer)]
+        self.asked, self.ends = questions, [*ends, len(self.buffer)]
         seconds = time.perf_counter() - start
         text = messages[-1]["content"]
         return Exchange(
@@ -177,9 +177,9 @@ class Dialogue:
 
     def _back(self, at: int, place: Path) -> Rewind:
         session = self.session
-        told = rewound(session.loaded, self.state(), at, session.cfg.cache, checkpoints(place))
-        self._take(told.state)
-        return told
+        rewind = rewound(session.loaded, self.state(), at, session.cfg.cache, checkpoints(place))
+        self._take(rewind.state)
+        return rewind
 
     def state(self, parent: str | None = None) -> State:
         """The pause after the last turn, immutable; the dialogue can go on meanwhile."""
@@ -187,19 +187,19 @@ class Dialogue:
         said = {"turns": self.messages, "asked": self.asked, "ends": self.ends}
         return state.document("prompt_meta", **said, ended=self._ended)
 
-    def _encoded(self, asked: Sequence[dict[str, str]], first: bool) -> Encoded:
+    def _encoded(self, messages: Sequence[dict[str, str]], first: bool) -> Encoded:
         """The whole chat as ids, or what is typed next where there is no template."""
         if self.template:
-            return self._history.encode(asked)
+            return self._history.encode(messages)
         policy, tokenizer = self.session.cfg.tokenizer, self.session.loaded.tokenizer
-        text = asked[-1]["content"]
+        text = messages[-1]["content"]
         if not first:
             return continuation(policy, tokenizer, text)
-        system = "".join(m["content"] + "\n" for m in asked if m["role"] == "system")
+        system = "".join(m["content"] + "\n" for m in messages if m["role"] == "system")
         return encode(policy, tokenizer, system + text)
 
     def _unsent(
-        self, whole: Encoded, asked: Sequence[dict[str, str]]
+        self, whole: Encoded, messages: Sequence[dict[str, str]]
     ) -> tuple[tuple[int, ...], Mismatch | None]:
         """The ids to send, after the check that history is what it was."""
         buffer = tuple(self.buffer)
@@ -213,7 +213,7 @@ class Dialogue:
                 f"the re-rendered chat is not what was processed: {mismatch}. Use "
                 "task.on_mismatch=repair to go on with the ids that were processed."
             )
-        return self._after_history(asked), mismatch
+        return self._after_history(messages), mismatch
 
     def _mismatch(self, buffer: Sequence[int], ids: Sequence[int]) -> Mismatch:
         length = min(len(buffer), len(ids))
@@ -222,11 +222,11 @@ class Dialogue:
         there = name(ids[index]) if index < len(ids) else "nothing"
         return Mismatch(index, name(buffer[index]) if index < len(buffer) else "nothing", there)
 
-    def _after_history(self, asked: Sequence[dict[str, str]]) -> tuple[int, ...]:
+    def _after_history(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """Ids of what follows the last answer: history itself is never re-tokenized. The template is
         asked with a placeholder in the answer's place, since some leave out part of an answer later."""
         tokenizer = self.session.loaded.tokenizer
-        *before, _, question = asked
+        *before, _, question = messages
         turns = [*before, {"role": "assistant", "content": PLACEHOLDER}, question]
         _, there, text = render(tokenizer, turns, generate=True).rpartition(PLACEHOLDER)
         if not there:
@@ -237,12 +237,12 @@ class Dialogue:
         return new[1:] if self._ended and new[:1] == tuple(self.buffer[-1:]) else new
 
     def _send(
-        self, whole: Encoded, new: tuple[int, ...], asked: Sequence[dict[str, str]]
+        self, whole: Encoded, new: tuple[int, ...], messages: Sequence[dict[str, str]]
     ) -> torch.Tensor:
         """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
         session = self.session
         if self.decoder is None:
-            row = encode("chat", session.loaded.tokenizer, "", asked) if self.template else whole
+            row = encode("chat", session.loaded.tokenizer, "", messages) if self.template else whole
             captured = session.capture([row], self.sampler)
             self.decoder = build_decoder(session.loaded, captured.state, session.cfg.cache)
             logits = captured.state.logits
@@ -262,13 +262,13 @@ class Dialogue:
         text."""
         stream = Stream(self.session.loaded.tokenizer)
         ids: list[int] = []
-        seen = torch.tensor([self.buffer])
-        self.sampler.begin(self.decoder.state, seen.shape[1] - self.decoder.state.tokens)
+        context = torch.tensor([self.buffer])
+        self.sampler.begin(self.decoder.state, context.shape[1] - self.decoder.state.tokens)
         self._ended = self._whole = False
         while len(ids) < limit and not self._whole and not stopped():
-            token = self.sampler.choose(logits, seen)
-            seen = torch.cat([seen, token], dim=1)
-            self._whole = bool(self.sampler.ended(seen))
+            token = self.sampler.choose(logits, context)
+            context = torch.cat([context, token], dim=1)
+            self._whole = bool(self.sampler.ended(context))
             self._ended = int(token) in self.sampler.ending.ids
             if not self._ended:
                 hear(stream.add(int(token)))

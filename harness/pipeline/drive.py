@@ -4,18 +4,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from harness import progress
 from harness.attention.kernels.cpu.program import compiling
 from harness.capture import new_cache, positions_of, prefill
+from harness.model.loaded import Loaded
+from harness.model.oracle import Oracle
+from harness.model.sampler import Sampler
 from harness.model.switch import crosses
 from harness.snapshot.state import State
 
 
 @dataclass(frozen=True)
-class Path:
+class Rollout:
     """One path over the same `fed` ids.
 
     logits: `[batch, n, vocab]`, one row per fed id. ids: `[batch, n + 1]`, what this path chose (or
@@ -39,11 +43,20 @@ class Path:
         return self.ids[:, : self.fed.shape[1]] if self.ended else self.ids
 
 
-class Live:
+class Runner(Protocol):
+    """What goes on from a state: a Decoder, or Uninterrupted."""
+
+    @property
+    def state(self) -> State: ...
+
+    def step(self, ids: torch.Tensor) -> torch.Tensor: ...
+
+
+class Uninterrupted:
     """The run that was never interrupted: it goes on with the very cache the prefill filled. Where the
     model's RoPE factors switch, it processes everything again, as the library's `generate` does."""
 
-    def __init__(self, loaded: Any, live: Any, state: State):
+    def __init__(self, loaded: Loaded | Oracle, live: Any, state: State):
         self.loaded, self.state, self._cache = loaded, state, live
         self._position, self._mask = state.next_position[:, None], state.attention_mask
         self._padded = not bool(state.attention_mask.all())
@@ -65,55 +78,55 @@ class Live:
 
 
 def drive(
-    runner: Any,
-    sampler: Any,
+    runner: Runner,
+    sampler: Sampler,
     steps: int,
-    given: torch.Tensor | None = None,
+    prompt: torch.Tensor | None = None,
     follow: torch.Tensor | None = None,
     on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-) -> Path:
-    """Feed `given` `[batch, k]` in one call, then `steps` tokens one by one.
+) -> Rollout:
+    """Feed `prompt` `[batch, k]` in one call, then `steps` tokens one by one.
 
-    runner: anything with `state` and `step` (a Decoder, or Live). follow: `[batch, k + n]` ids to feed
+    follow: `[batch, k + n]` ids to feed
     whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
     token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
     generated; a row that ends before the others goes on with padding. Times leave out what was
     compiled meanwhile. Advances `runner` and `sampler`.
     """
-    seen, last = runner.state.token_ids.cpu(), runner.state.logits
-    count = 0 if given is None else given.shape[1]
+    context, last = runner.state.token_ids.cpu(), runner.state.logits
+    count = 0 if prompt is None else prompt.shape[1]
     chosen, logits, fed, seconds = [], [], [], []
     sampler.begin(runner.state, count)
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
-        nonlocal seen
+        nonlocal context
         start, compiled = time.perf_counter(), compiling()
         out = runner.step(ids)
         if out.is_cuda:
             torch.cuda.synchronize(out.device)
         seconds.append(time.perf_counter() - start - (compiling() - compiled))
-        seen = torch.cat([seen, ids.cpu()], dim=1)
+        context = torch.cat([context, ids.cpu()], dim=1)
         logits.append(out)
         fed.append(ids.cpu())
         return out[:, -1]
 
-    if given is not None and count:
-        last = feed(given)
-        chosen.append(given.cpu())
+    if prompt is not None and count:
+        last = feed(prompt)
+        chosen.append(prompt.cpu())
     ended = False
     for i in range(steps if follow is None else follow.shape[1] - count):
-        own = sampler.choose(last, seen)
-        chosen.append(own)
-        on_token(own)
-        last = feed(own if follow is None else follow[:, count + i : count + i + 1])
-        ended = bool(sampler.ended(seen).all())
+        choice = sampler.choose(last, context)
+        chosen.append(choice)
+        on_token(choice)
+        last = feed(choice if follow is None else follow[:, count + i : count + i + 1])
+        ended = bool(sampler.ended(context).all())
         if follow is None and ended:
             break
     rng = sampler.rng
-    chosen.append(sampler.choose(last, seen))
+    chosen.append(sampler.choose(last, context))
     lengths = tuple(ids.shape[1] for ids in fed)
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
-    return Path(
+    return Rollout(
         torch.cat(logits, 1),
         torch.cat(chosen, 1),
         torch.cat(fed, 1),
@@ -124,7 +137,18 @@ def drive(
     )
 
 
-def recompute_seconds(loaded: Any, state: State) -> float:
+def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uninterrupted, float]:
+    """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
+    ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
+    cache = new_cache(loaded)
+    with progress.passes(loaded.model, loaded.layers, "prefill again", ids.numel()):
+        start = time.perf_counter()
+        logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
+        seconds = time.perf_counter() - start
+    return Uninterrupted(loaded, cache, state.unpruned(logits[:, -1])), seconds
+
+
+def recompute_seconds(loaded: Loaded, state: State) -> float:
     """Seconds to rebuild the cache from the token buffer: what a snapshot saves."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
     start = time.perf_counter()

@@ -59,19 +59,19 @@ def environment(cfg: Any, device: str, attention: str) -> dict[str, Any]:
 @cache
 def packages() -> dict[str, str]:
     """Every installed distribution and its version."""
-    found = {d.metadata["Name"]: d.version for d in metadata.distributions()}
-    return {str(k): str(v) for k, v in sorted(found.items(), key=lambda kv: str(kv[0]).lower())}
+    versions = {d.metadata["Name"]: d.version for d in metadata.distributions()}
+    return {str(k): str(v) for k, v in sorted(versions.items(), key=lambda kv: str(kv[0]).lower())}
 
 
 @cache
 def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            versions[name] = None
+    return versions
 
 
 def _command() -> list[str]:
@@ -111,16 +111,15 @@ def _git() -> dict[str, Any]:
 
     def git(*args: str) -> bytes | None:
         try:
-            done = subprocess.run(["git", *args], cwd=PACKAGE, capture_output=True, timeout=20)
+            process = subprocess.run(["git", *args], cwd=PACKAGE, capture_output=True, timeout=20)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return done.stdout if done.returncode == 0 else None
+        return process.stdout if process.returncode == 0 else None
 
     commit = git("rev-parse", "HEAD")
     diff = git("diff", "HEAD")
-    changed = git(
-        "status", "--porcelain"
-    )  # new files too, which no diff shows; `code` digests them
+    # new files too, which no diff shows; `code` digests them
+    changed = git("status", "--porcelain")
     return {
         "commit": commit.decode().strip() if commit else None,
         "dirty": bool(changed),

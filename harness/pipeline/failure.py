@@ -31,8 +31,11 @@ def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exce
     if isinstance(problem, SnapshotInvalid):
         from harness.compare.diagnosis import refusal
 
-        told = refusal((), problem.faults)
-        record |= {"faults": problem.faults, "diagnosis": told.document() if told else None}
+        diagnosis = refusal((), problem.faults)
+        record |= {
+            "faults": problem.faults,
+            "diagnosis": diagnosis.document() if diagnosis else None,
+        }
     record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is None:

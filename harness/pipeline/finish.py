@@ -88,7 +88,7 @@ def finish(
     problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
     say.done(result["folder"])
     if problem:
-        say.problem(f"harness: {problem} {kept(folder)}")
+        say.problem(f"harness: {problem} {remedy(folder)}")
     show(result)
     code = exit_code(result) if code is None else code
     return Outcome(code, result["verdict"], str(folder), result["reason"])
@@ -209,7 +209,7 @@ def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> st
     return problem
 
 
-def kept(folder: Path) -> str:
+def remedy(folder: Path) -> str:
     """What to do about a result that the tracking server did not get."""
     return (
         f"The result is safe in {shown(folder)}; once the server is back, "
@@ -249,8 +249,8 @@ def completed(session: Job, record: Record) -> Record:
 
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
-    own = ("engine",) if cfg.task.name == "referee" else ()
-    return {group: getattr(cfg, group).name for group in (*GROUPS, *own)}
+    more = ("engine",) if cfg.task.name == "referee" else ()
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *more)}
 
 
 def shown(path: Path | str) -> str:

@@ -9,6 +9,7 @@ from harness.capture import check_length, check_vocabulary, new_cache, positions
 from harness.compare.identity import Difference
 from harness.engine.saved import Saved, halves
 from harness.errors import InputProblem, RestoreRefused
+from harness.model.loaded import Loaded
 from harness.pipeline.interop import from_cache
 from harness.pipeline.restore import MARGIN
 from harness.pipeline.session import Session
@@ -30,8 +31,8 @@ def pairs(there: Saved, where: str) -> Pairs:
 
 def kinds(there: Saved) -> str:
     """What the numbers are kept as, in the library's words."""
-    names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "f32": "float32", "f16": "float16",
-             "bf16": "bfloat16"}  # fmt: skip
+    names = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+    names |= {name.upper(): dtype for name, dtype in names.items()}
     return ", ".join(sorted({names.get(row["dtype"], str(row["dtype"])) for row in there.layers}))
 
 
@@ -49,7 +50,9 @@ def orders(keys: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"": keys, TURNED: halves(keys)} if keys.shape[-1] % 2 == 0 else {"": keys}
 
 
-def adopted(session: Session, there: Saved, ids: Sequence[int], where: str) -> tuple[State, dict[str, Any]]:  # fmt: skip
+def adopted(
+    session: Session, there: Saved, ids: Sequence[int], where: str
+) -> tuple[State, dict[str, Any]]:
     """The State of `ids` with the keys and values of `there`, and what was measured on the way.
 
     The model reads the ids itself, and every key and value has to be where that puts it: within
@@ -81,13 +84,12 @@ def adopted(session: Session, there: Saved, ids: Sequence[int], where: str) -> t
     for index, (key, value) in enumerate(layers):
         cache.update(key.to(row.device, loaded.dtype), value.to(row.device, loaded.dtype), index)
     state = from_cache(session, cache, row)
-    said = {"kind": there.kind, "kept_as": kinds(there), "keys": order or "the library's order",
-            "layers": rows, "waived": wrong}  # fmt: skip
-    return state, said
+    said = {"kind": there.kind, "kept_as": kinds(there), "keys": order or "the library's order"}
+    return state, {**said, "layers": rows, "waived": wrong}
 
 
 def _prefilled(
-    loaded: Any, row: torch.Tensor, chunk: int | None = None, stored: Any = None
+    loaded: Loaded, row: torch.Tensor, chunk: int | None = None, stored: Any = None
 ) -> Pairs:
     """Keys and values of `row`; with `stored`, rounded to that dtype after every chunk."""
     cache, positions = new_cache(loaded), positions_of(torch.ones_like(row))
@@ -101,7 +103,7 @@ def _prefilled(
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def _floors(loaded: Any, row: torch.Tensor, mine: Pairs, stored: torch.dtype) -> list[float]:
+def _floors(loaded: Loaded, row: torch.Tensor, mine: Pairs, stored: torch.dtype) -> list[float]:
     """Per layer, what other chunks and the rounding to `stored` do; never below one rounding of it."""
     others = [
         _prefilled(loaded, row, CHUNK, stored),
@@ -130,15 +132,18 @@ def _forms(layers: Pairs, mine: Pairs, count: int) -> list[Difference]:
 
 def _turned(layers: Pairs, mine: Pairs) -> tuple[str, Pairs]:
     """The order of RoPE whose keys lie nearer to the model's own, and the layers in it."""
-    far = {name: max(_gap(orders(k)[name], a) for (k, _), (a, _) in zip(layers, mine))
-           for name in orders(layers[0][0])}  # fmt: skip
-    best = min(far, key=lambda name: far[name])
+
+    def distance(name: str) -> float:
+        return max(_gap(orders(k)[name], a) for (k, _), (a, _) in zip(layers, mine))
+
+    best = min(orders(layers[0][0]), key=distance)
     return best, [(orders(k)[best], v) for k, v in layers]
 
 
 def _measured(index: int, pair: Any, mine: Any, floor: float) -> dict[str, Any]:
     """How far one layer is off, and the first token that is further than it may be."""
-    gaps = torch.stack([(x.double() - y.double()).abs().amax((0, 1, 3)) for x, y in zip(pair, mine)]).amax(0)  # fmt: skip
+    differences = [(x.double() - y.double()).abs() for x, y in zip(pair, mine)]
+    gaps = torch.stack([d.amax((0, 1, 3)) for d in differences]).amax(0)
     beyond = (~(gaps <= MARGIN * floor)).nonzero()
     first = int(beyond[0, 0]) if len(beyond) else None
     return {"layer": index, "off_by": float(gaps.max()), "floor": floor, "first_token": first}
@@ -146,7 +151,8 @@ def _measured(index: int, pair: Any, mine: Any, floor: float) -> dict[str, Any]:
 
 def _difference(row: dict[str, Any]) -> Difference:
     what = f"layer {row['layer']}, token {row['first_token']}: read by this model"
-    return Difference("1 kv_cache", what, f"off by {row['off_by']:.3g}", f"within {MARGIN * row['floor']:.3g}")  # fmt: skip
+    saved, expected = f"off by {row['off_by']:.3g}", f"within {MARGIN * row['floor']:.3g}"
+    return Difference("1 kv_cache", what, saved, expected)
 
 
 def _gap(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -9,14 +9,8 @@ import torch
 
 from harness.cache import library
 from harness.cache.library import Replay
-from harness.capture import (
-    check_captured,
-    check_vocabulary,
-    kv_format,
-    layer_kinds,
-    layers_of,
-    positions_of,
-)
+from harness.capture import check_vocabulary, positions_of
+from harness.capture.layers import check_captured, kv_format, layer_kinds, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
@@ -76,10 +70,10 @@ def from_cache(
     positions = positions_of(mask)
     layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
     check_captured(loaded, layers)
-    seen = {_seen(layer) for layer in cache.layers} - {None}
-    if seen - {ids.shape[1]}:
+    lengths = {_seen(layer) for layer in cache.layers} - {None}
+    if lengths - {ids.shape[1]}:
         raise InputProblem(
-            f"the cache holds {max(s for s in seen if s is not None)} tokens, input_ids {ids.shape[1]}: "
+            f"the cache holds {max(s for s in lengths if s is not None)} tokens, input_ids {ids.shape[1]}: "
             "give exactly the ids that filled it."
         )
     row = Encoded(tuple(ids[0].tolist()), loaded.tokenizer.decode(ids[0]), GIVEN, (), 0)
@@ -91,9 +85,9 @@ def from_cache(
         "kv_format": kv_format(loaded, layers),
     }
     blank = loaded.model.get_input_embeddings().weight.new_zeros(len(ids), 1)
-    state = State(
-        layers, ids, mask, positions[:, -1] + 1, blank, sampler.rng, MappingProxyType(documents), tokenizer_files(loaded)
-    )  # fmt: skip
+    following, files = positions[:, -1] + 1, tokenizer_files(loaded)
+    frozen = MappingProxyType(documents)
+    state = State(layers, ids, mask, following, blank, sampler.rng, frozen, files)
     state = replace(state, logits=_last_logits(loaded, state, positions))
     return state.document("proof", **measured) if (measured := floor(loaded, state)) else state
 

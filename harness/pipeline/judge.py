@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.compare import metrics as measure
+from harness.compare.identity import Difference
 from harness.compare.verdict import decide, errors
+from harness.config import CompareConfig
+from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
-from harness.pipeline.drive import Path
+from harness.pipeline.drive import Rollout
 from harness.snapshot.state import State
 
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
@@ -41,12 +44,12 @@ class Judgement:
 
 
 def judge(
-    loaded: Any,
+    loaded: Loaded,
     state: State,
-    reference: Path,
-    restored: Path,
-    settings: Any,
-    waived: Sequence[Any] = (),
+    reference: Rollout,
+    restored: Rollout,
+    settings: CompareConfig,
+    waived: Sequence[Difference] = (),
     chunk: int | None = None,
 ) -> Judgement:
     """Compare `restored` with `reference`, both fed the same ids after the unpruned `state`.
@@ -55,36 +58,30 @@ def judge(
     reference itself is judged first, against runs without a cache. Mutates nothing.
     """
     nexts = reference.ids[:, 1:]
-    plain = yardstick.measure(loaded, state, reference, settings, chunk)
+    measured = yardstick.measure(loaded, state, reference, settings, chunk)
     paths = {
-        "without a cache": plain.uncached,
-        f"prefill in chunks of {settings.noise_chunk}": plain.rechunked,
+        "without a cache": measured.uncached,
+        f"prefill in chunks of {settings.noise_chunk}": measured.rechunked,
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
     noise = measure.noise_floor(paths.values(), reference.logits, nexts)
-    oracle = errors(restored.logits, plain.uncached, plain.exact)
+    oracle = errors(restored.logits, measured.uncached, measured.exact)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
-    verdict, reason = decide(
-        restored.logits, reference.logits, metrics, noise, oracle, other_token, waived,
-        plain.soundness,
-    )  # fmt: skip
+    sound, pair = measured.soundness, (restored.logits, reference.logits)
+    verdict, reason = decide(*pair, metrics, noise, oracle, other_token, waived, sound)
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)
         for name, logits in paths.items()
     }
-    return Judgement(
-        verdict, reason, metrics, noise, oracle, plain.soundness.document(), curves=curves
-    )
+    return Judgement(verdict, reason, metrics, noise, oracle, sound.document(), curves=curves)
 
 
 def mutation(decoder: Any, before: Any, steps: int) -> dict[str, Any]:
     """Whether the object the caller handed in changed while `decoder` took `steps` steps."""
     after = decoder.fingerprint(before.digest is not None)
-    changed = (before.length, before.identity, before.digest) != (
-        after.length, after.identity, after.digest,
-    )  # fmt: skip
+    changed = any(getattr(before, k) != getattr(after, k) for k in ("length", "identity", "digest"))
     return {
         "mutated": changed,
         "length_before": before.length,

@@ -14,8 +14,9 @@ import torch
 
 from harness import progress
 from harness.attention.kernels.cpu.program import compiling
+from harness.cache.base import Decoder
 from harness.cache.registry import served
-from harness.capture import Captured, check_length, new_cache, positions_of, prefill
+from harness.capture import Captured, check_length
 from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import RestoreRefused
@@ -36,6 +37,7 @@ from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
+from harness.pipeline.switching import Switching
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.console import Say
@@ -115,10 +117,10 @@ class Line:
         if policy is None:
             return state
         session.say.stage(f"prune {settings.name}")
-        seen = scored(session.loaded, policy, state)
+        observed = scored(session.loaded, policy, state)
         how = moves(session.loaded, state) if settings.positions == "reindexed" else None
         start = time.perf_counter()
-        small = policy.prune(seen)
+        small = policy.prune(observed)
         if how is not None:
             small = reindexed(small, how)
         session.times["prune"] = time.perf_counter() - start
@@ -178,32 +180,32 @@ class Line:
         state = state.to(session.loaded.device)
         session.times["load"] = time.perf_counter() - start
         if self.captured is None:
-            met, sampler, saved = session, session.sampler(state), None
+            live, sampler, saved = session, session.sampler(state), None
             prompt = session.loaded.tokenizer.decode(state.token_ids[0].tolist())
             self.record["text"] = {"prompt": prompt, "account": []}
             self.whole = state
         else:
-            met, sampler = damaged(session, self.fault, state.rng)
+            live, sampler = damaged(session, self.fault, state.rng)
             saved = sampler
         try:
-            waived = identity_check(met, state, stored.place, saved)
+            waived = identity_check(live, state, stored.place, saved)
         except RestoreRefused as refused:
-            refused.diagnosis = diagnose(met.loaded, state, refused.differences).document()
+            refused.diagnosis = diagnose(live.loaded, state, refused.differences).document()
             raise
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
         self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        self.restored = Restored(self.fault.inputs(state), met, sampler, waived)
+        self.restored = Restored(self.fault.inputs(state), live, sampler, waived)
         return self.restored
 
     def go_on(
         self,
         restored: Restored,
-        given: torch.Tensor | None = None,
+        prompt: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
         on_token: Callable[[torch.Tensor], None] = lambda ids: None,
-    ) -> tuple[Any, drive.Path]:
+    ) -> tuple[Decoder | Bounded | Switching, drive.Rollout]:
         """Continue what was restored by `steps` tokens: `(decoder, path)`; see `drive.drive`.
 
         Whether that wrote into what the decoder was handed is in the record.
@@ -213,7 +215,7 @@ class Line:
         decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start
         before = decoder.fingerprint(cfg.cache.audit == "digest")
-        path = drive.drive(decoder, restored.sampler, cfg.steps, given, follow, on_token)
+        path = drive.drive(decoder, restored.sampler, cfg.steps, prompt, follow, on_token)
         times.update(path.times)
         path = replace(path, logits=path.logits.to(self.session.loaded.device))
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
@@ -225,9 +227,9 @@ class Line:
     def uninterrupted(
         self,
         state: State,
-        given: torch.Tensor | None = None,
+        prompt: torch.Tensor | None = None,
         follow: torch.Tensor | None = None,
-    ) -> drive.Path:
+    ) -> drive.Rollout:
         """The run that was never interrupted, from `state` with all of its tokens: on the very cache
         that the capture filled, or on one rebuilt from the token buffer."""
         session, loaded = self.session, self.session.loaded
@@ -236,12 +238,12 @@ class Line:
             cache, sampler = self.captured.live, self.sampler
             if session.cfg.cache.branches > 1:
                 cache.batch_repeat_interleave(session.cfg.cache.branches)
-            run = drive.Live(loaded, cache, state)
+            run = drive.Uninterrupted(loaded, cache, state)
         else:
             self._announce(loaded.cost(state.token_ids.numel()))
-            run, session.times["recompute"] = rebuilt(loaded, state, session.cfg.prompt.chunk)
+            run, session.times["recompute"] = drive.rebuilt(loaded, state, session.cfg.prompt.chunk)
             sampler = session.sampler(state)
-        path = drive.drive(run, sampler, session.cfg.steps, given, follow)
+        path = drive.drive(run, sampler, session.cfg.steps, prompt, follow)
         if self.captured is not None:
             session.times["recompute"] = drive.recompute_seconds(loaded, state)
         session.say.done(f"{path.fed.shape[1]} tokens{', the end' if path.ended else ''}")
@@ -253,11 +255,11 @@ class Line:
         reference = self.uninterrupted(rows)
         say, compiled = self.session.say, compiling()
         say.stage(f"restored run, cache {self.session.cfg.cache.name}")
-        with progress.counting("restored run", reference.fed.shape[1]) as done:
-            _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: done(1))
+        with progress.counting("restored run", reference.fed.shape[1]) as count:
+            _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: count(1))
         compiled = compiling() - compiled
-        told = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
-        say.done(f"{path.fed.shape[1]} tokens, teacher forced{told}")
+        warm = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
+        say.done(f"{path.fed.shape[1]} tokens, teacher forced{warm}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(
@@ -272,19 +274,21 @@ class Line:
         return self.verdict(rows, reference, path, restored.waived)
 
     def verdict(
-        self, state: State, reference: drive.Path, path: drive.Path, waived: list[Difference]
+        self, state: State, reference: drive.Rollout, path: drive.Rollout, waived: list[Difference]
     ) -> Judgement:
         """The judgement on `path`, which was fed what `reference` was fed after `state`."""
         session = self.session
         session.say.stage("noise floor, oracle, verdict")
-        asked, chunk = session.cfg.compare, session.cfg.prompt.chunk
-        ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], asked.oracle)
+        settings, chunk = session.cfg.compare, session.cfg.prompt.chunk
+        ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], settings.oracle)
         self._announce(ahead)
-        judgement = judge(session.loaded, state, reference, path, asked, waived, chunk)
+        judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
         session.say.done(judgement.verdict)
-        if judgement.verdict not in GOOD and (met := self.restored) is not None:
-            told = why(judgement, met.session.loaded, met.state, met.waived, reference.fed)
-            self.record["diagnosis"] = told.document()
+        if judgement.verdict not in GOOD and (restored := self.restored) is not None:
+            diagnosis = why(
+                judgement, restored.session.loaded, restored.state, restored.waived, reference.fed
+            )
+            self.record["diagnosis"] = diagnosis.document()
         return judgement
 
     def _announce(self, ahead: Cost) -> None:
@@ -296,14 +300,3 @@ class Line:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
         said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
         return finish_run(self.session, {**said, **self.record, **record})
-
-
-def rebuilt(loaded: Any, state: State, chunk: int | None = None) -> tuple[drive.Live, float]:
-    """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
-    ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
-    cache = new_cache(loaded)
-    with progress.passes(loaded.model, loaded.layers, "prefill again", ids.numel()):
-        start = time.perf_counter()
-        logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
-        seconds = time.perf_counter() - start
-    return drive.Live(loaded, cache, state.unpruned(logits[:, -1])), seconds

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from harness.capture import layers_of, new_cache, positions_of, prefill
+from harness.capture import new_cache, positions_of, prefill
+from harness.capture.layers import layers_of
+from harness.model.loaded import Loaded
 from harness.snapshot.state import LayerState
 
 CHUNK = 7  # small enough that few ids have several pieces
@@ -28,7 +30,7 @@ class Noise:
         return max(floors[part] for floors in self.tensors for part in ("key", "value") if floors)
 
 
-def noise(loaded: Any, ids: torch.Tensor) -> Noise:
+def noise(loaded: Loaded, ids: torch.Tensor) -> Noise:
     """The noise of `ids` `[1, tokens]`, all of them real, prefilled by the library's own forward."""
     count = ids.shape[1]
     splits = (None, max(count // 4, 1), max(count - 1, 1), min(CHUNK, count))
@@ -53,8 +55,8 @@ def noise(loaded: Any, ids: torch.Tensor) -> Noise:
 
 def named(layer: LayerState) -> dict[str, torch.Tensor]:
     """Every tensor of a layer by its name."""
-    kept = {"key": layer.key, "value": layer.value} if layer.segments else {}
-    return kept | dict(layer.recurrent)
+    pair = {"key": layer.key, "value": layer.value} if layer.segments else {}
+    return pair | dict(layer.recurrent)
 
 
 def largest(tensor: torch.Tensor) -> float:
@@ -62,7 +64,7 @@ def largest(tensor: torch.Tensor) -> float:
     return float(tensor.double().abs().max())
 
 
-def _run(loaded: Any, ids: torch.Tensor, split: int | None) -> tuple[Any, torch.Tensor]:
+def _run(loaded: Loaded, ids: torch.Tensor, split: int | None) -> tuple[Any, torch.Tensor]:
     """`(layers, logits [1, vocab])` of one prefill, every row kept where one pass makes it whole."""
     mask, cache = torch.ones_like(ids), new_cache(loaded)
     positions = positions_of(mask)

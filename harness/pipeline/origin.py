@@ -26,16 +26,16 @@ def resolved(cfg: Any, manifest: dict[str, Any]) -> Any:
     RestoreRefused when it cannot be the one that was saved, InputProblem when that one is gone.
     """
     source = manifest["documents"].get("source") or {}
-    if not given("model") and source:
+    if not chosen("model") and source:
         cfg = replace(cfg, model=_settings(source, cfg.model))
-        if not given("dtype"):
+        if not chosen("dtype"):
             cfg = replace(cfg, dtype=manifest["dtype"])
     elif cfg.restore.strict:
         _check(cfg, manifest, source)
     return cfg
 
 
-def given(group: str) -> bool:
+def chosen(group: str) -> bool:
     """Whether the command line chose `group` or one of its keys (`model`: a model is wanted)."""
     return any(a.lstrip("+").startswith((f"{group}=", f"{group}.")) for a in sys.argv[1:])
 

@@ -30,8 +30,8 @@ class Ours:
 
     def versions(self) -> dict[str, str]:
         cfg = self.session.cfg
-        return {"transformers": metadata.version("transformers"), "torch": metadata.version("torch"),
-                "model": cfg.model.path or cfg.model.name, "dtype": cfg.dtype}  # fmt: skip
+        libraries = {name: metadata.version(name) for name in ("transformers", "torch")}
+        return {**libraries, "model": cfg.model.path or cfg.model.name, "dtype": cfg.dtype}
 
     def encode(self, text: str) -> list[int]:
         """The declared prompt under the tokenizer policy; `text` is what it says."""
@@ -55,12 +55,12 @@ class Ours:
 
     def uncached(self) -> Feed:
         """Everything again for every token."""
-        seen: list[int] = []
+        context: list[int] = []
 
         def feed(ids: Sequence[int]) -> Any:
-            seen.extend(ids)
-            whole = torch.tensor([seen], device=self.loaded.device)
-            places = torch.arange(len(seen), device=whole.device)[None]
+            context.extend(ids)
+            whole = torch.tensor([context], device=self.loaded.device)
+            places = torch.arange(len(context), device=whole.device)[None]
             return self.loaded.forward(whole, places, keep=1)[0, -1].float().cpu().numpy()
 
         return feed
@@ -80,8 +80,8 @@ class Ours:
     def decoder(self, state: State, cache: str) -> Feed:
         """Continue from `state`, which is only read."""
         settings = replace(self.session.cfg.cache, name=cache)
-        made = build_decoder(self.loaded, state, settings)
-        return lambda ids: made.step(torch.tensor([list(ids)]))[0, -1].float().cpu().numpy()
+        decoder = build_decoder(self.loaded, state, settings)
+        return lambda ids: decoder.step(torch.tensor([list(ids)]))[0, -1].float().cpu().numpy()
 
     def _serves(self, state: State, cache: str) -> bool:
         try:

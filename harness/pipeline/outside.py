@@ -5,16 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from harness.config import Config
 from harness.pipeline.environment import environment
+from harness.report.console import Say
 
 
 @dataclass
 class Outside:
     """In place of a Session where no model is loaded. source: what stands in the record's `model`."""
 
-    cfg: Any
+    cfg: Config
     folder: Path
-    say: Any
+    say: Say
     source: dict[str, Any]
     times: dict[str, float] = field(default_factory=dict)
 

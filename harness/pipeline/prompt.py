@@ -62,7 +62,8 @@ def prompt_rows(cfg: Config, tokenizer: Any) -> list[Encoded]:
 def encoded_ids(ids: list[int], tokenizer: Any) -> Encoded:
     """`prompt.ids` as they are: nothing is added, no special token is accounted for."""
     if max(ids) >= len(tokenizer):
-        raise InputProblem(f"prompt.ids has {max(ids)}: the tokenizer knows ids below {len(tokenizer)}.")  # fmt: skip
+        known = f"the tokenizer knows ids below {len(tokenizer)}"
+        raise InputProblem(f"prompt.ids has {max(ids)}: {known}.")
     return Encoded(tuple(ids), decode(tokenizer, ids), "ids")
 
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import torch
 
+from harness.config import QuantizeConfig
 from harness.quantize.base import Quantizer
 from harness.quantize.registry import quantizer
 from harness.snapshot.codes import dense
 from harness.snapshot.state import LayerState, State
 
 
-def quantizer_of(settings: Any) -> Quantizer | None:
+def quantizer_of(settings: QuantizeConfig) -> Quantizer | None:
     """The quantizer of a QuantizeConfig; None for `quantize=none`."""
     return None if settings.name == "none" else quantizer(settings)
 

@@ -10,6 +10,8 @@ from harness.cache.library import Replay
 from harness.compare.identity import Difference, differences, element, explained
 from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
+from harness.model.loaded import Loaded
+from harness.model.sampler import Sampler
 from harness.pipeline.noise import largest, noise
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
@@ -20,7 +22,7 @@ PROBE = 64  # tokens over which that noise is measured
 
 
 def identity_check(
-    session: Any, state: State, where: Path | str, sampler: Any = None
+    session: Any, state: State, where: Path | str, sampler: Sampler | None = None
 ) -> list[Difference]:
     """Every difference between `state`'s identity and what is loaded; without any, the proof: as far
     as `restore.verify` asks for it.
@@ -30,18 +32,18 @@ def identity_check(
     returned.
     """
     verify = session.cfg.restore.verify
-    found = [] if verify == "digest" else identity(session, state, sampler)
-    within = not found and verify == "proof"
+    mismatches = [] if verify == "digest" else identity(session, state, sampler)
+    within = not mismatches and verify == "proof"
     if within:
-        found = proof(session.loaded, state)
-    if found and session.cfg.restore.strict:
-        raise RestoreRefused(str(where), found, explained(found), within)
-    return found
+        mismatches = proof(session.loaded, state)
+    if mismatches and session.cfg.restore.strict:
+        raise RestoreRefused(str(where), mismatches, explained(mismatches), within)
+    return mismatches
 
 
-def identity(session: Any, state: State, sampler: Any = None) -> list[Difference]:
+def identity(session: Any, state: State, sampler: Sampler | None = None) -> list[Difference]:
     """Differences between `state`'s documents and the model, tokenizer and sampler of now."""
-    found = differences(
+    mismatches = differences(
         state.documents,
         session.documents,
         str(state.dtype).removeprefix("torch."),
@@ -49,15 +51,15 @@ def identity(session: Any, state: State, sampler: Any = None) -> list[Difference
     )
     if sampler is not None:
         saved = state.documents["generation"].get("sampler")
-        found += element(
+        mismatches += element(
             "generation",
             {"sampler": saved, "generator": digest_tensor(state.rng)},
             {"sampler": sampler.document(), "generator": digest_tensor(sampler.rng)},
         )
-    return found
+    return mismatches
 
 
-def proof(loaded: Any, state: State) -> list[Difference]:
+def proof(loaded: Loaded, state: State) -> list[Difference]:
     """Feed the last token again over the past without it: the stored logits must come out.
 
     One decode step, by the library's own forward over a cache of its own, so that identity is proven
@@ -79,10 +81,10 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     logits, kv_gap = replayed
     if logits.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
-    kept = _allowed(loaded, state)
+    floors = _allowed(loaded, state)
     measured = {
-        "replay of the last token": (largest(logits - state.logits), kept["logits"]),
-        "its keys and values": (kv_gap, kept["kv"]),
+        "replay of the last token": (largest(logits - state.logits), floors["logits"]),
+        "its keys and values": (kv_gap, floors["kv"]),
     }
     return [
         _failed(what, f"within {MARGIN * floor:.3g}", f"off by {off:.3g}")
@@ -91,7 +93,7 @@ def proof(loaded: Any, state: State) -> list[Difference]:
     ]
 
 
-def _allowed(loaded: Any, state: State) -> dict[str, float]:
+def _allowed(loaded: Loaded, state: State) -> dict[str, float]:
     """The floor that was measured when `state` was captured; where that is missing, or was measured
     on another kind of device, the one of here and now (the larger of both)."""
     stored = state.documents.get("proof") or {}
@@ -101,7 +103,7 @@ def _allowed(loaded: Any, state: State) -> dict[str, float]:
     return {what: max(size, stored.get(what, 0.0)) for what, size in here.items()}
 
 
-def floor(loaded: Any, state: State) -> dict[str, Any] | None:
+def floor(loaded: Loaded, state: State) -> dict[str, Any] | None:
     """What the replay of the last token differs by on healthy material, right after the capture:
     `logits` and `kv`, never below one rounding of the largest, and `device` where that is not the
     CPU. None where there is no proof."""
@@ -123,7 +125,7 @@ def floor(loaded: Any, state: State) -> dict[str, Any] | None:
     }
 
 
-def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
+def _replayed(loaded: Loaded, state: State) -> tuple[torch.Tensor, float] | None:
     """Logits `[batch, vocab]` of the last token, fed again over the past without it, and the largest
     difference of its keys and values. None where that past is not contained in `state`."""
     before = one_step_back(state)
@@ -134,7 +136,7 @@ def _replayed(loaded: Any, state: State) -> tuple[torch.Tensor, float] | None:
     return logits, float(_last_kv_gap(decoder, state).max())
 
 
-def floors_now(loaded: Any, state: State) -> dict[str, float]:
+def floors_now(loaded: Loaded, state: State) -> dict[str, float]:
     """What another split of a prefill does here, on healthy material: only ids come from `state`."""
     ids = state.token_ids[:1, -PROBE:].to(loaded.device)
     measured = noise(loaded, ids.clamp(max=loaded.text_config.vocab_size - 1))
@@ -169,12 +171,12 @@ def _last_kv_gap(decoder: Any, state: State) -> torch.Tensor:
 
 def _shorter(layer: LayerState) -> LayerState:
     *rest, last = layer.segments
-    kept = tuple(rest)
+    segments = tuple(rest)
     if last.tokens > 1:
         cut = Segment(last.key[:, :, :-1], last.value[:, :, :-1], last.positions[..., :-1])
-        kept = (*kept, cut)
-    return replace(layer, segments=kept, seen=layer.seen - 1)
+        segments = (*segments, cut)
+    return replace(layer, segments=segments, seen=layer.seen - 1)
 
 
-def _failed(field: str, saved: Any, found: Any) -> Difference:
-    return Difference("+1 logits", f"proof: {field}", saved, found)
+def _failed(field: str, saved: Any, measured: Any) -> Difference:
+    return Difference("+1 logits", f"proof: {field}", saved, measured)

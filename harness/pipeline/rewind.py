@@ -125,39 +125,41 @@ def rewound(
     _check(state, at)
     start, state = time.perf_counter(), state.to(loaded.device)
 
-    def done(back: State, how: str, replayed: int, source: str | None = None, held: int = 0) -> Rewind:  # fmt: skip
+    def rewind(
+        back: State, how: str, replayed: int, source: str | None = None, nbytes: int = 0
+    ) -> Rewind:
         back = _described(replace(back, rng=state.rng), loaded.tokenizer)
         if at < state.tokens:
             back = back.document("generation", begun=None)  # what comes now begins here
         seconds = time.perf_counter() - start
-        return Rewind(back, how, at, state.tokens, replayed, seconds, source, held)
+        return Rewind(back, how, at, state.tokens, replayed, seconds, source, nbytes)
 
     if at == state.tokens:
-        return done(state, CUT, 0)
+        return rewind(state, CUT, 0)
     switched = loaded.switch is not None and at <= loaded.switch < state.tokens
     if state.pruned or (_whole(state.documents["kv_format"]["layers"]) and not switched):
-        return done(cut(loaded, state, at), CUT, 1)
+        return rewind(cut(loaded, state, at), CUT, 1)
     for point in lineage:
         if point.tokens > at or not point.begins(state):
             continue
         missing = at - point.tokens
         if not _worth(loaded, missing, at):
             break
-        if (held := point.state(state)) is None:
+        if (earlier := point.state(state)) is None:
             continue
-        held = held.to(loaded.device)
+        earlier = earlier.to(loaded.device)
         if missing:
             decoder = continuation(
-                loaded, held, replace(cache, branches=1), PruneConfig(name="none")
+                loaded, earlier, replace(cache, branches=1), PruneConfig(name="none")
             )
             decoder.step(state.token_ids[:, point.tokens : at])
-            return done(decoder.commit(), CHECKPOINT, missing, point.place.name, held.kv_bytes)
-        same = replace(held, tokenizer_files=state.tokenizer_files)
-        return done(same, CHECKPOINT, 0, point.place.name, held.kv_bytes)
+            return rewind(decoder.commit(), CHECKPOINT, missing, point.place.name, earlier.kv_bytes)
+        same = replace(earlier, tokenizer_files=state.tokenizer_files)
+        return rewind(same, CHECKPOINT, 0, point.place.name, earlier.kv_bytes)
     ids, mask = state.token_ids[:, :at], state.attention_mask[:, :at]
     documents = {k: v for k, v in state.documents.items() if k != "kv_format"}
     anew = capture(loaded, ids, mask, documents, state.tokenizer_files, state.rng).state
-    return done(replace(anew, parent=state.parent), PREFILL, at)
+    return rewind(replace(anew, parent=state.parent), PREFILL, at)
 
 
 def cut(loaded: Loaded, state: State, at: int) -> State:
@@ -231,8 +233,8 @@ def _first(layer: LayerState, tokens: int) -> LayerState:
         if left > 0:
             segments.append(segment.cut(0, min(left, segment.tokens)))
         left -= segment.tokens
-    seen = min(layer.seen, tokens)
-    return replace(layer, segments=tuple(segments), seen=seen, received=None)
+    processed = min(layer.seen, tokens)
+    return replace(layer, segments=tuple(segments), seen=processed, received=None)
 
 
 def _described(state: State, tokenizer: Any) -> State:

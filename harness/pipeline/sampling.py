@@ -32,13 +32,13 @@ def saved_settings(documents: Mapping[str, Any], where: str) -> SamplingConfig |
 def resumed(cfg: Config, documents: Mapping[str, Any], where: str) -> tuple[Config, str]:
     """`cfg` with the sampler that the snapshot was saved with, unless `sampling=` was told, and one line
     that says so. Keys that were told alone go before those that were saved."""
-    told, option_told = cfg.sampling, _option_told(cfg)
+    asked, option_told = cfg.sampling, _option_told(cfg)
     saved = None if option_told else saved_settings(documents, where)
     if saved is None:
-        return cfg, _otherwise(told, documents, where)
-    changed = told.told()
-    if told.seed is not None:
-        changed["seed"] = told.seed
+        return cfg, _otherwise(asked, documents, where)
+    changed = asked.told()
+    if asked.seed is not None:
+        changed["seed"] = asked.seed
     if unread := [key for key in changed if key not in readable("sampling", saved.name)]:
         raise ConfigProblem(f"sampling.{unread[0]} is not read by the saved sampler, {saved.name}.")
     line = f"sampler: as saved ({described(saved)})"
@@ -57,17 +57,20 @@ def sampled(
         settings = option("sampling", name, **{**keys, "seed": seed})
         return settings, _otherwise(settings, documents, "the state")
     settings = option("sampling", saved.name, **{**saved.told(), **keys, "seed": seed})
-    return settings, f"sampler: as saved ({described(saved)})" + (f", but {_pairs(keys)}" if keys else "")  # fmt: skip
+    changes = f", but {_pairs(keys)}" if keys else ""
+    return settings, f"sampler: as saved ({described(saved)}){changes}"
 
 
 def described(settings: SamplingConfig) -> str:
     """`top_p 0.9, temperature 0.8`; `greedy` where nothing else is told."""
-    told = _pairs(settings.told())
-    return settings.name if not told else told if settings.name == "sample" else f"greedy, {told}"
+    pairs = _pairs(settings.told())
+    return (
+        settings.name if not pairs else pairs if settings.name == "sample" else f"greedy, {pairs}"
+    )
 
 
-def _otherwise(told: SamplingConfig, documents: Mapping[str, Any], where: str) -> str:
-    now = told.name if told.name == "generation_config" else described(told)
+def _otherwise(settings: SamplingConfig, documents: Mapping[str, Any], where: str) -> str:
+    now = settings.name if settings.name == "generation_config" else described(settings)
     try:
         before = saved_settings(documents, where)
     except SnapshotInvalid:

@@ -95,8 +95,8 @@ class Session:
     @property
     def sampling(self) -> SamplingConfig:
         """`greedy` or `sample`, with every value: what the model directory says is looked up."""
-        asked = self.cfg.sampling
-        return declared(self.loaded, asked) if asked.name == "generation_config" else asked
+        settings = self.cfg.sampling
+        return declared(self.loaded, settings) if settings.name == "generation_config" else settings
 
     def capture(self, rows: list[Encoded], sampler: Sampler) -> Captured:
         """Prefill and collect the State, with the documents of tokenizer, prompt and sampler."""
@@ -106,9 +106,9 @@ class Session:
         documents["prompt_meta"]["buffer"] = buffer_document(ids)
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
         files, chunk = tokenizer_files(self.loaded), self.cfg.prompt.chunk
-        loaded, seen = self.loaded, observes(self.cfg.prune)
+        loaded, queries = self.loaded, observes(self.cfg.prune)
         counted = progress.passes(loaded.model, loaded.layers, "prefill", ids.numel())
-        with counted, observing(loaded, seen) as attention:
+        with counted, observing(loaded, queries) as attention:
             captured = capture(self.loaded, ids, mask, documents, files, sampler.rng, chunk)
         self.times["prefill"] = captured.prefill_s
         state = received(captured.state, attention)

@@ -2,13 +2,14 @@
 every held token had received. Loop and page share it."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
+from harness.config import CacheConfig
+from harness.model.loaded import Loaded
 from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -23,22 +24,26 @@ class Fed:
     bytes_copied: float
 
 
-def feed(loaded: Any, state: State, ids: torch.Tensor, cache: Any, queries: int | None) -> Fed:
+def feed(
+    loaded: Loaded, state: State, ids: torch.Tensor, cache: CacheConfig, queries: int | None
+) -> Fed:
     """Feed `ids` `[1, new]` to `state`, which is only read. cache: a CacheConfig. queries: what to
     record, see `Policy.observes`; None records nothing, and EXPECTED is not added up but estimated
     anew when it is needed. Raises InputProblem beyond the model's positions."""
     queries = None if queries == EXPECTED else queries
     decoder = build_decoder(loaded, state, cache)
     before = decoder.fingerprint()
-    with observing(loaded, queries) as seen:
+    with observing(loaded, queries) as observation:
         logits = decoder.step(ids)
     grown, mutated = decoder.commit(), decoder.fingerprint() != before
     if queries is not None:
-        if not _complete(state, seen, ids.shape[1]):  # an attention of its own: ask the model's
-            with observing(loaded, queries) as seen:
+        if not _complete(
+            state, observation, ids.shape[1]
+        ):  # an attention of its own: ask the model's
+            with observing(loaded, queries) as observation:
                 build_decoder(loaded, state, replace(cache, name="cloned")).step(ids)
         layers = [
-            _scored(old, new, seen, queries)
+            _scored(old, new, observation, queries)
             for old, new in zip(state.layers, grown.layers, strict=True)
         ]
         grown = grown.with_layers(tuple(layers))
@@ -57,27 +62,28 @@ def joined(layer: LayerState) -> LayerState:
     return replace(layer, segments=(segment,))
 
 
-def _complete(state: State, seen: Observation | Expectation, new: int) -> bool:
+def _complete(state: State, observation: Observation | Expectation, new: int) -> bool:
     """Whether every key of every layer was seen to receive attention."""
     return all(
-        layer.index in seen.layers and seen.layers[layer.index].shape[-1] == layer.kept + new
+        layer.index in observation.layers
+        and observation.layers[layer.index].shape[-1] == layer.kept + new
         for layer in state.layers
         if layer.segments
     )
 
 
 def _scored(
-    old: LayerState, new: LayerState, seen: Observation | Expectation, queries: int
+    old: LayerState, new: LayerState, observation: Observation | Expectation, queries: int
 ) -> LayerState:
     """`new` with the newest queries' attention added to what `old` had received."""
-    if old.received is None or not new.segments or old.index not in seen.layers:
+    if old.received is None or not new.segments or old.index not in observation.layers:
         return new
-    got = seen.layers[old.index]
+    weights = observation.layers[old.index]
     if old.received.dim() == 3:  # summed over the heads: format 1
-        got = got.sum(1)
-    held = torch.nn.functional.pad(old.received, (0, got.shape[-1] - old.kept))
+        weights = weights.sum(1)
+    earlier = torch.nn.functional.pad(old.received, (0, weights.shape[-1] - old.kept))
     if queries == EVERY_QUERY:
-        total = held + got
+        total = earlier + weights
     else:
-        total = torch.cat([held, got], -2)[..., -queries:, :]
+        total = torch.cat([earlier, weights], -2)[..., -queries:, :]
     return replace(new, received=total[..., total.shape[-1] - new.kept :].contiguous())

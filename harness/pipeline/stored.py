@@ -20,7 +20,7 @@ class Stored:
     manifest: dict[str, Any]
 
     @classmethod
-    def asked(cls, cfg: Config) -> "Stored":
+    def of(cls, cfg: Config) -> "Stored":
         """The snapshot that `snapshot=` names; no payload is read yet. Raises InputProblem for none,
         SnapshotInvalid for a manifest that breaks its rules."""
         place = store.place(snapshot_named(cfg))
@@ -39,12 +39,12 @@ class Stored:
             "format_version": self.manifest["format_version"],
         }
 
-    def record(self, whole: State, kept: State) -> dict[str, Any]:
+    def record(self, whole: State, pruned: State) -> dict[str, Any]:
         """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
         size = {
             "tokens": whole.tokens,
-            "kept_tokens": kept.kept_tokens,
-            "kv_bytes": kept.kv_bytes,
+            "kept_tokens": pruned.kept_tokens,
+            "kv_bytes": pruned.kv_bytes,
             "stored_bytes": self.nbytes,
         }
         return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}

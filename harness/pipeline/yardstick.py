@@ -15,9 +15,11 @@ import torch
 from harness import progress
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, exact_path, rounded_path
-from harness.model.oracle import Cost
+from harness.config import CompareConfig
+from harness.model.loaded import Loaded
+from harness.model.oracle import Cost, Oracle
 from harness.model.twin import kinds_seen
-from harness.pipeline.drive import Live, Path
+from harness.pipeline.drive import Rollout, Uninterrupted
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
@@ -40,21 +42,25 @@ class Yardstick:
     soundness: Soundness
 
 
-def cost(loaded: Any, batch: int, tokens: int, oracle: bool) -> Cost:
+def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool) -> Cost:
     """What a verdict on `[batch, tokens]` takes: three runs in the working dtype (uninterrupted, without
     a cache, in other chunks) and five in float64, four of them by a twin where that is dear. By the
     passes of this very model that were timed last; a guess where there was none yet."""
-    plain = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
+    working = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
     if not oracle:
-        return Cost(plain, 0)
+        return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)
     whole = loaded.parameters * tokens <= WORK
     passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
-    return Cost(plain + passes * exact.seconds, exact.nbytes)
+    return Cost(working + passes * exact.seconds, exact.nbytes)
 
 
 def measure(
-    loaded: Any, state: State, reference: Path, settings: Any, chunk: int | None = None
+    loaded: Loaded,
+    state: State,
+    reference: Rollout,
+    settings: CompareConfig,
+    chunk: int | None = None,
 ) -> Yardstick:
     """The yardstick for `reference`, the plain cached run over `state`'s token buffer.
 
@@ -62,11 +68,12 @@ def measure(
     the very same run is judged again (its logits bit for bit), so that a sweep pays it once.
     """
     known: dict[Any, Yardstick] = loaded.__dict__.setdefault("_yardsticks", {})
+    tensors = {"ids": state.token_ids, "mask": state.attention_mask}
+    tensors |= {"fed": reference.fed, "logits": reference.logits}
     key = (
-        chunk, settings.noise_chunk, settings.oracle, reference.chunks,
-        digest_named({"ids": state.token_ids, "mask": state.attention_mask,
-                      "fed": reference.fed, "logits": reference.logits}),
-    )  # fmt: skip
+        *(chunk, settings.noise_chunk, settings.oracle, reference.chunks),
+        digest_named(tensors),
+    )
     if key not in known:
         known[key] = _measured(loaded, state, reference, settings, chunk)
         if len(known) > KEPT:
@@ -75,7 +82,7 @@ def measure(
 
 
 def _measured(
-    loaded: Any, state: State, reference: Path, settings: Any, chunk: int | None
+    loaded: Loaded, state: State, reference: Rollout, settings: CompareConfig, chunk: int | None
 ) -> Yardstick:
     fed, other = reference.fed, settings.noise_chunk
     begun = fed[:, :FEW]
@@ -106,7 +113,7 @@ def _measured(
     return Yardstick(uncached, exact, again, Soundness({"error": error, "against": against}, paths))
 
 
-def routed(loaded: Any) -> bool:
+def routed(loaded: Loaded) -> bool:
     """Whether experts are chosen by argmax: a tie may fall otherwise in another order of the same sums,
     which is rounding and moves logits by far more than rounding does. Float64 alone is asked then."""
     config = loaded.text_config
@@ -115,7 +122,7 @@ def routed(loaded: Any) -> bool:
 
 
 def logic(
-    loaded: Any,
+    loaded: Loaded,
     state: State,
     fed: torch.Tensor,
     name: str,
@@ -138,7 +145,7 @@ def logic(
 
 
 def alone(
-    model: Any,
+    model: Loaded | Oracle,
     state: State,
     fed: torch.Tensor,
     beside: bool = False,
@@ -155,13 +162,13 @@ def alone(
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     rows: dict[tuple[int, ...], torch.Tensor] = {}
     logits = []
-    for row, seen, more in zip(ids, mask.bool(), fed.to(model.device), strict=True):
-        whole = torch.cat([row[seen], more])
+    for row, real, more in zip(ids, mask.bool(), fed.to(model.device), strict=True):
+        whole = torch.cat([row[real], more])
         key = tuple(whole.tolist())
         if key not in rows:
             batch = whole[None].repeat(2, 1) if beside else whole[None]
             last = before + len(more)
-            lengths = [int(seen.sum()), *(chunks or (1,) * len(more))]
+            lengths = [int(real.sum()), *(chunks or (1,) * len(more))]
             early = _before(model.switch, lengths) - (len(whole) - last)
             parts = [model.uncached(batch, last)[:1]]
             if early > 0:
@@ -181,7 +188,7 @@ def _before(switch: int | None, lengths: Sequence[int]) -> int:
 
 
 def replayed(
-    model: Any,
+    model: Loaded | Oracle,
     state: State,
     fed: torch.Tensor,
     chunks: Sequence[int],
@@ -194,26 +201,26 @@ def replayed(
     cache = new_cache(model)
     last = prefill(model, ids, mask, positions_of(mask), cache, chunk)
     there = replace(state, token_ids=ids, attention_mask=mask)
-    live = Live(model, cache, there.unpruned(last[:, -1]))
+    live = Uninterrupted(model, cache, there.unpruned(last[:, -1]))
     pieces = fed.to(model.device).split(list(chunks), dim=1)
     first = [last[:, -1:]] if before else []
     return torch.cat([*first, *(live.step(piece) for piece in pieces)], 1)
 
 
 def rechunked(
-    loaded: Any, state: State, fed: torch.Tensor, chunk: int, before: bool = False
+    loaded: Loaded, state: State, fed: torch.Tensor, chunk: int, before: bool = False
 ) -> torch.Tensor:
     """The second plain path: the prompt prefilled in other chunks, then token by token."""
     return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk, before)
 
 
 def _counted(
-    model: Any, state: State, fed: torch.Tensor, what: str
+    model: Loaded | Oracle, state: State, fed: torch.Tensor, what: str
 ) -> AbstractContextManager[None]:
     """One pass of `model` over the whole buffer and `fed`, for whoever looks."""
     tokens = state.token_ids.numel() + fed.numel()
     return progress.passes(model.model, model.layers, what, tokens)
 
 
-def _name(loaded: Any) -> str:
+def _name(loaded: Loaded) -> str:
     return str(loaded.dtype).removeprefix("torch.")

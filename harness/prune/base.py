@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from harness.config import PruneConfig
 from harness.errors import ConfigProblem, InputProblem, UnsupportedModel
 from harness.prune.budget import budget, budgets, protected
 from harness.prune.choice import adaptive, highest, shared
@@ -35,7 +36,7 @@ class Policy(ABC):
 
     observes: int | None = None
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: PruneConfig):
         self.settings = settings
         if settings.tokens is None and settings.ratio is None:
             raise ConfigProblem(
@@ -62,8 +63,8 @@ class Policy(ABC):
             layer if index is None else gathered(layer, index)
             for layer, index in zip(state.layers, chosen, strict=True)
         )
-        done = [*state.documents["kv_format"].get("pruned", []), self.record(state)]
-        return state.with_layers(layers, pruned=done)
+        history = [*state.documents["kv_format"].get("pruned", []), self.record(state)]
+        return state.with_layers(layers, pruned=history)
 
     def choose(self, state: State) -> list[torch.Tensor | None]:
         """Per layer the kept indices in rising order, `[batch, keep]` or `[batch, kv_heads, keep]`
@@ -123,8 +124,8 @@ class Policy(ABC):
 
     def _by_head(self, layer: LayerState, score: torch.Tensor) -> torch.Tensor:
         """`score` as `prune.per_head` wants it. Raises ConfigProblem where that cannot be."""
-        s, (batch, heads, kept, _) = self.settings, layer.segments[0].key.shape
-        kept = layer.kept
+        s, kept = self.settings, layer.kept
+        batch, heads = layer.segments[0].key.shape[:2]
         if tuple(score.shape) not in ((batch, kept), (batch, heads, kept)):
             raise ConfigProblem(
                 f"prune={s.name} scored layer {layer.index} as {list(score.shape)}; give "
@@ -191,15 +192,15 @@ def _picked(layer: LayerState, index: torch.Tensor) -> Segment:
         positions = positions[:, None].expand(-1, index.shape[1], -1)
     if index.dim() == 2 and positions.dim() == 3:
         index = index[:, None].expand(-1, positions.shape[1], -1)
-    held = positions.gather(-1, index.clamp(min=0))
+    picked_positions = positions.gather(-1, index.clamp(min=0))
     empty = index < 0
     if bool(empty.any()):
-        gap = (empty | (held < 0)).sum(-1, keepdim=True)
+        gap = (empty | (picked_positions < 0)).sum(-1, keepdim=True)
         place = torch.arange(index.shape[-1], device=index.device)
-        held = torch.where(place < gap, place - gap, held)
+        picked_positions = torch.where(place < gap, place - gap, picked_positions)
         hole = empty[..., None] if empty.dim() == 3 else empty[:, None, :, None]
         picked = [t.masked_fill(hole, 0) for t in picked]
-    return Segment(picked[0], picked[1], held)
+    return Segment(picked[0], picked[1], picked_positions)
 
 
 def _runs(index: torch.Tensor) -> list[tuple[int, int]] | None:
@@ -216,11 +217,11 @@ def _runs(index: torch.Tensor) -> list[tuple[int, int]] | None:
 
 def _sliced(segments: Sequence[Segment], start: int, stop: int) -> list[Segment]:
     """Tokens `start` to `stop` of the segments, as views."""
-    found, before = [], 0
+    slices, before = [], 0
     for segment in segments:
         low, high = max(start - before, 0), min(stop - before, segment.tokens)
         before += segment.tokens
         if low >= high:
             continue
-        found.append(segment.cut(low, high))
-    return found
+        slices.append(segment.cut(low, high))
+    return slices

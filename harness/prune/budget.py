@@ -1,7 +1,6 @@
 """How many tokens a layer keeps: the budget, what of it is protected, and how layers share it."""
 
-from typing import Any
-
+from harness.config import PruneConfig
 from harness.errors import InputProblem
 from harness.snapshot.state import LayerState, State
 
@@ -9,31 +8,32 @@ LOCAL = 8  # pyramid: tokens that every layer keeps, whatever its share (the pap
 STEEPNESS = 20  # pyramid: the lowest share is the mean over this (the paper's beta)
 
 
-def budget(settings: Any, held: int) -> int:
-    """Tokens to keep of `held`. Raises InputProblem for a budget that is empty or more than there is."""
+def budget(settings: PruneConfig, tokens: int) -> int:
+    """How many of `tokens` to keep. Raises InputProblem for a budget that is empty or too large."""
     if settings.tokens is not None:
-        if settings.tokens > held:
+        if settings.tokens > tokens:
             raise InputProblem(
-                f"prune.tokens={settings.tokens} is more than the {held} tokens the cache holds. "
-                f"Give {held} or fewer, or prune=none."
+                f"prune.tokens={settings.tokens} is more than the {tokens} tokens the cache holds. "
+                f"Give {tokens} or fewer, or prune=none."
             )
         return settings.tokens
-    keep = round(settings.ratio * held)
+    assert settings.ratio is not None  # a policy has one of the two
+    keep = round(settings.ratio * tokens)
     if keep < 1:
         raise InputProblem(
-            f"prune.ratio={settings.ratio} of {held} tokens keeps none. Give a larger ratio."
+            f"prune.ratio={settings.ratio} of {tokens} tokens keeps none. Give a larger ratio."
         )
     return keep
 
 
-def protected(settings: Any, state: State) -> int:
+def protected(settings: PruneConfig, state: State) -> int:
     """Leading positions that are never dropped; `prefix` is what stands before the user's words."""
     if settings.protect == "prefix":
         return len(state.documents.get("prompt_meta", {}).get("prefix_ids", []))
     return int(settings.protect)
 
 
-def budgets(settings: Any, state: State) -> list[int]:
+def budgets(settings: PruneConfig, state: State) -> list[int]:
     """Tokens that each layer keeps per KV head; 0 where it holds none. Under `adaptive` this is the
     mean over the heads. Raises InputProblem where what is protected does not fit."""
     protect = protected(settings, state)
@@ -53,7 +53,7 @@ def budgets(settings: Any, state: State) -> list[int]:
     return keeps
 
 
-def _budget(settings: Any, layer: LayerState, state: State) -> int:
+def _budget(settings: PruneConfig, layer: LayerState, state: State) -> int:
     if not layer.segments:
         return 0
     if settings.tokens is None:
@@ -73,10 +73,10 @@ def _pyramid(layers: tuple[LayerState, ...], keeps: list[int], protect: int) -> 
     lowest = local + (mean - local) / STEEPNESS
     highest = min(2 * mean - lowest, most)
     lowest = 2 * mean - highest
-    step, total, given = (highest - lowest) / (len(full) - 1), 0.0, 0
+    step, total, assigned = (highest - lowest) / (len(full) - 1), 0.0, 0
     shared = list(keeps)
     for number, index in enumerate(full):
         total += highest - number * step
-        shared[index] = round(total) - given
-        given += shared[index]
+        shared[index] = round(total) - assigned
+        assigned += shared[index]
     return shared

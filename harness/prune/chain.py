@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harness.config import option, shared
+from harness.config import PruneConfig, option, shared
 from harness.errors import ConfigProblem
 from harness.prune.base import Policy
 from harness.prune.budget import budget
@@ -24,7 +24,7 @@ class Chain(Policy):
     is of what the stage is given.
     """
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: PruneConfig):
         super().__init__(settings)
         self._last_is_ours = False
         if not settings.stages:
@@ -38,19 +38,19 @@ class Chain(Policy):
             )
         self.observes = needs[0] if needs else None
 
-    def _stage(self, number: int, given: dict[str, Any]) -> Policy:
-        for key in {"stages", "positions"} & set(given):
+    def _stage(self, number: int, options: dict[str, Any]) -> Policy:
+        for key in {"stages", "positions"} & set(options):
             raise ConfigProblem(f"prune.stages: '{key}' belongs to the chain, not to a stage.")
-        if "name" not in given:
+        if "name" not in options:
             raise ConfigProblem(f"prune.stages: stage {number} needs a name, a policy's.")
-        if not {"tokens", "ratio"} & set(given):
+        if not {"tokens", "ratio"} & set(options):
             if number < len(self.settings.stages) - 1:
                 raise ConfigProblem(f"prune.stages: stage {number} needs tokens or ratio.")
-            given |= {"tokens": self.settings.tokens, "ratio": self.settings.ratio}
+            options |= {"tokens": self.settings.tokens, "ratio": self.settings.ratio}
             self._last_is_ours = True
         ours = {k: getattr(self.settings, k) for k in set(shared("prune")) - _STAGES_OWN}
-        rest = {k: v for k, v in given.items() if k != "name"}
-        return policy(option("prune", given["name"], **{**ours, **rest}))
+        rest = {k: v for k, v in options.items() if k != "name"}
+        return policy(option("prune", options["name"], **{**ours, **rest}))
 
     def _run(self, state: State) -> Iterator[tuple[Policy, State]]:
         """Each stage, its budget counted in tokens, with the State that it is given."""
@@ -64,19 +64,19 @@ class Chain(Policy):
             state = counted.prune(state)
 
     def choose(self, state: State) -> list[torch.Tensor | None]:
-        held: list[torch.Tensor | None] = [None] * len(state.layers)
-        for stage, given in self._run(state):
-            held = [
+        indices: list[torch.Tensor | None] = [None] * len(state.layers)
+        for stage, before in self._run(state):
+            indices = [
                 new if old is None or new is None else composed(old, new)
-                for old, new in zip(held, stage.choose(given), strict=True)
+                for old, new in zip(indices, stage.choose(before), strict=True)
             ]
-        return held
+        return indices
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         raise NotImplementedError("a chain chooses through its stages")
 
     def record(self, state: State) -> dict[str, Any]:
-        stages = [stage.record(given) for stage, given in self._run(state)]
+        stages = [stage.record(before) for stage, before in self._run(state)]
         return {
             "policy": "chain",
             "from_tokens": stages[0]["from_tokens"],

@@ -50,13 +50,13 @@ def shared(layers: Sequence[LayerState], scores: list[torch.Tensor | None]) -> l
         score = scores[i]
         if score is None:
             continue
-        held = layer.positions
         for positions, shape, members in groups:
-            if shape == score.shape and positions.shape == held.shape and bool((positions == held).all()):  # fmt: skip
+            alike = shape == score.shape and positions.shape == layer.positions.shape
+            if alike and bool((positions == layer.positions).all()):
                 members.append(i)
                 break
         else:
-            groups.append((held, score.shape, [i]))
+            groups.append((layer.positions, score.shape, [i]))
     result = list(scores)
     for _, _, members in groups:
         mean = torch.stack([scores[i] for i in members]).mean(0)  # type: ignore[misc]

@@ -4,11 +4,10 @@ Source: H2O (Zhang et al. 2023). The founding documents call the score brightnes
 """
 
 from math import inf
-from typing import Any
 
 import torch
 
-from harness.config import within
+from harness.config import PruneConfig, within
 from harness.prune.base import EVERY_QUERY, Policy, by_head
 from harness.snapshot.state import LayerState
 
@@ -20,7 +19,7 @@ class HeavyHitter(Policy):
 
     observes = EVERY_QUERY
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: PruneConfig):
         super().__init__(settings)
         within("prune.recent", settings.recent, 0, 1)
 

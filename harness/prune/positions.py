@@ -21,8 +21,8 @@ def reindexed(state: State, how: Sequence[Turn | None]) -> State:
     `next_position` becomes the number of real tokens held (the most of any layer and head, per row);
     those that hold fewer end at the same place. Padding keeps negative positions. Mutates nothing.
     """
-    held = [(la.positions >= 0).sum(-1) for la in state.layers if la.segments]
-    ends = torch.stack([n if n.dim() == 1 else n.amax(1) for n in held])
+    counts = [(la.positions >= 0).sum(-1) for la in state.layers if la.segments]
+    ends = torch.stack([n if n.dim() == 1 else n.amax(1) for n in counts])
     following = ends.amax(0).to(state.next_position.dtype)
     layers = tuple(
         layer if turn is None or not layer.segments else _moved(layer, turn, following)

@@ -1,8 +1,7 @@
 """Build the policy that a `prune` option names."""
 
-from typing import Any
-
 from harness import config, variants
+from harness.config import PruneConfig
 from harness.prune.base import Policy
 
 
@@ -11,6 +10,6 @@ def names() -> list[str]:
     return [name for name in variants.options("prune") if name != "none"]
 
 
-def policy(settings: Any) -> Policy:
+def policy(settings: PruneConfig) -> Policy:
     """The policy that `settings` (an option of `prune`) declares. Raises ConfigProblem."""
     return variants.variant("prune", settings, Policy)(config.completed("prune", settings))

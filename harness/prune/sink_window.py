@@ -4,11 +4,10 @@ Source: StreamingLLM (Xiao et al. 2023): attention parks on the first tokens, so
 """
 
 from math import inf
-from typing import Any
 
 import torch
 
-from harness.config import at_least
+from harness.config import PruneConfig, at_least
 from harness.errors import InputProblem
 from harness.prune.base import Policy
 from harness.snapshot.state import LayerState
@@ -17,7 +16,7 @@ from harness.snapshot.state import LayerState
 class SinkWindow(Policy):
     """Keeps `prune.sinks` leading tokens; the rest of the budget is a window at the end."""
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: PruneConfig):
         super().__init__(settings)
         at_least("prune.sinks", settings.sinks, 0)
 

@@ -4,11 +4,10 @@ Source: SnapKV (Li et al. 2024).
 """
 
 from math import inf
-from typing import Any
 
 import torch
 
-from harness.config import at_least
+from harness.config import PruneConfig, at_least
 from harness.prune.base import Policy, by_head
 from harness.snapshot.state import LayerState
 
@@ -19,7 +18,7 @@ class SnapKV(Policy):
     Votes are counted per KV head and averaged over `prune.pool` neighbours; tokens of the observation window always stay.
     """
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: PruneConfig):
         super().__init__(settings)
         at_least("prune.window", settings.window, 1)
         at_least("prune.pool", settings.pool, 1)

@@ -18,5 +18,5 @@ class TOVA(Policy):
 
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         assert layer.received is not None
-        seen = layer.received[..., -1, :].double()
-        return seen.masked_fill(by_head(rank == rank[..., -1:], seen), inf)
+        weights = layer.received[..., -1, :].double()
+        return weights.masked_fill(by_head(rank == rank[..., -1:], weights), inf)

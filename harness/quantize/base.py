@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from harness.config import at_least, one_of
+from harness.config import QuantizeConfig, at_least, one_of
 from harness.errors import UnsupportedModel
 from harness.snapshot.codes import Codes, dense, packed
 from harness.snapshot.state import LayerState, Segment, State, aligned
@@ -23,7 +23,7 @@ class Quantizer(ABC):
     """Turns a State's keys and values into codes. settings: an option of `quantize`; construction checks
     it. recent: most recent tokens that stay in full precision (`quantize.recent`)."""
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: QuantizeConfig):
         self.settings = settings
         self.recent = getattr(settings, "recent", 0)
         at_least("quantize.recent", self.recent, 0)
@@ -47,8 +47,8 @@ class Quantizer(ABC):
                 "and values. Use quantize=none."
             )
         layers = tuple(self._layer(layer) for layer in state.layers)
-        done = [*state.documents["kv_format"].get("quantized", []), self.record()]
-        return state.with_layers(layers, quantized=done)
+        history = [*state.documents["kv_format"].get("quantized", []), self.record()]
+        return state.with_layers(layers, quantized=history)
 
     def span(self, tensor: torch.Tensor) -> tuple[int, int]:
         """(tokens, numbers) of `tensor` that share a scale, by `settings.axis` and `settings.group`."""

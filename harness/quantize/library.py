@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from harness import extras
+from harness.config import QuantizeConfig
 from harness.errors import ConfigProblem, UnsupportedModel
 from harness.quantize.base import Quantizer
 from harness.snapshot.codes import Codes, packed
@@ -14,7 +15,7 @@ from harness.snapshot.codes import Codes, packed
 class Library(Quantizer):
     """Feeds a tensor to the library's layer, then reads its codes, scales and zero points."""
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: QuantizeConfig):
         super().__init__(settings)
         if settings.backend not in BACKENDS:
             raise ConfigProblem(
@@ -27,7 +28,7 @@ class Library(Quantizer):
         return BACKENDS[self.settings.backend](tensor, self.settings)
 
 
-def _quanto(tensor: torch.Tensor, settings: Any) -> Codes:
+def _quanto(tensor: torch.Tensor, settings: QuantizeConfig) -> Codes:
     from transformers.cache_utils import QuantoQuantizedLayer
 
     width = tensor.shape[3]
@@ -42,10 +43,9 @@ def _quanto(tensor: torch.Tensor, settings: Any) -> Codes:
     coded = layer._quantized_keys
     each = (*tensor.shape[:3], width // group)
     codes = unpacked_rows(coded._data).reshape(tensor.shape)
-    return Codes(
-        packed(codes, settings.bits), coded._scale.reshape(each), -coded._shift.reshape(each),
-        settings.bits, width, (1, group), tensor.dtype,
-    )  # fmt: skip
+    scale, shift = coded._scale.reshape(each), -coded._shift.reshape(each)
+    narrow = packed(codes, settings.bits)
+    return Codes(narrow, scale, shift, settings.bits, width, (1, group), tensor.dtype)
 
 
 def unpacked_rows(stored: Any) -> torch.Tensor:
@@ -56,7 +56,7 @@ def unpacked_rows(stored: Any) -> torch.Tensor:
     return torch.cat(rows)[: stored.shape[0]]
 
 
-def _fp8(tensor: torch.Tensor, settings: Any) -> Codes:
+def _fp8(tensor: torch.Tensor, settings: QuantizeConfig) -> Codes:
     from transformers.cache_utils import Fp8QuantizedLayer
 
     layer = Fp8QuantizedLayer()

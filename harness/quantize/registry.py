@@ -1,8 +1,7 @@
 """Build the quantizer that a `quantize` option names."""
 
-from typing import Any
-
 from harness import config, variants
+from harness.config import QuantizeConfig
 from harness.quantize.base import Quantizer
 
 
@@ -11,7 +10,7 @@ def names() -> list[str]:
     return [name for name in variants.options("quantize") if name != "none"]
 
 
-def quantizer(settings: Any) -> Quantizer:
+def quantizer(settings: QuantizeConfig) -> Quantizer:
     """The quantizer that `settings` (an option of `quantize`) declares. Raises ConfigProblem."""
     built = variants.variant("quantize", settings, Quantizer)
     return built(config.completed("quantize", settings))

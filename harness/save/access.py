@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.config import Config
 from harness.save.cipher import Key
 
 
@@ -25,9 +26,7 @@ class Access:
     decrypt: Key | None = None
 
     @classmethod
-    def asked(
-        cls, encrypt: str | None = None, decrypt: str | None = None, **others: Any
-    ) -> "Access":
+    def of(cls, encrypt: str | None = None, decrypt: str | None = None, **others: Any) -> "Access":
         """With the keys in the files (or `env:NAME`) named. What can be decrypted is encrypted with
         the same key when it is written on, unless `encrypt="none"`. Raises InputProblem for a key
         that cannot be read."""
@@ -46,15 +45,13 @@ def current(**changes: Any) -> Access:
 
 
 @contextmanager
-def using(cfg: Any) -> Iterator[Access]:
-    """Everything saved and loaded inside goes by the keys of `cfg`, see `Access.asked`."""
+def using(cfg: Config) -> Iterator[Access]:
+    """Everything saved and loaded inside goes by the keys of `cfg`, see `Access.of`."""
     global _job
     before = _job
     trusted = tuple(dict.fromkeys([*cfg.restore.trusted, *cfg.trusted]))
-    _job = Access.asked(
-        cfg.encrypt, cfg.decrypt, overwrite=cfg.overwrite, sign=cfg.sign, trusted=trusted,
-        map=cfg.restore.map,
-    )  # fmt: skip
+    others = {"overwrite": cfg.overwrite, "sign": cfg.sign, "map": cfg.restore.map}
+    _job = Access.of(cfg.encrypt, cfg.decrypt, trusted=trusted, **others)
     try:
         yield _job
     finally:

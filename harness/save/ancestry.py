@@ -21,16 +21,16 @@ def ancestors(source: Path | str) -> Iterator[Ancestor]:
         return
     siblings = Siblings(place.absolute().parent)
     chain: list[dict[str, Any]] = [store.read_manifest(place)]
-    asked = {chain[0]["id"]}
+    listed = {chain[0]["id"]}
     while parent := chain[-1].get("parent"):
-        there = None if parent in asked else _read(siblings, parent)
-        asked.add(parent)
+        there = None if parent in listed else _read(siblings, parent)
+        listed.add(parent)
         if there is None:
             break
         chain.append(there[1])
         yield there
     rows = [row for manifest in chain for row in manifest["lineage"]]
-    owners = {row["snapshot"]: row["place"] for row in rows if row["snapshot"] not in asked}
+    owners = {row["snapshot"]: row["place"] for row in rows if row["snapshot"] not in listed}
     rest = [there for name, hint in owners.items() if (there := _read(siblings, name, hint))]
     yield from sorted(rest, key=lambda there: -there[1]["tokens"])
 

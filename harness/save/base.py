@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from harness.config import SaveConfig
 from harness.save.files import Source
 from harness.save.streaming import Stream
 
@@ -28,7 +29,7 @@ class Format(ABC):
     mapped: ClassVar[bool] = False
     on_disk: ClassVar[bool] = True
 
-    def __init__(self, settings: Any = None):
+    def __init__(self, settings: SaveConfig | None = None):
         self.settings = settings
 
     @abstractmethod

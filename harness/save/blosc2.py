@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from harness.config import within
+from harness.config import SaveConfig, within
 from harness.errors import ConfigProblem, suggestion
 from harness.save.base import Format, tensor_of
 from harness.save.files import Sink, Source
@@ -36,7 +36,7 @@ _SHUFFLES = {"byte": "SHUFFLE", "bit": "BITSHUFFLE", "none": "NOFILTER"}
 class Blosc2(Format):
     extension = "b2"
 
-    def __init__(self, settings: Any = None):
+    def __init__(self, settings: SaveConfig | None = None):
         super().__init__(settings)
         self.options = _options(settings) if settings else {}
 

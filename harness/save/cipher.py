@@ -155,17 +155,17 @@ def opened(file: BinaryIO, key: Key, name: str, nbytes: int) -> InMemory:
     if head[: len(MAGIC)] != MAGIC:
         raise WrongKey("is not encrypted as the manifest says")
     aead, label, last = key.derived(head[len(MAGIC) :]), name.encode(), max(0, nbytes - 1) // CHUNK
-    made = InMemory(nbytes)
+    contents = InMemory(nbytes)
     packed = memoryview(bytearray(CHUNK + TAG))
     try:
         for number in range(last + 1):
-            room = made.view[number * CHUNK : (number + 1) * CHUNK]
+            room = contents.view[number * CHUNK : (number + 1) * CHUNK]
             piece = packed[: len(room) + TAG]
             os.preadv(file.fileno(), [piece], HEAD + number * len(packed))
             aead.decrypt_into(_nonce(number, number == last), piece, label, room)
     except InvalidTag:
         raise WrongKey("was encrypted with another key, or changed") from None
-    return made
+    return contents
 
 
 def _nonce(number: int, last: bool) -> bytes:

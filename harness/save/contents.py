@@ -8,19 +8,20 @@ from harness.save import files
 from harness.snapshot import manifest as manifests
 
 SIGNATURE = "manifest.json.sig"
+TURN = "turn-"  # and a number: a chat keeps a snapshot per turn, side by side
 
 
 def names(manifest: Any) -> set[str]:
     """The files that a manifest (plain or encrypted, not yet validated) names, itself included."""
-    found = {manifests.NAME, SIGNATURE}
+    named = {manifests.NAME, SIGNATURE}
     if not isinstance(manifest, dict):
-        return found
+        return named
     for table, stem in (("files", ""), ("tokenizer_files", "tokenizer/")):
         rows = manifest.get(table)
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, dict) and isinstance(row.get("file"), str):
-                found.add(stem + row["file"])
-    return found
+                named.add(stem + row["file"])
+    return named
 
 
 def foreign(folder: Path) -> list[str]:
@@ -28,9 +29,19 @@ def foreign(folder: Path) -> list[str]:
     is none, it is everything else. Raises OSError or files.Unreadable where the disk does not say."""
     while True:
         with files.Folder(folder) as opened:
-            found = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
-            if not found or not opened.replaced():  # else another writer was at it
-                return sorted(found)
+            strangers = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
+            if not strangers or not opened.replaced():  # else another writer was at it
+                return sorted(strangers)
+
+
+def turns(folder: Path) -> list[Path]:
+    """The snapshots of a chat that is kept in `folder`, in the order of the turns."""
+    whole = (p.parent for p in folder.glob(f"{TURN}*/{manifests.NAME}"))
+    return sorted((p for p in whole if p.name[len(TURN) :].isdecimal()), key=number)
+
+
+def number(turn: Path) -> int:
+    return int(turn.name[len(TURN) :])
 
 
 def _manifest(folder: files.Folder) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputProblem, SnapshotInvalid, Untrusted
-from harness.save import atomic, cipher, contents, files
+from harness.save import atomic, cipher, contents, files, leftovers
 from harness.save.access import Access
 from harness.snapshot import manifest as manifests
 from harness.snapshot import signature
@@ -48,8 +48,8 @@ def unsealed(document: dict[str, Any], key: cipher.Key | None, where: str) -> di
     """
     if not is_envelope(document):
         return document
-    if found := faults(document):
-        raise SnapshotInvalid(where, found)
+    if problems := faults(document):
+        raise SnapshotInvalid(where, problems)
     hint = document["encryption"]["key"]
     if key is None:
         raise Untrusted(f"the snapshot at {where} is encrypted: give decrypt=KEYFILE (key {hint}).")
@@ -62,7 +62,8 @@ def unsealed(document: dict[str, Any], key: cipher.Key | None, where: str) -> di
                 f"the snapshot at {where} is encrypted with another key ({hint}) than the one given "
                 f"({key.hint})."
             ) from None
-        raise SnapshotInvalid(where, [f"{manifests.NAME} was changed after it was encrypted"]) from None  # fmt: skip
+        fault = f"{manifests.NAME} was changed after it was encrypted"
+        raise SnapshotInvalid(where, [fault]) from None
     except (ValueError, binascii.Error):
         raise SnapshotInvalid(where, [f"{manifests.NAME} holds no sealed manifest"]) from None
     manifest = manifests.parse(data, where)
@@ -78,15 +79,23 @@ def faults(document: dict[str, Any]) -> list[str]:
         return [f"format_version is {str(version)[:40]!r}, expected {manifests.FORMAT_VERSION}"]
     match document:
         case {
-            "id": str(), "encryption": {"cipher": cipher.NAME, "key": str()}, "lineage": list(),
-            "files": [*rows], "sealed": str(),
-        } if set(document) == FIELDS:  # fmt: skip
-            plain = all(
-                isinstance(r, dict) and set(r) == {"file", "nbytes"} and type(r["nbytes"]) is int
-                and isinstance(r["file"], str) and 0 <= r["nbytes"] < 1 << 50 for r in rows
-            )  # fmt: skip
-            return [] if plain else ["a row of the envelope's files is not (file, nbytes)"]
+            "id": str(),
+            "encryption": {"cipher": cipher.NAME, "key": str()},
+            "lineage": list(),
+            "files": [*rows],
+            "sealed": str(),
+        } if set(document) == FIELDS:
+            if all(map(_is_file, rows)):
+                return []
+            return ["a row of the envelope's files is not (file, nbytes)"]
     return ["the envelope of an encrypted snapshot has other fields than it should"]
+
+
+def _is_file(row: Any) -> bool:
+    match row:
+        case {"file": str(), "nbytes": int(nbytes)} if len(row) == 2 and type(nbytes) is int:
+            return 0 <= nbytes < 1 << 50
+    return False
 
 
 @contextmanager
@@ -98,7 +107,10 @@ def folder(source: Path) -> Iterator[files.Folder]:
         if source.is_file():
             raise InputProblem(f"snapshot={source} is a file. Give the directory that holds it.")
         if not source.is_dir():
-            raise InputProblem(f"snapshot={source}: there is no such directory. Check the path.")
+            said = (
+                f"there is no such directory. Check the path. {leftovers.beside(source)}".rstrip()
+            )
+            raise InputProblem(f"snapshot={source}: {said}")
     try:
         opened = files.Folder(source)
     except ValueError as problem:
@@ -119,11 +131,15 @@ def raw_manifest(source: files.Folder) -> bytes:
             return file.read(manifests.MAX_BYTES + 1)
     except ValueError as problem:
         if str(problem) == "is missing":
-            raise InputProblem(
-                f"snapshot={source.path}: the directory holds no {manifests.NAME}, so it is no "
-                "snapshot."
-            ) from None
+            raise InputProblem(_no_snapshot(source.path)) from None
         raise SnapshotInvalid(str(source.path), [f"{manifests.NAME} {problem}"]) from None
+
+
+def _no_snapshot(place: Path) -> str:
+    said = f"snapshot={place}: the directory holds no {manifests.NAME}, so it is no snapshot."
+    if turns := contents.turns(place):
+        said += f" It holds the turns of a chat; the newest is {turns[-1]}"
+    return f"{said} {leftovers.beside(place)}".rstrip()
 
 
 def own_manifest(source: files.Folder, access: Access) -> dict[str, Any]:

@@ -32,7 +32,9 @@ class Sink:
     Raises OSError when the disk is full, also later through `problem` (a library may swallow it).
     """
 
-    def __init__(self, path: Path, key: Any = None, name: str = "", salt: bytes | None = None):
+    def __init__(
+        self, path: Path, key: cipher.Key | None = None, name: str = "", salt: bytes | None = None
+    ):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.path, self._handle = path, os.open(path, flags, 0o600)
         self.nbytes = self.covered = self._started = self._place = 0
@@ -59,15 +61,15 @@ class Sink:
 
     def _put(self, data: Any) -> None:
         view = memoryview(data)
-        done = 0
+        written = 0
         try:
-            while done < len(view):
-                done += os.write(self._handle, view[done : done + _STRIDE])
-                self._begin_writing(self._place + done)
+            while written < len(view):
+                written += os.write(self._handle, view[written : written + _STRIDE])
+                self._begin_writing(self._place + written)
         except OSError as problem:
             self.problem = problem
             raise
-        self._place += done
+        self._place += written
 
     def flush(self) -> None:
         """Nothing is buffered here."""
@@ -172,12 +174,12 @@ class Folder:
         """Whether the path leads to another directory by now (or to none), or it is `stale`."""
         if self.stale:
             return True
-        held = os.fstat(self.handle)
+        here = os.fstat(self.handle)
         try:
             there = self.path.stat()
         except OSError:
             return True
-        return (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino)
+        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
 
     def close(self) -> None:
         os.close(self.handle)
@@ -197,7 +199,7 @@ def opened(folder: "Folder | Path", name: str) -> Iterator[BinaryIO]:
     file.
     """
     if not isinstance(folder, Folder):
-        with Folder(folder) as held, opened(held, name) as file:
+        with Folder(folder) as directory, opened(directory, name) as file:
             yield file
         return
     handles: list[int] = []
@@ -216,10 +218,10 @@ def opened(folder: "Folder | Path", name: str) -> Iterator[BinaryIO]:
                 raise ValueError("is a link, which a snapshot never holds") from None
             raise Unreadable(f"cannot be opened: {problem.strerror}") from None
         handles.append(handle)
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("is not a plain file")
-        if found.st_nlink != 1:
+        if status.st_nlink != 1:
             raise ValueError("is a hard link, which a snapshot never holds")
         with os.fdopen(handles.pop(), "rb") as file:
             yield file
@@ -245,18 +247,18 @@ def check(file: "BinaryIO | InMemory", row: dict[str, Any]) -> None:
 def listing(folder: "Folder | Path") -> set[str]:
     """Every entry of a snapshot directory, as `NAME` or `tokenizer/NAME`; folders are not followed."""
     if not isinstance(folder, Folder):
-        with Folder(folder) as held:
-            return listing(held)
-    found = set()
+        with Folder(folder) as directory:
+            return listing(directory)
+    names = set()
     with os.scandir(folder.handle) as entries:
         for entry in entries:
             if entry.name == "tokenizer" and entry.is_dir(follow_symlinks=False):
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 inside = os.open(entry.name, flags, dir_fd=folder.handle)
                 try:
-                    found |= {f"tokenizer/{name}" for name in os.listdir(inside)}  # noqa: PTH208
+                    names |= {f"tokenizer/{name}" for name in os.listdir(inside)}  # noqa: PTH208
                 finally:
                     os.close(inside)
             else:
-                found.add(entry.name)
-    return found
+                names.add(entry.name)
+    return names

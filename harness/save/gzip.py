@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.config import within
+from harness.config import SaveConfig, within
 from harness.save.files import Sink, Source
 from harness.save.pickle import OVERHEAD, Pickle
 from harness.save.streaming import Stream
@@ -16,7 +16,7 @@ from harness.save.streaming import Stream
 class Gzip(Pickle):
     extension = "pkl.gz"
 
-    def __init__(self, settings: Any = None):
+    def __init__(self, settings: SaveConfig | None = None):
         super().__init__(settings)
         if settings:
             within("save.level", settings.level, 0, 9)

@@ -24,11 +24,11 @@ class InMemory:
     @classmethod
     def of(cls, file: BinaryIO, nbytes: int) -> "InMemory":
         """The first `nbytes` bytes of `file`; fewer, and the rest is zero (no digest fits then)."""
-        made, done = cls(nbytes), 0
+        contents, filled = cls(nbytes), 0
         file.seek(0)
-        while done < nbytes and (count := file.readinto(made.view[done : done + BLOCK])):  # type: ignore[attr-defined]
-            done += count
-        return made
+        while filled < nbytes and (count := file.readinto(contents.view[filled : filled + BLOCK])):  # type: ignore[attr-defined]
+            filled += count
+        return contents
 
     def read(self, count: int = -1) -> bytes:
         stop = len(self.view) if count < 0 else min(self._place + count, len(self.view))

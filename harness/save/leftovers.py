@@ -7,10 +7,14 @@ later save removes those beside its own target, and those noted, that nobody hol
 import fcntl
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from harness import machine
+from harness.errors import printable
 
 _NAME = re.compile(r"\..{1,200}\.[0-9a-f]{12}\.tmp")
 _NOTED = 4096  # notes looked at
@@ -48,20 +52,52 @@ def remove(folder: Path) -> None:
 
 def discard(path: Path) -> None:
     """Remove `path` if it is a temporary directory of a dead writer; nothing else is touched."""
-    if not _NAME.fullmatch(path.name):
-        return
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if os.fstat(lock).st_uid == os.getuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with _locked_if_dead(path) as dead:
+        if dead:
             shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        pass  # a living writer's
+
+
+def beside(place: Path | str) -> str:
+    """One line about what dead writers left in the folder of `place`: names, size, how to remove it.
+    Empty for a URL, where there is nothing, and for what a living writer holds. Removes nothing."""
+    dead: list[Path] = []
+    if isinstance(place, str):
+        return ""
+    with suppress(OSError):
+        for path in sorted(place.absolute().parent.glob(".*.tmp")):
+            with _locked_if_dead(path) as is_dead:
+                dead += [path] * is_dead
+    if not dead:
+        return ""
+    size = machine.human(sum(map(_nbytes, dead)))
+    names = shlex.join(str(path) for path in dead)
+    return printable(
+        f"Beside it lies what a killed save left, {size}. The next save there removes it, "
+        f"or you do: rm -r -- {names}"
+    )
+
+
+@contextmanager
+def _locked_if_dead(path: Path) -> Iterator[bool]:
+    """Whether `path` is a temporary directory of ours whose writer is dead; then it is locked inside."""
+    lock, dead = None, False
+    if _NAME.fullmatch(path.name):
+        with suppress(OSError):  # gone, or a living writer's
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if os.fstat(lock).st_uid == os.getuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                dead = True
+    try:
+        yield dead
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
+
+
+def _nbytes(folder: Path) -> int:
+    with suppress(OSError):
+        return sum(p.lstat().st_size for p in folder.rglob("*") if p.is_file())
+    return 0
 
 
 def _notes() -> Path:

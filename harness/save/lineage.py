@@ -94,10 +94,10 @@ def dependents(target: Path) -> list[str]:
 
 def pieces(layer: LayerState, base: Base | None) -> list[Piece]:
     """How to store `layer`: what `base` holds already, the rest as it is, small ones merged."""
-    found = list(_held(layer, base)) if base else []
+    inherited = list(_inherited(layer, base)) if base else []
     result: list[Piece] = []
     reached = 0
-    for piece in [*found, Piece(layer.kept, layer.kept)]:
+    for piece in [*inherited, Piece(layer.kept, layer.kept)]:
         for place, segment in _placed(layer):
             a, b = max(place, reached), min(place + segment.tokens, piece.start)
             if a < b:
@@ -119,12 +119,12 @@ def views(layer: LayerState, piece: Piece) -> Iterator[tuple[str, tuple[torch.Te
 
 def cut(layer: LayerState, piece: Piece, part: str) -> tuple[torch.Tensor, ...]:
     """The views that together are `part` of the piece, which is plain; usually one."""
-    found = []
+    parts = []
     for place, segment in _placed(layer):
         start, stop = max(piece.start - place, 0), min(piece.stop - place, segment.tokens)
         if start < stop:
-            found.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
-    return tuple(aligned(found) if part == "positions" else found)
+            parts.append(getattr(segment, part).narrow(DIM[part], start, stop - start))
+    return tuple(aligned(parts) if part == "positions" else parts)
 
 
 def _placed(layer: LayerState) -> Iterator[tuple[int, Segment]]:
@@ -135,25 +135,25 @@ def _placed(layer: LayerState) -> Iterator[tuple[int, Segment]]:
         place += segment.tokens
 
 
-def _merged(found: list[Piece]) -> list[Piece]:
+def _merged(pieces: list[Piece]) -> list[Piece]:
     """With more than LIMIT pieces, join the newest, as many as are no larger than what follows them.
 
     A token is rewritten only when its piece at least doubles: N turns write O(N log N) bytes at
     worst, and never more than LIMIT rows per layer, but for codes, which stay as they are.
     """
-    plain = next((i for i, p in enumerate(reversed(found)) if p.coded), len(found))
-    if len(found) <= LIMIT or plain < 2:
-        return found
-    sizes = [p.tokens for p in found]
+    plain = next((i for i, p in enumerate(reversed(pieces)) if p.coded), len(pieces))
+    if len(pieces) <= LIMIT or plain < 2:
+        return pieces
+    sizes = [p.tokens for p in pieces]
     first = next(
         i
-        for i in range(len(found) - plain, len(found))
-        if i == len(found) - 2 or sizes[i] <= sum(sizes[i + 1 :])
+        for i in range(len(pieces) - plain, len(pieces))
+        if i == len(pieces) - 2 or sizes[i] <= sum(sizes[i + 1 :])
     )
-    return [*found[:first], Piece(found[first].start, found[-1].stop)]
+    return [*pieces[:first], Piece(pieces[first].start, pieces[-1].stop)]
 
 
-def _held(layer: LayerState, base: Base) -> Iterator[Piece]:
+def _inherited(layer: LayerState, base: Base) -> Iterator[Piece]:
     """The base's segments that `layer` still has, byte for byte (compared by digest)."""
     entries = base.manifest["documents"]["kv_format"]["layers"]
     if layer.index >= len(entries) or not layer.segments:
@@ -184,13 +184,13 @@ def _held(layer: LayerState, base: Base) -> Iterator[Piece]:
         else:
             piece = replace(piece, coded=inside[0])
         stored = {part: rows[f"{stem}.{part}"] for part, _, _ in views(layer, piece)}
-        if not all(_same(held, stored[part], dim) for part, held, dim in views(layer, piece)):
+        if not all(_same(tensors, stored[part], dim) for part, tensors, dim in views(layer, piece)):
             return
         yield replace(piece, rows=stored)
 
 
-def _same(held: tuple[torch.Tensor, ...], row: dict[str, Any], dim: int) -> bool:
-    tensor = held[0] if len(held) == 1 else torch.cat(held, dim)
+def _same(tensors: tuple[torch.Tensor, ...], row: dict[str, Any], dim: int) -> bool:
+    tensor = tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim)
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != row["dtype"] or list(tensor.shape) != row["shape"]:
         return False

@@ -35,9 +35,9 @@ class Mapped:
         return now[:2] == self.stamp[:2] and now != self.stamp
 
 
-def remember(snapshot: str, found: list[Mapped]) -> None:
+def remember(snapshot: str, files: list[Mapped]) -> None:
     _files.pop(snapshot, None)
-    _files[snapshot] = found
+    _files[snapshot] = files
     if len(_files) > _REMEMBERED:
         del _files[next(iter(_files))]
 
@@ -56,5 +56,5 @@ def check(snapshot: str | None) -> None:
             )
 
 
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -24,18 +24,18 @@ class Memory(Format):
 
     def write(self, sink: Sink, stream: Stream) -> None:
         """Keeps copies: whoever writes into the originals later does not change what was saved."""
-        held = {name: tensor.clone() for name, tensor in stream}
+        tensors = {name: tensor.clone() for name, tensor in stream}
         rows = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in stream.entries]
         ticket = digest_document(rows)
-        _kept[ticket] = held
+        _kept[ticket] = tensors
         sink.write(ticket.encode())
 
     def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
         """`(name, tensor)` for every name in `wanted`: the kept tensors themselves, not copies."""
-        held = _kept.get(source.read(64).decode("ascii", "replace"))
-        if held is None:
+        tensors = _kept.get(source.read(64).decode("ascii", "replace"))
+        if tensors is None:
             raise ValueError("its payload was kept in the memory of a process that has ended")
         for name in wanted:
-            if name not in held:
+            if name not in tensors:
                 raise ValueError(f"it does not hold {name}")
-            yield name, held[name]
+            yield name, tensors[name]

@@ -13,12 +13,12 @@ from harness.snapshot.state import State, coded
 class Plan:
     """Which tensors go into which file, and which the base holds already.
 
-    own: file key -> entries; `stored`: the state as its documents will describe it.
+    entries: file key -> entries; `stored`: the state as its documents will describe it.
     """
 
     def __init__(self, state: State, base: Base | None):
         self.state, self.base = state, base
-        self.own: dict[str, list[Entry]] = defaultdict(list)
+        self.entries: dict[str, list[Entry]] = defaultdict(list)
         self._rows: list[dict[str, Any]] = []
         self._place: dict[str, tuple[str, str]] = {}  # tensor -> (file key, stored name)
         self._written: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
@@ -44,8 +44,8 @@ class Plan:
         return self._rows
 
     def files(self) -> list[dict[str, Any]]:
-        held = {r["file"]: r for r in self.base.manifest["files"]} if self.base else {}
-        inherited = [held[f] for f in self._inherited if not f.startswith("tokenizer/")]
+        earlier = {r["file"]: r for r in self.base.manifest["files"]} if self.base else {}
+        inherited = [earlier[f] for f in self._inherited if not f.startswith("tokenizer/")]
         return [row for row, _ in self._written.values()] + inherited
 
     def inherit(self, file: str) -> None:
@@ -64,9 +64,9 @@ class Plan:
 
     def _layer(self, layer: Any) -> dict[str, Any]:
         """What element +3 says of the layer's segments as they are stored."""
-        found = lineage.pieces(layer, self.base)
-        fresh = sum(p.rows is None for p in found)
-        for number, piece in enumerate(found):
+        pieces = lineage.pieces(layer, self.base)
+        fresh = sum(p.rows is None for p in pieces)
+        for number, piece in enumerate(pieces):
             for part, views, dim in lineage.views(layer, piece):
                 name = f"layer.{layer.index}.segment.{number}.{part}"
                 if piece.rows:
@@ -80,12 +80,12 @@ class Plan:
             self._add("state", f"layer.{layer.index}.{part}", layer.kind, (tensor,))
         if layer.received is not None:
             self._add("state", f"layer.{layer.index}.received", layer.kind, (layer.received,))
-        return {"segments": [p.tokens for p in found], **coded([p.coded for p in found])}
+        return {"segments": [p.tokens for p in pieces], **coded([p.coded for p in pieces])}
 
     def _add(self, key: str, name: str, kind: str, views: tuple, dim: int = 0) -> None:
         stored = manifests.stored_name(name)
         entry = Entry(stored, views, dim)
-        self.own[key].append(entry)
+        self.entries[key].append(entry)
         self._place[name] = key, stored
         self._rows.append(
             manifests.tensor_row(name, kind, entry.dtype, entry.shape, entry.nbytes, "", "")

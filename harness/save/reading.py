@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,9 +20,7 @@ from harness.save.envelope import own_manifest
 from harness.save.inmemory import InMemory
 from harness.save.mapped import Mapped
 from harness.snapshot import manifest as manifests
-from harness.snapshot.codes import PARTS, Codes, coded_as
 from harness.snapshot.digest import digest_bytes, digest_tensor
-from harness.snapshot.state import LayerState, Segment, State
 
 
 class Reading:
@@ -138,8 +135,8 @@ class Reading:
         return None
 
     def _strangers(self) -> None:
-        own = (contents.names(self.manifest) | {"tokenizer"}) - self._inherited
-        for name in sorted(files.listing(self.source) - own):
+        expected = (contents.names(self.manifest) | {"tokenizer"}) - self._inherited
+        for name in sorted(files.listing(self.source) - expected):
             self.faults.append(f"{name} is not part of this snapshot")
 
     def _too_large(self) -> bool:
@@ -222,7 +219,7 @@ class Reading:
 class _Opened:
     """A file of the snapshot; whatever is wrong with it becomes a fault of the reading."""
 
-    def __init__(self, reading: Reading, name: str, folder: files.Folder, key: Any):
+    def __init__(self, reading: Reading, name: str, folder: files.Folder, key: cipher.Key | None):
         self.reading, self.name, self.key = reading, name, key
         self._file = files.opened(folder, name)
         self._inside = False
@@ -263,55 +260,6 @@ def _said(problem: Exception) -> str:
     if isinstance(problem, ValueError | EOFError | OSError | RuntimeError) and str(problem):
         return str(problem)
     return f"cannot be read: {type(problem).__name__} {str(problem)[:120]}".rstrip()
-
-
-def assemble(manifest: dict[str, Any], reading: Reading) -> State:
-    """The State of a verified reading; its parent is this snapshot."""
-    tensors, origin = reading.tensors, manifest["id"]
-    layers = tuple(
-        _layer(entry, tensors, origin) for entry in manifest["documents"]["kv_format"]["layers"]
-    )
-    return State(
-        layers=layers,
-        token_ids=tensors["token_ids"],
-        attention_mask=tensors["attention_mask"],
-        next_position=tensors["next_position"],
-        logits=tensors["logits"],
-        rng=tensors["rng"],
-        documents=MappingProxyType(manifest["documents"]),
-        tokenizer_files=MappingProxyType(reading.tokenizer),
-        parent=origin,
-    )
-
-
-def _layer(entry: dict[str, Any], tensors: dict[str, torch.Tensor], origin: str) -> LayerState:
-    stem = f"layer.{entry['index']}"
-    segments = tuple(segment_read(entry, i, tensors, origin) for i in range(len(entry["segments"])))
-    recurrent = {part: tensors[f"{stem}.{part}"] for part in entry["recurrent"]}
-    return LayerState(
-        entry["index"], entry["kind"], segments, entry["seen"], entry["window"],
-        MappingProxyType(recurrent), tensors.get(f"{stem}.received"),
-    )  # fmt: skip
-
-
-def segment_read(
-    entry: dict[str, Any],
-    number: int,
-    tensors: dict[str, torch.Tensor],
-    origin: str | None = None,
-) -> Segment:
-    """Segment `number` of the layer that `entry` describes, from `tensors` by name."""
-    place, coded = f"layer.{entry['index']}.segment.{number}", coded_as(entry, number)
-    if coded is None:
-        return Segment(*(tensors[f"{place}.{part}"] for part in lineage.PARTS), origin=origin)
-    key, value = (
-        Codes.of(
-            coded[part],
-            {p: t for p in PARTS if (t := tensors.get(f"{place}.{part}_{p}")) is not None},
-        )
-        for part in ("key", "value")
-    )
-    return Segment(key, value, tensors[f"{place}.positions"], origin)
 
 
 def _differs(tensor: torch.Tensor, row: dict[str, Any]) -> str | None:

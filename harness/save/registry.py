@@ -3,6 +3,7 @@
 from typing import Any
 
 from harness import config, variants
+from harness.config import SaveConfig
 from harness.errors import Untrusted, UntrustedPlugin
 from harness.save.base import Format
 
@@ -17,12 +18,12 @@ def shipped() -> list[str]:
     return variants.options("save", variants.conf_dir())
 
 
-def format_of(settings: Any) -> Format:
+def format_of(settings: SaveConfig) -> Format:
     """The format that `settings` (an option of `save`) declares. Raises ConfigProblem."""
     return variants.variant("save", settings, Format)(config.completed("save", settings))
 
 
-def target_of(settings: Any) -> str | None:
+def target_of(settings: SaveConfig) -> str | None:
     """`module.Class` of a format from outside, as a snapshot records it; None for our own."""
     target = variants.target("save", settings)
     if target:

@@ -31,12 +31,12 @@ def is_url(place: str | Path) -> bool:
     return "://" in str(place)
 
 
-def place(given: str | Path) -> str | Path:
+def place(target: str | Path) -> str | Path:
     """What `out=` or `snapshot=` names: a URL as it is, a local path (also `file://`) as a Path."""
-    text = str(given)
+    text = str(target)
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
-    return text if is_url(text) else Path(given).expanduser()
+    return text if is_url(text) else Path(target).expanduser()
 
 
 @contextmanager
@@ -224,8 +224,8 @@ def _fetch(url: str, folder: Path) -> None:
     (folder / manifests.NAME).write_bytes(data)
     manifest = manifests.parse(data, url)
     closed = envelope.is_envelope(manifest)
-    if found := envelope.faults(manifest) if closed else schema.faults(manifest):
-        raise SnapshotInvalid(url, found)
+    if problems := envelope.faults(manifest) if closed else schema.faults(manifest):
+        raise SnapshotInvalid(url, problems)
     if manifest["lineage"]:
         raise SnapshotInvalid(
             url, ["it refers to other snapshots; make it self-contained first (save.compact=true)"]

@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
+from harness.config import SaveConfig
 from harness.errors import HarnessError, InputProblem, SnapshotInvalid
 from harness.save import atomic, envelope, lineage, mapped, registry, remote, room, writer
 from harness.save.access import Access, current, using
+from harness.save.assembly import assemble
 from harness.save.envelope import folder as opened_folder
 from harness.save.envelope import own_manifest
 from harness.save.files import Folder
 from harness.save.lineage import Base
 from harness.save.plan import Plan
-from harness.save.reading import Reading, assemble
+from harness.save.reading import Reading
 from harness.save.remote import fetched, place
+from harness.save.validity import faults_of, format_faults
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema, signature
-from harness.snapshot.digest import digest_document
 from harness.snapshot.state import State
 
 __all__ = ["Access", "check_place", "current", "faults", "fetched", "load", "place", "public", "read_manifest", "save", "signer", "stored_bytes", "unverified", "using"]  # fmt: skip
@@ -37,7 +39,7 @@ TRIES = 16  # reads of a snapshot that somebody keeps replacing
 def save(
     state: State,
     target: Path | str,
-    settings: Any,
+    settings: SaveConfig,
     tell: Callable[[str], None] = lambda said: None,
     access: Access | None = None,
 ) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def save(
         mapped.check(origin)
     base = None if settings.compact else _base(state, target, (settings.name, written_by), access)
     plan = Plan(state, base)
-    entries = [entry for found in plan.own.values() for entry in found]
+    entries = [entry for rows in plan.entries.values() for entry in rows]
     others = sum(len(data) for data in state.tokenizer_files.values())
     atomic.refuse(target.absolute(), access.overwrite)
     room.check(target, form, entries, others, tell)
@@ -74,7 +76,7 @@ def save(
         atomic.directory(target, settings.sync, access.overwrite) as growing,
     ):
         checked = pool.submit(schema.position_faults, state)  # while the files are written
-        for stem, entries in plan.own.items():
+        for stem, entries in plan.entries.items():
             plan.wrote(stem, *writer.payload(growing, form, stem, entries, access.encrypt))
         described = writer.tokenizer(growing, state, plan, access.encrypt)
         salt = os.urandom(32).hex() if access.encrypt else None
@@ -88,9 +90,9 @@ def save(
             salt,
             written_by,
         )
-        found = faults_of(manifest) + checked.result()
-        if found:
-            raise SnapshotInvalid(f"{target} (about to be written)", found)
+        problems = faults_of(manifest) + checked.result()
+        if problems:
+            raise SnapshotInvalid(f"{target} (about to be written)", problems)
         _refuse_needed(target, manifest["id"])
         writer.manifest(growing, manifest, access)
     return manifest
@@ -98,11 +100,11 @@ def save(
 
 def _refuse_needed(target: Path, snapshot: str) -> None:
     """Raise InputProblem when replacing `target` by another snapshot would break those built on it."""
-    held = lineage.dependents(target)
-    if held and lineage.find(snapshot, target.absolute().parent, target.name) != target.absolute():
-        first = target.with_name(held[0])
+    names = lineage.dependents(target)
+    if names and lineage.find(snapshot, target.absolute().parent, target.name) != target.absolute():
+        first = target.with_name(names[0])
         raise InputProblem(
-            f"{target} holds what {', '.join(held[:3])} {'are' if held[1:] else 'is'} built on, so it is "
+            f"{target} holds what {', '.join(names[:3])} {'are' if names[1:] else 'is'} built on, so it is "
             "not replaced. Choose another out=DIR, or make the other self-contained first: "
             f"task=save compact=true snapshot={first} out={first} overwrite=true"
         )
@@ -121,9 +123,9 @@ def load(source: Path | str, access: Access | None = None) -> tuple[State, dict[
         manifest = _sound_manifest(folder, access)
         form = registry.reader(manifest, str(source))
         with Reading(folder, manifest, form, access) as reading:
-            state, found = _restored(reading.verified())
-        if found or state is None:
-            raise SnapshotInvalid(str(source), found)
+            state, problems = _restored(reading.verified())
+        if problems or state is None:
+            raise SnapshotInvalid(str(source), problems)
         mapped.remember(manifest["id"], reading.mapped_files)
         return state, manifest
 
@@ -136,7 +138,7 @@ def _restored(reading: Reading) -> tuple[State | None, list[str]]:
     if reading.faults:
         return None, reading.faults
     try:
-        state = assemble(reading.manifest, reading)
+        state = assemble(reading.manifest, reading.tensors, reading.tokenizer)
         return state, schema.state_faults(state, reading.manifest)
     except Exception as problem:  # hostile contents may break any of the rules
         return None, [f"its contents do not have the expected form: {problem!r}"[:300]]
@@ -156,8 +158,8 @@ def _steady(source: Path, read: Callable[[Folder], Any]) -> Any:
 
 def _sound_manifest(folder: Folder, access: Access) -> dict[str, Any]:
     manifest = own_manifest(folder, access)
-    if found := faults_of(manifest):
-        raise SnapshotInvalid(str(folder.path), found)
+    if problems := faults_of(manifest):
+        raise SnapshotInvalid(str(folder.path), problems)
     return manifest
 
 
@@ -168,8 +170,8 @@ def read_manifest(source: Path | str, access: Access | None = None) -> dict[str,
         return _steady(source, lambda folder: _sound_manifest(folder, access))
     parsed = manifests.parse(remote.fetch_manifest(source), source)
     manifest = envelope.unsealed(parsed, access.decrypt, source)
-    if found := faults_of(manifest):
-        raise SnapshotInvalid(source, found)
+    if problems := faults_of(manifest):
+        raise SnapshotInvalid(source, problems)
     return manifest
 
 
@@ -186,8 +188,8 @@ def public(source: Path | str) -> dict[str, Any] | None:
         document = manifests.parse(remote.fetch_manifest(source), source)
     if not envelope.is_envelope(document):
         return None
-    if found := envelope.faults(document):
-        raise SnapshotInvalid(str(source), found)
+    if problems := envelope.faults(document):
+        raise SnapshotInvalid(str(source), problems)
     return {k: v for k, v in document.items() if k != "sealed"}
 
 
@@ -207,14 +209,14 @@ def faults(source: Path, access: Access | None = None) -> list[str]:
 
     def every(folder: Folder) -> None:
         manifest = own_manifest(folder, access)
-        found = list(faults_of(manifest))
-        if schema.readable(manifest) and not _format_faults(manifest):
+        problems = list(faults_of(manifest))
+        if schema.readable(manifest) and not format_faults(manifest):
             form = registry.reader(manifest, str(source))
             with Reading(folder, manifest, form, access) as reading:
                 reading.verified()
-                found += reading.faults if found or reading.faults else _restored(reading)[1]
-        if found:
-            raise SnapshotInvalid(str(source), found)
+                problems += reading.faults if problems or reading.faults else _restored(reading)[1]
+        if problems:
+            raise SnapshotInvalid(str(source), problems)
 
     try:
         _steady(Path(source), every)
@@ -235,35 +237,6 @@ def unverified(source: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     if reading.faults:
         raise ValueError(reading.faults[0])
     return tensors
-
-
-_sound: dict[str, None] = {}
-
-
-def faults_of(manifest: dict[str, Any]) -> list[str]:
-    """The schema's faults; a manifest this process found sound before is not checked again."""
-    key = digest_document(manifest)
-    if key in _sound:
-        return []
-    found = schema.faults(manifest) or _format_faults(manifest)
-    if not found:
-        _sound[key] = None
-        if len(_sound) > 1024:
-            del _sound[next(iter(_sound))]
-    return found
-
-
-def _format_faults(manifest: dict[str, Any]) -> list[str]:
-    """A format is one of ours, or bears another name and says whose it is; whether that is trusted is
-    asked later."""
-    name, ours = manifest["payload_format"], registry.shipped()
-    if (
-        name in ours
-        if "payload_target" not in manifest
-        else name.isidentifier() and name not in ours
-    ):
-        return []
-    return [f"payload_format {manifest['payload_format'][:40]!r} is not a format"]
 
 
 def check_place(target: Path | str) -> None:
@@ -288,12 +261,14 @@ def _base(state: State, target: Path, form: tuple[str, str | None], access: Acce
     same key where the new one is to be."""
     if not state.parent:
         return None
-    found = lineage.find(state.parent, target.absolute().parent)
-    if found is None or found.name == target.name:  # replacing the parent: nothing can refer to it
+    parent = lineage.find(state.parent, target.absolute().parent)
+    if (
+        parent is None or parent.name == target.name
+    ):  # replacing the parent: nothing can refer to it
         return None
     access = replace(access, decrypt=access.encrypt, trusted=())
     try:
-        with Folder(found) as folder:
+        with Folder(parent) as folder:
             manifest = _sound_manifest(folder, access)
             with Reading(folder, manifest, None, access) as reading:
                 missing = reading.missing()
@@ -303,4 +278,4 @@ def _base(state: State, target: Path, form: tuple[str, str | None], access: Acce
         return None
     if bool(manifest.get("salt")) != bool(access.encrypt):
         return None
-    return Base(found.name, manifest)
+    return Base(parent.name, manifest)

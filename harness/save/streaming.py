@@ -57,12 +57,12 @@ class Stream:
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         total = sum(entry.nbytes for entry in self.entries)
-        with counting("write", total) as done, ThreadPoolExecutor(1, "digest") as background:
+        with counting("write", total) as count, ThreadPoolExecutor(1, "digest") as background:
             waiting: tuple[str, Future[str]] | None = None
             for entry, tensor in self._staging:
                 digest = background.submit(digest_tensor, tensor, 1)
                 yield entry.name, tensor
-                done(entry.nbytes)
+                count(entry.nbytes)
                 if waiting:
                     self.digests[waiting[0]] = waiting[1].result()
                 waiting = entry.name, digest

@@ -42,13 +42,13 @@ class Torch(Format):
             _bytes(source, archive, f"{stem}/data.pkl", PICKLE), 64 + 64 * _many(archive)
         )
         for name, row in wanted.items():
-            told = described.get(name)
-            if told is None:
+            stored = described.get(name)
+            if stored is None:
                 raise ValueError(f"it does not hold {name} as a plain tensor")
             shape = tuple(row["shape"])
-            if told.dtype not in (None, row["dtype"]) or told.shape != shape or told.offset:
+            if stored.dtype not in (None, row["dtype"]) or stored.shape != shape or stored.offset:
                 raise ValueError(f"{name} is not as the manifest says")
-            start, nbytes = _place(source, archive, f"{stem}/data/{told.storage}")
+            start, nbytes = _place(source, archive, f"{stem}/data/{stored.storage}")
             if nbytes != row["nbytes"]:
                 raise ValueError(f"{name} is not laid out plainly")
             yield name, source.tensor(row, start)
@@ -80,10 +80,10 @@ def _records(source: Source) -> dict[str, zipfile.ZipInfo]:
 
 
 def _stem(archive: dict[str, zipfile.ZipInfo]) -> str:
-    found = [name.removesuffix("/data.pkl") for name in archive if name.endswith("/data.pkl")]
-    if len(found) != 1:
+    stems = [name.removesuffix("/data.pkl") for name in archive if name.endswith("/data.pkl")]
+    if len(stems) != 1:
         raise ValueError("it holds no data.pkl")
-    return found[0]
+    return stems[0]
 
 
 def _many(archive: dict[str, zipfile.ZipInfo]) -> int:

@@ -99,10 +99,10 @@ def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) ->
 
 
 def _marked(stack: list[Any]) -> list[Any]:
-    found = []
+    marked = []
     while (value := stack.pop()) is not _MARK:
-        found.append(value)
-    return found[::-1]
+        marked.append(value)
+    return marked[::-1]
 
 
 def _named(text: str) -> Name:

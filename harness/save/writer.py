@@ -6,6 +6,7 @@ from typing import Any
 from harness.save import atomic, cipher, contents, envelope
 from harness.save.access import Access
 from harness.save.base import Format
+from harness.save.cipher import Key
 from harness.save.files import Sink
 from harness.save.plan import Plan
 from harness.save.streaming import Entry, Stream
@@ -16,7 +17,7 @@ from harness.snapshot.state import State
 
 
 def payload(
-    growing: atomic.Growing, form: Format, stem: str, entries: list[Entry], key: Any
+    growing: atomic.Growing, form: Format, stem: str, entries: list[Entry], key: Key | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """One payload file, named after its contents; its row and the digests of its tensors. Encrypted
     (`key`), it is named after nothing: a name could be guessed from contents that are guessed."""
@@ -46,15 +47,17 @@ def payload(
     return row, stream.digests
 
 
-def tokenizer(growing: atomic.Growing, state: State, plan: Plan, key: Any) -> list[dict[str, Any]]:
+def tokenizer(
+    growing: atomic.Growing, state: State, plan: Plan, key: Key | None
+) -> list[dict[str, Any]]:
     folder = growing.path / "tokenizer"
     folder.mkdir(mode=0o700)
-    held = {r["file"]: r for r in plan.base.manifest["tokenizer_files"]} if plan.base else {}
+    earlier = {r["file"]: r for r in plan.base.manifest["tokenizer_files"]} if plan.base else {}
     rows = []
     for name, data in sorted(state.tokenizer_files.items()):
         row = {"file": name, "nbytes": len(data), "digest": digest_bytes(data)}
         rows.append(row)
-        if held.get(name) == row:
+        if earlier.get(name) == row:
             plan.inherit(f"tokenizer/{name}")
             continue
         with Sink(folder / name, key, f"tokenizer/{name}") as sink:

@@ -60,7 +60,8 @@ class Codes:
 
     def moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "Codes":
         """The same codes with every tensor where `move` puts it."""
-        return replace(self, **{part: move(tensor) for part, tensor in self.tensors()})
+        zero = None if self.zero is None else move(self.zero)
+        return replace(self, codes=move(self.codes), scale=move(self.scale), zero=zero)
 
     def __getitem__(self, at: tuple[slice, ...]) -> "Codes":
         """`codes[:, :, start:stop]`, the only cut there is: tokens, as views."""
@@ -96,8 +97,13 @@ class Codes:
     @classmethod
     def stacked(cls, parts: "Sequence[Codes]") -> "Codes":
         """Codes that are described alike as the rows of one; a copy."""
-        rows = {p: torch.cat([dict(c.tensors())[p] for c in parts]) for p, _ in parts[0].tensors()}
-        return replace(parts[0], **rows)
+        zeros = [c.zero for c in parts if c.zero is not None]
+        return replace(
+            parts[0],
+            codes=torch.cat([c.codes for c in parts]),
+            scale=torch.cat([c.scale for c in parts]),
+            zero=torch.cat(zeros) if zeros else None,
+        )
 
     def document(self) -> dict[str, Any]:
         """What a manifest says beside the tensors, JSON-able."""

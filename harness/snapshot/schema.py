@@ -179,8 +179,8 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
         for number, tokens in enumerate(entry["segments"]):
             place, described = f"{stem}.segment.{number}", codes.coded_as(entry, number)
             if described is not None:
-                names, wrong = codes.segment_faults(place, described, tokens, rows)
-                expected_names |= names
+                coded, wrong = codes.segment_faults(place, described, tokens, rows)
+                expected_names |= coded
                 problems += wrong
                 newer = True
                 continue

@@ -262,17 +262,19 @@ class State:
         The layers stay as they are, one copy for all (the same object for one branch)."""
         if branches == 1:
             return self
-        rows = ("token_ids", "attention_mask", "next_position", "logits")
 
         def repeated(rows: torch.Tensor) -> torch.Tensor:
-            alone = len(rows) == 1  # then no copy is needed
-            return (
-                rows.expand(branches, *rows.shape[1:])
-                if alone
-                else rows.repeat_interleave(branches, 0)
-            )
+            if len(rows) == 1:  # then no copy is needed
+                return rows.expand(branches, *rows.shape[1:])
+            return rows.repeat_interleave(branches, 0)
 
-        return replace(self, **{name: repeated(getattr(self, name)) for name in rows})
+        return replace(
+            self,
+            token_ids=repeated(self.token_ids),
+            attention_mask=repeated(self.attention_mask),
+            next_position=repeated(self.next_position),
+            logits=repeated(self.logits),
+        )
 
     def with_layers(self, layers: tuple[LayerState, ...], **changes: Any) -> "State":
         """A State that holds `layers`, described again in element +3; `changes` are merged there."""

@@ -13,13 +13,14 @@ from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.errors import ConfigProblem, HarnessError, suggestion
 from harness.pipeline import failure
+from harness.report.console import Say
 from harness.save.access import using
 
 UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
 CLEAR = (
-    "harness: encrypt= covers snapshots. The record of this run ({}: .hydra, result.json, report.html) "
-    "and a tracking server hold the prompt and what was said in clear, the files for your eyes only. "
-    "Put runs_dir= on an encrypted disk and use track=none, or delete the record afterwards."
+    "harness: encrypt= covers snapshots. The record in {} (.hydra, result.json, record.json, report.html, "
+    "a sweep's table) and a tracking server hold the prompt and what was said in clear, the files for your "
+    "eyes only. Put runs_dir= on an encrypted disk and use track=none, or delete the record afterwards."
 )
 
 
@@ -80,7 +81,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         return Outcome(1, "failed", str(folder), str(problem))
 
 
-def _story(name: str, say: Any) -> Any:
+def _story(name: str, say: Say) -> Any:
     """The module of a task. What torch takes to import is said by name, once."""
     if "torch" not in sys.modules:
         say.stage("torch")

@@ -8,10 +8,11 @@ from harness.config import Config
 from harness.pipeline.finish import Outcome
 from harness.pipeline.stored import snapshot_named
 from harness.report.console import Say
-from harness.save import store
+from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 
+ELEMENT_COLUMNS = ["#", "element", "kept as", "digest"]
 SHOWN = 2000  # characters of text at most
 
 
@@ -23,6 +24,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if Path(snapshot_named(cfg)).is_file():
         return _foreign(Path(snapshot_named(cfg)), folder, say)
     source = store.place(snapshot_named(cfg))
+    if left := leftovers.beside(source):
+        say.line(left)
     say.stage(f"read {source}")
     if (envelope := store.public(source)) and store.current().decrypt is None:
         return _public(envelope, folder, say)
@@ -40,16 +43,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         [
             html.section("The text so far", pre=said),
             html.section("What it is", columns=["what", "value"], rows=[list(f) for f in facts]),
-            html.section("The 13 elements", columns=["#", "element", "kept as", "digest"], rows=elements),
+            html.section("The 13 elements", columns=ELEMENT_COLUMNS, rows=elements),
             html.section("Layers", columns=columns, rows=[list(r.values()) for r in layers]),
         ],
-    )  # fmt: skip
+    )
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
     say.line()
     console.tabled(say, "What it is", ["what", "value"], [list(f) for f in facts])
     say.line()
-    console.tabled(say, "The 13 elements", ["#", "element", "kept as", "digest"], elements)
+    console.tabled(say, "The 13 elements", ELEMENT_COLUMNS, elements)
     say.line()
     console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
@@ -66,11 +69,12 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     there = saved.read(path)
     say.done(there.kind)
     facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
-    elements = [[e.number, e.name, "yes" if e.name in there.holds else "no", e.meaning] for e in ELEMENTS]  # fmt: skip
+    inside = {True: "yes", False: "no"}
+    elements = [[e.number, e.name, inside[e.name in there.holds], e.meaning] for e in ELEMENTS]
     columns = ["#", "element", "in the file", "what it is"]
     rows = [[*r.values()] for r in there.layers]
-    write_json(folder / "inspect.json", {"kind": there.kind, "facts": there.facts, "layers": there.layers,
-                                         "tokens": there.tokens, "lacks": there.lacks})  # fmt: skip
+    keys = ("kind", "facts", "layers", "tokens", "lacks")
+    write_json(folder / "inspect.json", {key: getattr(there, key) for key in keys})
     sections = [
         html.section("What it is", columns=["what", "value"], rows=facts),
         html.section("The 13 elements", columns=columns, rows=elements),
@@ -85,7 +89,7 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     return Outcome(0, UNJUDGED, str(folder), reason)
 
 
-def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
+def _public(envelope: dict[str, Any], folder: Path, say: Say) -> Outcome:
     """What an encrypted snapshot shows to somebody without the key."""
     from harness.report import console, html
     from harness.snapshot.result import write_json, write_text
@@ -101,8 +105,11 @@ def _public(envelope: dict[str, Any], folder: Path, say: Any) -> Outcome:
     ]
     rows = [[row["file"], row["nbytes"]] for row in envelope["files"]]
     write_json(folder / "inspect.json", {"public": dict(facts), "files": envelope["files"]})
-    sections = [html.section("What anybody can see", columns=["what", "value"], rows=[list(f) for f in facts]),
-                html.section("Files", columns=["file", "bytes, encrypted"], rows=rows)]  # fmt: skip
+    public = [list(f) for f in facts]
+    sections = [
+        html.section("What anybody can see", columns=["what", "value"], rows=public),
+        html.section("Files", columns=["file", "bytes, encrypted"], rows=rows),
+    ]
     write_text(folder / "report.html", html.page(f"Snapshot {envelope['id'][:16]}", sections))
     for title, columns, table in (
         ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),

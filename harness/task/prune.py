@@ -22,7 +22,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             "task=prune needs a policy: prune=keep_last, sink_window, knorm, ... (or quantize=int8, "
             "which keeps every token in fewer bytes)."
         )
-    source = Stored.asked(cfg)
+    source = Stored.of(cfg)
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)
     state = restored.state

@@ -15,6 +15,7 @@ import torch
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import Captured, capture
 from harness.config import Config, at_least
+from harness.model.loaded import Loaded
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -140,11 +141,11 @@ def _next(state: State) -> tuple[torch.Tensor, torch.Tensor]:
     return state.logits.argmax(-1, keepdim=True), state.next_position[:, None]
 
 
-def _peak(loaded: Any) -> int | None:
+def _peak(loaded: Loaded) -> int | None:
     return torch.cuda.max_memory_allocated(loaded.device) if loaded.device.type == "cuda" else None
 
 
-def _forget(loaded: Any) -> None:
+def _forget(loaded: Loaded) -> None:
     if loaded.device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(loaded.device)

@@ -23,7 +23,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed.
     With `out=DIR` the continued state becomes the next snapshot. `at=N` goes back first, to where N
     tokens had been processed."""
-    source = Stored.asked(cfg)  # a bad snapshot is refused before the model is loaded
+    source = Stored.of(cfg)  # a bad snapshot is refused before the model is loaded
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)
     if cfg.at is not None:
@@ -32,7 +32,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     decode = loaded.tokenizer.decode
     added = continuation(cfg.tokenizer, loaded.tokenizer, cfg.text or "")
     rows = state.branched(cfg.cache.branches)  # one copy of the K/V, whatever the branches
-    given = torch.tensor([added.ids] * rows.batch) if added.ids else None
+    new_ids = torch.tensor([added.ids] * rows.batch) if added.ids else None
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
 
     say.line(f"{cfg.text or ''}", end="")
@@ -41,7 +41,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     def show(token: torch.Tensor) -> None:
         say.line(stream.add(int(token[0, 0])), end="")
 
-    decoder, path = line.go_on(restored, given, on_token=show)
+    decoder, path = line.go_on(restored, new_ids, on_token=show)
     ids = path.said
     say.line(stream.rest())
     line.record["text"] |= {
@@ -60,7 +60,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
     if needed.worth_saying:
         say.note(f"judging: {needed}; what was generated is shown and saved already")
-    reference = line.uninterrupted(rows, given, follow=path.fed)
+    reference = line.uninterrupted(rows, new_ids, follow=path.fed)
     return line.finish(line.verdict(rows, reference, path, restored.waived))
 
 
@@ -69,13 +69,13 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
     cfg, session, say = line.session.cfg, line.session, line.session.say
     say.stage(f"back to token {cfg.at}")
     lineage = checkpoints(source.place)
-    told = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage)
-    say.done(str(told))
-    line.whole, restored = told.state, replace(restored, state=told.state)
+    rewind = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage)
+    say.done(str(rewind))
+    line.whole, restored = rewind.state, replace(restored, state=rewind.state)
     line.restored = restored
-    line.record |= source.record(told.state, told.state) | {"back": told.document()}
+    line.record |= source.record(rewind.state, rewind.state) | {"back": rewind.document()}
     line.record["text"]["prompt"] = session.loaded.tokenizer.decode(
-        told.state.token_ids[0].tolist()
+        rewind.state.token_ids[0].tolist()
     )
     return restored
 
@@ -84,10 +84,10 @@ def _unjudged(cfg: Config, tokens: int, needed: float) -> str:
     """Why nothing was compared, and the command that does it."""
     if tokens > cfg.compare.limit:
         return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
-    asked = (
+    command = (
         f"python -m harness task=resume snapshot={cfg.snapshot} compare.budget_s={needed * 2:.0f}"
     )
     return (
         f"not compared: judging would take about {needed:.0f} s, more than "
-        f"compare.budget_s={cfg.compare.budget_s:g}; to judge: {asked}"
+        f"compare.budget_s={cfg.compare.budget_s:g}; to judge: {command}"
     )

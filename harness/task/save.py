@@ -38,10 +38,12 @@ def _foreign(cfg: Config, folder: Path, say: Say) -> Outcome:
     line = Line.open(cfg, folder, say)
     say.stage(f"read {cfg.foreign}")
     there = saved.read(Path(cfg.foreign or "").expanduser())
-    asked = cfg.prompt.ids or cfg.text is not None or origin.given("prompt")
-    ids = line.session.encoded()[0].ids if asked else there.tokens
+    prompted = cfg.prompt.ids or cfg.text is not None or origin.chosen("prompt")
+    ids = line.session.encoded()[0].ids if prompted else there.tokens
     if not ids:
-        raise InputProblem(f"{there.kind}: its tokens are not in the file. Give prompt.ids=[...] or text=...")  # fmt: skip
+        raise InputProblem(
+            f"{there.kind}: its tokens are not in the file. Give prompt.ids=[...] or text=..."
+        )
     state, measured = foreign.adopted(line.session, there, ids, str(cfg.foreign))
     far = max(row["off_by"] for row in measured["layers"])
     say.done(f"{there.kind}, {len(ids)} tokens, at most {far:.3g} from this model's own")

@@ -10,7 +10,7 @@ from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.stored import Stored, snapshot_named
 from harness.report import html
 from harness.report.console import Say, table
-from harness.save import store
+from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
 
 
@@ -59,6 +59,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     else:
         by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
         say.line(f"sound: {record['snapshot']['id']}{by}")
+    if left := leftovers.beside(store.place(snapshot)):
+        say.line(left)
     say.line(f"report: {shown(folder)}/report.html")
     return outcome
 

@@ -44,10 +44,10 @@ class History:
     def _tokenized(self, text: str) -> tuple[tuple[int, ...], Sequence[tuple[int, int]]]:
         """Ids, and where each is in `text`; no places from a tokenizer that cannot tell."""
         fast = self._tokenizer.is_fast
-        found = self._tokenizer(
+        encoding = self._tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False
         )
-        return tuple(found["input_ids"]), found["offset_mapping"] if fast else ()
+        return tuple(encoding["input_ids"]), encoding["offset_mapping"] if fast else ()
 
 
 def _splits(token: Any, piece: str) -> bool:

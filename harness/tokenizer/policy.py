@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness import config, variants
+from harness.config import TokenizerConfig
 from harness.errors import InputProblem, UnsupportedModel
 
 
@@ -31,7 +32,7 @@ class Encoded:
 class Encoder(ABC):
     """A policy: which ids a text becomes. settings: an option of `tokenizer`."""
 
-    def __init__(self, settings: Any):
+    def __init__(self, settings: TokenizerConfig):
         self.settings = settings
 
     @abstractmethod
@@ -45,14 +46,16 @@ class Encoder(ABC):
         return Encoded(ids, text, self.settings.name, account(tokenizer, ids, {}))
 
 
-def encoder(policy: Any) -> Encoder:
+def encoder(policy: str | TokenizerConfig) -> Encoder:
     """The policy that an option of `tokenizer` (or the name of one) declares. Raises ConfigProblem."""
     settings = config.option("tokenizer", policy) if isinstance(policy, str) else policy
     settings = config.completed("tokenizer", settings)
     return variants.variant("tokenizer", settings, Encoder)(settings)
 
 
-def encode(policy: Any, tokenizer: Any, text: str, turns: Sequence[Any] = ()) -> Encoded:
+def encode(
+    policy: str | TokenizerConfig, tokenizer: Any, text: str, turns: Sequence[Any] = ()
+) -> Encoded:
     """Encode `text` (or `turns`, for `chat`) under `policy`, an option of `tokenizer` or its name.
     Raises InputProblem for an empty result."""
     encoded = encoder(policy).encode(tokenizer, text, turns)
@@ -63,7 +66,7 @@ def encode(policy: Any, tokenizer: Any, text: str, turns: Sequence[Any] = ()) ->
     return encoded
 
 
-def continuation(policy: Any, tokenizer: Any, text: str) -> Encoded:
+def continuation(policy: str | TokenizerConfig, tokenizer: Any, text: str) -> Encoded:
     """Encode text that goes on from a restored state: no BOS, unless the library adds its own."""
     return encoder(policy).continuation(tokenizer, text)
 

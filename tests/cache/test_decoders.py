@@ -61,7 +61,7 @@ def test_each_cache_goes_on_as_the_uninterrupted_run_does(llama, name, batch):
     again = decoder(llama, found.state, settings(name))
     before = again.fingerprint(digest=True)
     logits = torch.cat([again.step(p) for p in fed.split([3, 1, 1], 1)], 1)
-    live = drive.Live(llama, found.live, found.state)
+    live = drive.Uninterrupted(llama, found.live, found.state)
     plain = torch.cat([live.step(p) for p in fed.split([3, 1, 1], 1)], 1)
     oracle = yardstick.alone(llama.oracle, found.state, fed)
     if name in EXACT:
@@ -176,7 +176,7 @@ def test_on_cuda_each_cache_goes_on_as_the_uninterrupted_run_does(name):
     fed = torch.tensor([[5, 6, 7]], device="cuda")
     logits = decoder(loaded, found.state, settings(name)).step(fed)
     oracle = yardstick.alone(loaded.oracle, found.state, fed)
-    plain = drive.Live(loaded, found.live, found.state).step(fed)
+    plain = drive.Uninterrupted(loaded, found.live, found.state).step(fed)
     floor = (plain.double() - oracle).abs().max()
     assert (logits.double() - oracle).abs().max() <= 2 * floor
 

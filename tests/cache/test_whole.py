@@ -83,7 +83,7 @@ def test_it_is_nearer_to_float64_than_the_library(name, dtype):
     ids = torch.cat(fed(1, [1] * 20), 1)
     ours = decoder(loaded, found.state, settings("manual"))
     logits = torch.cat([ours.step(i) for i in ids.split(1, 1)], 1).double()
-    live = drive.Live(loaded, found.live, found.state)
+    live = drive.Uninterrupted(loaded, found.live, found.state)
     plain = torch.cat([live.step(i) for i in ids.split(1, 1)], 1).double()
     exact = yardstick.alone(loaded.oracle, found.state, ids)
     assert (logits - exact).abs().mean() < (plain - exact).abs().mean()

@@ -9,12 +9,12 @@ from harness.capture import (
     capture,
     check_length,
     check_vocabulary,
-    layers_of,
     new_cache,
     pad_left,
     positions_of,
     prefill,
 )
+from harness.capture.layers import layers_of
 from harness.compare.soundness import rounded_path
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded

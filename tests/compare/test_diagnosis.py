@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.compare import diagnosis as documents
-from harness.compare.diagnosis import MARGIN
+from harness.compare.picture import MARGIN
 from harness.fault import edit
 from harness.model.loaded import Loaded
 from harness.pipeline.diagnosis import diagnose, recompute

@@ -49,7 +49,7 @@ def clean(session, tmp_path, model, cache, seed, batch, sampling):
     back, _ = store.load(place)
     restored, again = damaged(one, every()["none"], back.rng)
     assert identity_check(restored, back, place, again) == []
-    live = drive.Live(one.loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(one.loaded, captured.live, captured.state)
     reference = drive.drive(live, sampler, 8)
     path = drive.drive(decoder(one.loaded, back, one.cfg.cache), again, 8, follow=reference.fed)
     return judge(one.loaded, captured.state, reference, path, one.cfg.compare).verdict

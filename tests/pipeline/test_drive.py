@@ -11,7 +11,7 @@ from harness.model.ending import Ending
 from harness.model.loaded import Loaded
 from harness.model.sampler import NEVER, Sampler
 from harness.pipeline import drive
-from harness.pipeline.line import rebuilt
+from harness.pipeline.drive import rebuilt
 
 TEXTS = ["let k be 5 . the bird sang .", "the man put the stone by"]
 
@@ -21,7 +21,9 @@ def tiny() -> Loaded:
     return harness.load_model("tiny")
 
 
-def _driven(tiny: Loaded, ending: Ending = NEVER, text: Any = TEXTS[0], **how: Any) -> drive.Path:
+def _driven(
+    tiny: Loaded, ending: Ending = NEVER, text: Any = TEXTS[0], **how: Any
+) -> drive.Rollout:
     live, _ = rebuilt(tiny, harness.capture_text(tiny, text))
     return drive.drive(live, Sampler(SamplingConfig("greedy"), ending=ending), 8, **how)
 

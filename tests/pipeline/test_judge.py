@@ -54,7 +54,7 @@ def test_either_noise_path_alone_raises_the_floor(captured, monkeypatch, spoilt)
     from harness.pipeline import drive, judge, yardstick
 
     session, made = captured("steps=4", "compare.oracle=false")
-    live = drive.Live(session.loaded, made.live, made.state)
+    live = drive.Uninterrupted(session.loaded, made.live, made.state)
     reference = drive.drive(live, Sampler(session.cfg.sampling), 4)
     honest = yardstick.measure
 

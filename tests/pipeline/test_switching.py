@@ -32,7 +32,7 @@ def phi() -> Loaded:
     return load(ModelConfig("shape", architecture="phi3", config=VALUES), "float32", "cpu")
 
 
-def _continued(phi: Loaded, tokens: int, piece: int, cache: str) -> tuple[Any, Any, drive.Path]:
+def _continued(phi: Loaded, tokens: int, piece: int, cache: str) -> tuple[Any, Any, drive.Rollout]:
     seeded = torch.Generator().manual_seed(3)
     ids = torch.randint(3, 300, (1, tokens), generator=seeded)
     given = torch.randint(3, 300, (1, piece), generator=seeded) if piece else None
@@ -63,7 +63,7 @@ def test_it_chooses_what_a_run_without_a_cache_chooses(
 def test_the_judge_finds_it_sound(phi: Loaded) -> None:
     state, _, path = _continued(phi, 18, 0, "cloned")
     ids, mask = state.token_ids, state.attention_mask
-    live = drive.Live(phi, capture(phi, ids, mask, {}).live, state)
+    live = drive.Uninterrupted(phi, capture(phi, ids, mask, {}).live, state)
     reference = drive.drive(live, Sampler(SamplingConfig("greedy")), 12)
     judged = judge(phi, state, reference, path, CompareConfig("lossless", noise_chunk=5))
     assert judged.verdict in ("exact", "equivalent"), judged.reason

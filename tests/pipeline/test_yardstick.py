@@ -40,7 +40,7 @@ def _judged(loaded: Loaded, batch: int = 1, tokens: int = 18, steps: int = 10) -
     for row in range(1, batch):
         mask[row, : 3 * row] = 0
     captured = capture(loaded, ids, mask, {})
-    live = drive.Live(loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(loaded, captured.live, captured.state)
     given = torch.randint(3, 300, (batch, 5), generator=torch.Generator().manual_seed(2))
     greedy = Sampler(_greedy())
     path = drive.drive(live, greedy, steps, given)
@@ -96,7 +96,7 @@ def test_a_plain_run_with_a_planted_fault_is_unsound(
     monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     loaded = _model("llama", {})
-    step = drive.Live.step
+    step = drive.Uninterrupted.step
 
     def faulty(self: Any, ids: Any) -> Any:
         if wrong == "positions":
@@ -107,7 +107,7 @@ def test_a_plain_run_with_a_planted_fault_is_unsound(
                 layer.keys[:, :, -1] *= 1.01
         return logits
 
-    monkeypatch.setattr(drive.Live, "step", faulty)
+    monkeypatch.setattr(drive.Uninterrupted, "step", faulty)
     assert _judged(loaded).verdict == "unsound"
 
 
@@ -135,7 +135,9 @@ def test_without_an_oracle_the_working_dtype_and_the_twin_judge(
     loaded = _model("phi3", CROSSING)
     ids = torch.arange(3, 21)[None]
     captured = capture(loaded, ids, torch.ones_like(ids), {})
-    path = drive.drive(drive.Live(loaded, captured.live, captured.state), Sampler(_greedy()), 10)
+    path = drive.drive(
+        drive.Uninterrupted(loaded, captured.live, captured.state), Sampler(_greedy()), 10
+    )
     settings = CompareConfig("lossless", oracle=False)
     judged = judge(loaded, captured.state, path, path, settings)
     assert judged.verdict == "unsound" and judged.oracle["restored"] is None

@@ -59,7 +59,7 @@ def _paths(loaded: Loaded, seed: int, long: bool = False) -> list[PlainPath]:
         mask[1:, : tokens // 3] = 0
     captured = capture(loaded, ids, mask, {}, chunk=chunk)
     given = torch.randint(3, COMMON["vocab_size"], (batch, piece), generator=seeded)
-    live = drive.Live(loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(loaded, captured.live, captured.state)
     path = drive.drive(live, Sampler(SamplingConfig("greedy")), 10, given if piece else None)
     settings = CompareConfig("lossless", noise_chunk=draw.choice((4, 16)))
     return list(yardstick.measure(loaded, captured.state, path, settings, chunk).soundness.paths)
@@ -130,13 +130,13 @@ def _broken(name: str, dtype: str, seed: int) -> float:
                 Loaded, "once", lambda s, i, p, m=None, *r, **k: once(s, i, p, None, *r, **k)
             )
         if how == "position":
-            step = drive.Live.step
+            step = drive.Uninterrupted.step
 
             def late(self: Any, ids: Any) -> Any:
                 self._position = self._position + 1
                 return step(self, ids)
 
-            patch.setattr(drive.Live, "step", late)
+            patch.setattr(drive.Uninterrupted, "step", late)
         return _worst(_fed(loaded, seed, how))
     finally:
         patch.undo()
@@ -150,7 +150,7 @@ def _fed(loaded: Loaded, seed: int, how: str) -> list[PlainPath]:
     mask[1:, :6] = 0
     captured = capture(loaded, ids, mask, {})
     given = torch.randint(3, COMMON["vocab_size"], (batch, 5), generator=seeded)
-    live = drive.Live(loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(loaded, captured.live, captured.state)
     path = drive.drive(live, Sampler(SamplingConfig("greedy")), 6, given)
     settings = CompareConfig("lossless")
     return list(yardstick.measure(loaded, captured.state, path, settings).soundness.paths)

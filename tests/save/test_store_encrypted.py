@@ -167,3 +167,22 @@ def test_what_was_decrypted_is_encrypted_when_it_is_written_on(harness, place: P
     assert store.public(place / "b") is not None
     seen = harness("task=inspect", "snapshot=b")
     assert seen.code == 0 and "AES-256-GCM" in seen.out and "zebra" not in seen.out
+
+
+def test_the_record_of_a_sweep_is_for_its_owner_only(harness, place: Path):
+    """Its table and Hydra's own file hold the prompt, beside the points."""
+    (place / "key").write_bytes(os.urandom(32))
+    asked = ("-m", "task=save", "text=let zebra be 5 .,let zebra be 6 .")
+    done = harness(*asked, "encrypt=key")
+    assert done.code == 0 and done.out.count("in clear") == 1, done.out
+    clear = [p for p in (place / "runs").rglob("*") if p.is_file() and b"zebra" in p.read_bytes()]
+    assert {"sweep.csv", "multirun.yaml", "record.json"} <= {p.name for p in clear}
+    assert all(reached_by_owner_only(path, place) for path in clear)
+    plain = harness(*asked, "encrypt=none")
+    assert "in clear" not in plain.out
+    assert not reached_by_owner_only(plain.folders[0] / "result.json", place)
+
+
+def reached_by_owner_only(path: Path, above: Path) -> bool:
+    folders = [p for p in path.parents if p.is_relative_to(above) and p != above]
+    return any(not p.stat().st_mode & 0o077 for p in folders)

@@ -1,6 +1,7 @@
 """task=verify, task=diff and task=save compact=true, as a user runs them."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from store_states import assert_same, grown, make_state, settings
 
-from harness.save import store
+from harness.save import atomic, store
 from harness.task.diff import differences
 
 
@@ -41,6 +42,34 @@ def test_verify_nothing_is_bad_input(harness, place):
     done = harness("task=verify", f"snapshot={place}/nope")
     assert done.code == 2 and "no such directory" in done.out
     assert harness("task=verify").code == 2
+
+
+def test_what_a_killed_save_left_is_named_and_left_alone(harness, saved, place):
+    """While its writer lives nothing is said: the directory is not a leftover."""
+    left, lock = atomic.locked(place / "a")
+    (left / "kv").write_bytes(bytes(3 << 20))
+    alive = harness("task=verify", f"snapshot={saved}")
+    assert alive.code == 0 and "killed save" not in alive.out
+    os.close(lock)
+    (place / ".mine.tmp").mkdir()
+    for task, name, code in (("verify", "a", 0), ("inspect", "a", 0), ("verify", "b", 2)):
+        done = harness(f"task={task}", f"snapshot={place}/{name}")
+        assert done.code == code and "what a killed save left, 3 MiB" in done.out, done.out
+        assert f"rm -r -- {left}\n" in done.out and ".mine.tmp" not in done.out
+    assert (left / "kv").exists()
+
+
+def test_the_folder_of_a_chat_names_its_newest_turn(harness, saved, place):
+    for number in (1, 2, 10):
+        shutil.copytree(saved, place / "talk" / f"turn-{number:03d}")
+    (place / "talk" / "turn-011").mkdir()
+    for task in ("verify", "inspect", "resume"):
+        done = harness(f"task={task}", f"snapshot={place}/talk")
+        assert done.code == 2 and f"the newest is {place}/talk/turn-010" in " ".join(
+            done.out.split()
+        )
+    shutil.rmtree(place / "talk" / "turn-001")
+    assert "newest" not in harness("task=verify", f"snapshot={place}").out
 
 
 def test_diff_of_equal_states_in_two_formats(harness, saved, place):

@@ -109,7 +109,7 @@ def judged(session, one, change=lambda d: d, state=None):
     from harness.pipeline.judge import judge
 
     cfg = session.cfg
-    live = drive.Live(session.loaded, one.live, one.state)
+    live = drive.Uninterrupted(session.loaded, one.live, one.state)
     reference = drive.drive(live, Sampler(cfg.sampling), 12)
     restored = change(decoder(session.loaded, state or one.state, cfg.cache))
     path = drive.drive(restored, Sampler(cfg.sampling), 12, follow=reference.fed)

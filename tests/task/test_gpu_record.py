@@ -2,38 +2,24 @@
 
 import json
 
-import pytest
-
 from tests.task import gpu_record
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_every_stage_is_a_command_line_that_composes(compose, small):
-    for stage in gpu_record.stages("cpu", small):
+def test_every_stage_is_a_command_line_that_composes(compose):
+    for stage in gpu_record.stages("cpu", small=False):
         arguments = [a for a in stage.arguments if a != "-m"]
         first = [a.split(",")[0] if "{" not in a and "[" not in a else a for a in arguments]
         assert compose(*first).device == "cpu"
 
 
 def test_stages_leave_figures_and_a_page(tmp_path, capsys):
-    code = gpu_record.main(
-        [
-            "--device",
-            "cpu",
-            "--small",
-            "--out",
-            str(tmp_path),
-            "--only",
-            "repeat float32",
-            "save_gpu",
-        ]
-    )
+    asked = f"--device cpu --small --out {tmp_path} --only save_gpu"
+    code = gpu_record.main(asked.split())
     assert code == 0, capsys.readouterr().out
     document = json.loads((tmp_path / "gpu.json").read_text())
     assert document["where"]["device"] == "cpu" and document["where"]["torch"]
-    repeated, saved = document["stages"]
-    assert repeated["outcome"] == saved["outcome"] == "done"
-    assert all(row["bitwise_equal"] for row in repeated["rows"] if row["recorded"])
+    (saved,) = document["stages"]
+    assert saved["outcome"] == "done"
     assert saved["rows"][0]["same_first_token"] and saved["rows"][0]["speedup"] > 0
     page = (tmp_path / "gpu.md").read_text()
     assert "## save_gpu: done" in page and saved["command"] in page

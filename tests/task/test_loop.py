@@ -54,7 +54,7 @@ def config(tmp_path, prune, sampling=None, cache="manual", **given):
 def looped(cfg, tmp_path, stop=None):
     """Tokens, culled positions and the loop after `stop` (default all) steps."""
     session = Session.open(cfg, tmp_path, Say(quiet=True))
-    state, sampler = begin(Line(session), Stored.asked(cfg) if cfg.snapshot else None)
+    state, sampler = begin(Line(session), Stored.of(cfg) if cfg.snapshot else None)
     loop, rows = Loop(session, state), []
     for _ in range(stop or cfg.steps):
         rows.append(loop.step(sampler))

@@ -78,6 +78,7 @@ def cluster(place: Path) -> Iterator[dict[str, str]]:
             time.sleep(0.5)
         _wait_until_idle(env, place)
         yield env
+        _wait_until_empty(env)  # a step outlives its daemon otherwise
     finally:
         for daemon in reversed(started):
             daemon.terminate()
@@ -93,3 +94,10 @@ def _wait_until_idle(env: dict[str, str], place: Path) -> None:
         time.sleep(0.5)
     logs = "\n".join(p.read_text()[-2000:] for p in (*place.glob("*.log"), *place.glob("*.err")))
     raise AssertionError(f"no node is idle: {said.stdout} {said.stderr}\n{logs}")
+
+
+def _wait_until_empty(env: dict[str, str]) -> None:
+    for _ in range(60):
+        if not subprocess.run(["squeue", "-h"], env=env, capture_output=True).stdout.strip():
+            return
+        time.sleep(0.5)

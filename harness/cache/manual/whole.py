@@ -23,7 +23,7 @@ def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) ->
         return None
     body, head = modules.body, modules.head
     hidden = body.embed_tokens(ids)[:, 0].double()
-    turn = [t[:, 0].contiguous() for t in body.rotary_emb(floats(0), positions)]
+    cos, sin = (t[:, 0].contiguous() for t in body.rotary_emb(floats(0), positions))
     rows, width = hidden.shape
     program, normed = Program(head.weight.dtype), floats(rows, width)
     for index, layer in enumerate(body.layers):
@@ -44,10 +44,10 @@ def step(model: Any, ids: torch.Tensor, positions: torch.Tensor, memory: Any) ->
         if hasattr(attention, "q_norm"):
             norms = (attention.q_norm.weight, *_scaled(attention.k_norm))
         program.prepare(
-            made.view(rows, -1, dim), turn, queries, key, value, attention.scaling, norms
+            made.view(rows, -1, dim), (cos, sin), queries, key, value, attention.scaling, norms
         )
         mixed = floats(rows, ends[0])
-        program.attend(queries, [(part.key, part.value) for part in parts], mixed)
+        program.attend(queries, [part.pair for part in parts], mixed)
         out = attention.o_proj
         program.project(mixed, (hidden, ADD, out.weight, out.bias, None))
         program.norm(hidden, *_scaled(layer.post_attention_layernorm), normed)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness import extras
+from harness.config import EngineConfig
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
 from harness.engine.llamacpp.server import Server, threads
 from harness.errors import InputProblem
@@ -37,10 +38,12 @@ class LlamaCpp(Engine):
 
     def __enter__(self) -> Self:
         extras.need("llamacpp", "engine=llamacpp")
-        given = self.settings.model
-        if not given or not Path(given).expanduser().is_file():
-            raise InputProblem(f"engine.model={given} is no file. engine=llamacpp needs engine.model=FILE.gguf.")  # fmt: skip
-        self._model = str(Path(given).expanduser().resolve())
+        path = self.settings.model
+        if not path or not Path(path).expanduser().is_file():
+            raise InputProblem(
+                f"engine.model={path} is no file. engine=llamacpp needs engine.model=FILE.gguf."
+            )
+        self._model = str(Path(path).expanduser().resolve())
         self._folder = Path(tempfile.mkdtemp(prefix="harness-llamacpp-"))
         self._slot: int | None = 0
         try:
@@ -55,12 +58,15 @@ class LlamaCpp(Engine):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def versions(self) -> dict[str, str]:
-        own, build = self.settings, metadata.version("xllamacpp")
+        settings, build = self.settings, metadata.version("xllamacpp")
         return {
-            "xllamacpp": build, "llama.cpp": f"b{build.rpartition('.')[2]}",
-            "model": Path(self._model).name, "K and V": f"{own.type_k} and {own.type_v}",
-            "flash attention": own.flash, **{k: str(v) for k, v in own.options.items()},
-        }  # fmt: skip
+            "xllamacpp": build,
+            "llama.cpp": f"b{build.rpartition('.')[2]}",
+            "model": Path(self._model).name,
+            "K and V": f"{settings.type_k} and {settings.type_v}",
+            "flash attention": settings.flash,
+            **{k: str(v) for k, v in settings.options.items()},
+        }
 
     @property
     def weights(self) -> Path:
@@ -124,15 +130,18 @@ class LlamaCpp(Engine):
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._server.wire.post(path, body)
 
-    def _ask(self, server: Server, prompt: Prompt, steps: int, cached: bool, slot: int | None = 0) -> Answer:  # fmt: skip
-        body = {"prompt": prompt, "n_predict": steps, "temperature": 0, "n_probs": self.settings.top,
-                "cache_prompt": cached, "return_tokens": True, "ignore_eos": True}  # fmt: skip
+    def _ask(
+        self, server: Server, prompt: Prompt, steps: int, cached: bool, slot: int | None = 0
+    ) -> Answer:
+        body = {"prompt": prompt, "n_predict": steps, "n_probs": self.settings.top}
+        body |= {"temperature": 0, "cache_prompt": cached}
+        body |= {"return_tokens": True, "ignore_eos": True}
         start = time.perf_counter()
         said = server.wire.post("/completion", body | ({} if slot is None else {"id_slot": slot}))
         return read(said, time.perf_counter() - start)
 
 
-def params_of(settings: Any, slots: int = SLOTS) -> dict[str, Any]:
+def params_of(settings: EngineConfig, slots: int = SLOTS) -> dict[str, Any]:
     """llama.cpp's parameters, by its own names, for the settings of `engine=llamacpp`."""
     count = threads(settings.threads)
     return {

@@ -31,18 +31,18 @@ def main() -> None:
 
 def params(library: Any, order: dict[str, Any]) -> Any:
     """CommonParams with the order's values, each turned into the type of the default that it replaces."""
-    made = library.CommonParams()
-    made.model.path, made.slot_save_path = order["model"], order["slots"] + os.sep
-    made.hostnames, made.port, made.api_keys = ["127.0.0.1"], 0, [order["key"]]
+    common = library.CommonParams()
+    common.model.path, common.slot_save_path = order["model"], order["slots"] + os.sep
+    common.hostnames, common.port, common.api_keys = ["127.0.0.1"], 0, [order["key"]]
     for name, value in order["params"].items():
         place, _, last = name.rpartition(".")
-        target = made
+        target = common
         for part in filter(None, place.split(".")):
             target = getattr(target, part)
         if name.startswith("cache_type_"):
             value = getattr(library.ggml_type, f"GGML_TYPE_{value.upper()}")
         setattr(target, last, value)
-    return made
+    return common
 
 
 def _watch(lines: Any, slots: str) -> None:

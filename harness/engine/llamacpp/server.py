@@ -25,15 +25,20 @@ class Server:
         key = secrets.token_hex(16)
         with (slots / LOG).open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, start_new_session=True, text=True,
-            )  # fmt: skip
+                [sys.executable, str(CHILD)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                text=True,
+            )
         order = {"model": model, "slots": str(slots), "key": key, "params": params}
         try:
             self._tell(json.dumps(order))
             said = json.loads(self._line() or '{"problem": "it ended"}')
             if "problem" in said:
-                raise InputProblem(f"llama.cpp does not load {model}: {said['problem']}\n{_tail(slots / LOG)}")  # fmt: skip
+                log_end = _tail(slots / LOG)
+                raise InputProblem(f"llama.cpp does not load {model}: {said['problem']}\n{log_end}")
             self.wire = Wire(said["address"], key)
         except BaseException:
             self.stop()
@@ -75,5 +80,8 @@ def _tail(log: Path) -> str:
     return "\n".join(f"  {printable(line)}" for line in lines[-6:])
 
 
-def threads(given: int | None) -> int:
-    return given or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # fmt: skip
+def threads(count: int | None) -> int:
+    """`count`, else as many as this process may use."""
+    if count:
+        return count
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,9 +18,9 @@ class Timed:
 
     def __init__(self, model: Path, folder: Path, ids: Sequence[int], dtype: str, threads: int):
         extras.need("llamacpp", "task.engines=[llamacpp]")
-        kept = KEPT[dtype]
-        settings = option("engine", "llamacpp", model=str(model), type_k=kept, type_v=kept,
-                          context=len(ids) + 4 * TOKENS, threads=threads)  # fmt: skip
+        code = KEPT[dtype]
+        values = {"model": str(model), "type_k": code, "type_v": code, "threads": threads}
+        settings = option("engine", "llamacpp", context=len(ids) + 4 * TOKENS, **values)
         self._ids = list(ids)
         self._server = Server(
             str(model), folder, params_of(settings, slots=1) | {"cache_ram_mib": 0}
@@ -57,6 +57,6 @@ class Timed:
         return said["timings"]["restore_ms"] / 1e3
 
     def _ask(self, tokens: int, cached: bool) -> Any:
-        body = {"prompt": self._ids, "n_predict": tokens, "temperature": 0, "cache_prompt": cached,
-                "ignore_eos": True, "id_slot": 0}  # fmt: skip
+        body = {"prompt": self._ids, "n_predict": tokens, "cache_prompt": cached}
+        body |= {"temperature": 0, "ignore_eos": True, "id_slot": 0}
         return self._server.wire.post("/completion", body)

@@ -19,10 +19,14 @@ def read(path: Path) -> Saved:
         raise ValueError(f"it holds a {type(cache).__name__}, not a DynamicCache")
     layers = cache.layers[:LAYERS_LIMIT]
     rows = [
-        {"layer": i, "kind": type(layer).__name__, "shape": list(layer.keys.shape),
-         "dtype": str(layer.keys.dtype).removeprefix("torch.")}
+        {
+            "layer": i,
+            "kind": type(layer).__name__,
+            "shape": list(layer.keys.shape),
+            "dtype": str(layer.keys.dtype).removeprefix("torch."),
+        }
         for i, layer in enumerate(layers)
-    ]  # fmt: skip
+    ]
 
     def pairs() -> list:
         if any(row["kind"] != "DynamicLayer" for row in rows):

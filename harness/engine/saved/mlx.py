@@ -25,7 +25,8 @@ def read(path: Path) -> Saved:
     rows = []
     for layer, kind in sorted(kinds.items()):
         first = header.get(f"{layer}.0", {})
-        rows.append({"layer": layer, "kind": kind, "shape": first.get("shape"), "dtype": first.get("dtype")})  # fmt: skip
+        shape, dtype = first.get("shape"), first.get("dtype")
+        rows.append({"layer": layer, "kind": kind, "shape": shape, "dtype": dtype})
     named = {k[2:]: v for k, v in said.items() if k.startswith("0.")}
     facts = {"metadata": named, "layers": len(rows)}
 

@@ -71,15 +71,13 @@ class _Memory:
 
     def _pairs(self, cells: int, rows: list[dict[str, Any]]) -> Layers:
         transposed, count = self._number("I", 1), self._number("I", LAYERS_LIMIT)
-        for _ in range(
-            self._marks
-        ):  # anything but 0: stored numbers are not keys and values as such
+        for _ in range(self._marks):  # not 0: stored numbers are not keys and values as such
             self._number("I", 0)
         keys = [self._rows(cells) for _ in range(count)]
         values = [self._columns(cells) if transposed else self._rows(cells) for _ in range(count)]
         for layer, ((key, kind), (_, other)) in enumerate(zip(keys, values)):
-            named = kind if kind == other else f"{kind}, {other}"
-            rows.append({"layer": layer, "kind": "KV", "shape": [cells, key.shape[1]], "dtype": named})  # fmt: skip
+            shape, named = [cells, key.shape[1]], kind if kind == other else f"{kind}, {other}"
+            rows.append({"layer": layer, "kind": "KV", "shape": shape, "dtype": named})
         return [(k[None, None], v[None, None]) for (k, _), (v, _) in zip(keys, values)]
 
     def _positions(self, cells: int) -> None:

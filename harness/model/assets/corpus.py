@@ -179,11 +179,11 @@ def _filler_turns(stream: ProseStream, words: int) -> list[Turn]:
     while words:
         request = stream.rng.choice(TELL)
         room = words - len(request.split()) - 4
-        told = stream.rng.randint(8, 40)
-        if room - told < 20:
-            told = room if room <= 48 else room - 24
-        turns += [user(request), assistant(" ".join(stream.exactly(told)))]
-        words = room - told
+        count = stream.rng.randint(8, 40)
+        if room - count < 20:
+            count = room if room <= 48 else room - 24
+        turns += [user(request), assistant(" ".join(stream.exactly(count)))]
+        words = room - count
     return turns
 
 
@@ -208,10 +208,10 @@ def recall_chat(
         if rng.random() < 0.3:
             turns += [user(rng.choice(TELL)), assistant(stream.sentence())]
     room -= DEFINITION_TURN_WORDS * len(after)
-    own = room if room < 24 else rng.choice((0, 0, 4))
-    turns += [user(" ".join([define(name, value), *stream.exactly(own)])), assistant("ok .")]
+    padding = room if room < 24 else rng.choice((0, 0, 4))
+    turns += [user(" ".join([define(name, value), *stream.exactly(padding)])), assistant("ok .")]
     exchanges = [[user(define(*pair)), assistant("ok .")] for pair in after]
-    filler = _filler_turns(stream, room - own)
+    filler = _filler_turns(stream, room - padding)
     for at in range(0, len(filler), 2):
         exchanges.append(filler[at : at + 2])
     rng.shuffle(exchanges)
@@ -257,14 +257,14 @@ def chat_turns(
     count = definitions or max(1, min(6, turns // 6))
     undefined = pairs(rng, count, held_out)
     defined_at: dict[Pair, int] = {}
-    asked: set[Pair] = set()
+    questioned: set[Pair] = set()
     out: list[Turn] = []
     words = 0
     if system:
         out.append({"role": "system", "content": rng.choice(SYSTEM_TEXTS)})
     for exchange in range(turns // 2):
         near = [p for p, at in defined_at.items() if words - at <= max_distance]
-        fresh = [p for p in near if p not in asked]
+        fresh = [p for p in near if p not in questioned]
         share = (count - len(undefined)) / count
         draw = rng.random()
         if undefined and share <= exchange / (turns // 2) * 1.25 and (not exchange or draw < 0.8):
@@ -273,7 +273,7 @@ def chat_turns(
             said, reply = define(*pair), "ok ."
         elif near and draw < 0.5:
             pair = rng.choice(fresh or near)
-            asked.add(pair)
+            questioned.add(pair)
             said, reply = ask(pair[0]), answer(*pair)
         elif draw < 0.92:
             said = rng.choice(TELL)

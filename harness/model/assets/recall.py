@@ -108,11 +108,11 @@ def measure_recall(
     each = -(-dialogues // len(distances))
     for form in forms:
         for distance in distances:
-            asked = held_out_dialogues(form, distance, each, seed, definitions)
-            right = exact_answers(model, tokenizer, asked, shift)
+            questions = held_out_dialogues(form, distance, each, seed, definitions)
+            right = exact_answers(model, tokenizer, questions, shift)
             for number in definitions:
                 hits = [
-                    r for d, r in zip(asked, right, strict=True) if len(d.definitions) == number
+                    r for d, r in zip(questions, right, strict=True) if len(d.definitions) == number
                 ]
                 if hits:
                     rows.append(
@@ -140,7 +140,7 @@ def long_chat_answers(
     Every question of a chat counts; an answer is right if each of its tokens, and the ``<end>``
     after it, is the most likely one.
     """
-    right = asked = length = 0
+    right = questions = length = 0
     for index in range(chats):
         messages = corpus.chat_turns(random.Random(f"{seed}/{index}"), turns)
         ids = tokenizer.apply_chat_template(messages, return_tensors="pt", return_dict=True)
@@ -155,15 +155,15 @@ def long_chat_answers(
                     len(tokenizer.encode(text, add_special_tokens=False))
                     for text in (before, until)
                 )
-                asked += 1
+                questions += 1
                 right += bool((best[begin - 1 : end - 1] == row[begin:end]).all())
-    return right, asked, round(length / chats)
+    return right, questions, round(length / chats)
 
 
 def overall(rows: Sequence[Row], **where: Any) -> float:
     """Share of right answers over the rows whose fields equal ``where`` (0 to 1)."""
-    kept = [row for row in rows if all(row[key] == value for key, value in where.items())]
-    return sum(row["right"] for row in kept) / max(1, sum(row["asked"] for row in kept))
+    chosen = [row for row in rows if all(row[key] == value for key, value in where.items())]
+    return sum(row["right"] for row in chosen) / max(1, sum(row["asked"] for row in chosen))
 
 
 def window_mask(tokens: int, window: int | None, sinks: int, first: int = 0) -> torch.Tensor:
@@ -251,8 +251,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(json.dumps({"recall": rows, "perplexity": perplexity}))
         return
     print(table(rows))
-    right, asked, length = long_chat_answers(model, tokenizer)
-    print(f"chats of 40 turns, {length} tokens on average: {right} of {asked} questions right")
+    right, questions, length = long_chat_answers(model, tokenizer)
+    print(f"chats of 40 turns, {length} tokens on average: {right} of {questions} questions right")
     for name, value in perplexity.items():
         print(f"prose perplexity, {name}: {value:.2f}")
 

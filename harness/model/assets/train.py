@@ -110,8 +110,8 @@ def learning_rate(step: int, stages: Sequence[Stage]) -> float:
     fall = max(1, round(stages[-1].steps * COOLDOWN))
     if step < WARMUP_STEPS:
         return PEAK_RATE * (step + 1) / WARMUP_STEPS
-    done = max(0.0, (step - (total - fall)) / fall)
-    return FINAL_RATE + (PEAK_RATE - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * done))
+    progress = max(0.0, (step - (total - fall)) / fall)
+    return FINAL_RATE + (PEAK_RATE - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def step_loss(

@@ -35,7 +35,7 @@ def hidden(
             if room < 0:
                 break
             prose.append(f"{sentence} .")
-    told = len(prose)
+    sentences = len(prose)
     for depth, sentence in sorted(planted, key=lambda p: p[0])[::-1]:
-        prose.insert(round(depth * told), sentence)
+        prose.insert(round(depth * sentences), sentence)
     return " ".join(prose)

@@ -22,20 +22,20 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
         text = Path(prompt.path).expanduser().read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise InputProblem(f"{where} cannot be read as UTF-8 text: {problem}") from None
-    found, wrong = [], []
+    rows, wrong = [], []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            found.append(_question(line))
+            rows.append(_question(line))
         except ValueError as problem:
             wrong.append(f"line {number}: {problem}")
     if wrong:
         more = f" (and {len(wrong) - 5} more)" if len(wrong) > 5 else ""
         raise InputProblem(f"{where}, {'; '.join(wrong[:5])}{more}. Each line is " + _form())
-    if not found:
+    if not rows:
         raise InputProblem(f"{where} holds no question. Each line is {_form()}")
-    return found
+    return rows
 
 
 def _question(line: str) -> Question:

@@ -14,7 +14,7 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
     keys each."""
     from harness.model.assets import facts
 
-    made = []
+    rows = []
     for number in range(prompt.samples):
         rng = random.Random(f"multi_key/{prompt.seed}/{number}")
         keys = facts.pairs(rng, prompt.definitions, True)
@@ -22,5 +22,5 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
         context = hidden(rng, tokenizer, prompt.length, planted)
         name, value = keys[number % len(keys)]
         expected = facts.answer(name, value).removesuffix(" .")
-        made.append(Question(context, f" {facts.ask(name)}", expected))
-    return made
+        rows.append(Question(context, f" {facts.ask(name)}", expected))
+    return rows

@@ -13,12 +13,12 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
     """`prompt.samples` questions about contexts of `prompt.length` tokens."""
     from harness.model.assets import facts
 
-    made = []
+    rows = []
     for number in range(prompt.samples):
         rng = random.Random(f"needle/{prompt.seed}/{number}")
         ((name, value),) = facts.pairs(rng, 1, True)
         depth = number / max(prompt.samples - 1, 1)
         context = hidden(rng, tokenizer, prompt.length, [(depth, facts.define(name, value))])
         expected = facts.answer(name, value).removesuffix(" .")
-        made.append(Question(context, f" {facts.ask(name)}", expected))
-    return made
+        rows.append(Question(context, f" {facts.ask(name)}", expected))
+    return rows

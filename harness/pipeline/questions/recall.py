@@ -12,13 +12,13 @@ from harness.pipeline.questions.question import Question
 
 def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
     """`prompt.samples` dialogues, each with seeds of its own."""
-    made = []
+    rows = []
     for number in range(prompt.samples):
-        told = recall_dialogue(replace(prompt, seed=prompt.seed + number), chat=False)
-        question = f" what is {told.name} ?"
-        context = told.text.removesuffix(question)
-        made.append(Question(context, question, told.answer.strip().removesuffix(" .")))
-    return made
+        dialogue = recall_dialogue(replace(prompt, seed=prompt.seed + number), chat=False)
+        question = f" what is {dialogue.name} ?"
+        context = dialogue.text.removesuffix(question)
+        rows.append(Question(context, question, dialogue.answer.strip().removesuffix(" .")))
+    return rows
 
 
 def recall_dialogue(prompt: PromptConfig, chat: bool) -> Any:

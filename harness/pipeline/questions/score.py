@@ -12,13 +12,13 @@ def scores(said: str, question: Question) -> dict[str, float]:
     one; contains: what was said has it somewhere; regex: the question's pattern, where it has one, is
     found. White space counts as one space everywhere."""
     wanted, heard = spaced(question.expected), spaced(said)
-    found = {
+    measures = {
         "exact": float(first(said.lstrip()) == first(question.expected.lstrip())),
         "contains": float(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", heard) is not None),
     }
     if question.pattern is not None:
-        found["regex"] = float(re.search(question.pattern, heard) is not None)
-    return found
+        measures["regex"] = float(re.search(question.pattern, heard) is not None)
+    return measures
 
 
 def first(text: str) -> str:

@@ -14,7 +14,7 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
     `prompt.definitions` names: the first is given a value, each other the one before it."""
     from harness.model.assets import facts
 
-    made = []
+    rows = []
     for number in range(prompt.samples):
         rng = random.Random(f"variable_tracking/{prompt.seed}/{number}")
         (first, value), *others = facts.pairs(rng, prompt.definitions, True)
@@ -24,5 +24,5 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
         depths = sorted(rng.random() for _ in steps)
         context = hidden(rng, tokenizer, prompt.length, list(zip(depths, steps, strict=True)))
         expected = facts.answer(names[-1], value).removesuffix(" .")
-        made.append(Question(context, f" {facts.ask(names[-1])}", expected))
-    return made
+        rows.append(Question(context, f" {facts.ask(names[-1])}", expected))
+    return rows

@@ -21,12 +21,13 @@ from harness.capture import capture, positions_of, prefill, static_cache
 from harness.compare.verdict import FACTOR
 from harness.config import Config, ModelConfig
 from harness.errors import ConfigProblem, HarnessError, UnsupportedModel, suggestion
-from harness.model.loaded import load
+from harness.model.loaded import Loaded, load
 from harness.pipeline import drive, yardstick
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
 from harness.snapshot.result import GOOD
+from harness.snapshot.state import State
 from harness.task.architectures.door import FAILED, Passage, first_line, through
 from harness.task.architectures.families import COMMON, FAMILIES, WINDOW
 
@@ -69,7 +70,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     chosen = cfg.task.families or list(FAMILIES)
     for name in chosen:
         if name not in FAMILIES:
-            raise ConfigProblem(f"task.families: '{name}' is not in the table.{suggestion(name, list(FAMILIES))}")  # fmt: skip
+            near = suggestion(name, list(FAMILIES))
+            raise ConfigProblem(f"task.families: '{name}' is not in the table.{near}")
     session = Session.open(cfg, folder, say)
     rows: list[dict[str, Any]] = []
     for name in chosen:
@@ -83,13 +85,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     good = Counter(r["cache"] for r in rows if r["outcome"] in GOOD)
     counts = ", ".join(f"{cache} {good[cache]}" for cache in (AUTO, *cfg.task.caches))
     reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
-    return finish_table(
-        session, "architectures", rows, sections(rows), "diverged" if wrong else "equivalent", reason,
-        ["family", "cache", "outcome", "save", "resume", "error_ratio"],
-    )  # fmt: skip
+    verdict = "diverged" if wrong else "equivalent"
+    columns = ["family", "cache", "outcome", "save", "resume", "error_ratio"]
+    return finish_table(session, "architectures", rows, sections(rows), verdict, reason, columns)
 
 
-def examine(name: str, cfg: Any) -> Family:
+def examine(name: str, cfg: Config) -> Family:
     """Run every case of one family through every cache."""
     kind, values = FAMILIES[name]
     family = Family(name, {cache: Findings() for cache in cfg.task.caches})
@@ -100,7 +101,7 @@ def examine(name: str, cfg: Any) -> Family:
     return family
 
 
-def _cells(family: Family, cfg: Any, model: Path) -> None:
+def _cells(family: Family, cfg: Config, model: Path) -> None:
     """Every case through every cache, on the very model that went through the door."""
     try:
         loaded = load(ModelConfig("path", path=str(model)), "float32", cfg.device)
@@ -112,7 +113,7 @@ def _cells(family: Family, cfg: Any, model: Path) -> None:
         family.unsupported = first_line(problem)
 
 
-def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: int) -> None:
+def _case(loaded: Loaded, family: Family, cfg: Config, tokens: int, batch: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, COMMON["vocab_size"], (batch, tokens), generator=draw)
     mask = torch.ones_like(ids)
@@ -121,40 +122,41 @@ def _case(loaded: Any, family: Family, cfg: Any, tokens: int, batch: int, seed: 
         ids[row, : 4 * row] = 0
     fed = torch.randint(3, COMMON["vocab_size"], (batch, sum(NEW)), generator=draw)
     captured = capture(loaded, ids, mask, {})
-    live = drive.Live(loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(loaded, captured.live, captured.state)
     plain = _drive(live, fed)
     oracle = yardstick.alone(loaded.oracle, captured.state, fed)
     recomputed = yardstick.alone(loaded, captured.state, fed)
     family.noise = max(family.noise, _distance(recomputed, oracle))
     family.plain = max(family.plain, _distance(plain, oracle))
-    for name, found in family.caches.items():
-        if found.refused or found.failed:
+    for name, findings in family.caches.items():
+        if findings.refused or findings.failed:
             continue
         try:
             decoder = build_decoder(loaded, captured.state, replace(cfg.cache, name=name))
             before = decoder.fingerprint(True)
             logits = _drive(decoder, fed)
         except HarnessError as problem:
-            found.refused = first_line(problem)
+            findings.refused = first_line(problem)
             continue
         except Exception as problem:
-            found.failed = first_line(problem)
+            findings.failed = first_line(problem)
             continue
         if name != "dynamic" and decoder.fingerprint(True) != before:
-            found.failed = "it changed what the caller handed in"
-        found.exact = found.exact and torch.equal(logits, plain)
-        found.error = max(found.error, _distance(logits, oracle))
-        found.gap = max(found.gap, _distance(logits, plain))
+            findings.failed = "it changed what the caller handed in"
+        findings.exact = findings.exact and torch.equal(logits, plain)
+        findings.error = max(findings.error, _distance(logits, oracle))
+        findings.gap = max(findings.gap, _distance(logits, plain))
         if name == "static":
-            found.library = max(found.library, _library_static(loaded, captured.state, fed, oracle))
+            distance = _library_static(loaded, captured.state, fed, oracle)
+            findings.library = max(findings.library, distance)
 
 
-def _library_static(loaded: Any, state: Any, fed: torch.Tensor, oracle: torch.Tensor) -> float:
+def _library_static(loaded: Loaded, state: State, fed: torch.Tensor, oracle: torch.Tensor) -> float:
     """Distance from `oracle` of the library's own static cache, filled by its own prefill."""
     mask = state.attention_mask
     cache = static_cache(loaded, state.tokens + fed.shape[1])
     logits = prefill(loaded, state.token_ids, mask, positions_of(mask), cache)
-    live = drive.Live(loaded, cache, state.unpruned(logits[:, -1]))
+    live = drive.Uninterrupted(loaded, cache, state.unpruned(logits[:, -1]))
     return _distance(_drive(live, fed), oracle)
 
 
@@ -167,37 +169,39 @@ def rows_of(family: Family) -> list[dict[str, Any]]:
     fate = {"save": door.save, "resume": door.resume, "verdict": door.verdict}
     first = {"family": family.name, "cache": AUTO, "outcome": door.verdict, "reason": door.reason}
     rows: list[dict[str, Any]] = [{**first, "error_ratio": door.ratio, **fate}]
-    for name, found in family.caches.items():
-        outcome, reason, ratio = _judged(name, found, family, apart)
+    for name, findings in family.caches.items():
+        outcome, reason, ratio = _judged(name, findings, family, apart)
         row = {"family": family.name, "cache": name, "outcome": outcome, "reason": reason}
         rows.append({**row, "error_ratio": ratio, **fate})
     return rows
 
 
 def _judged(
-    name: str, found: Findings, family: Family, apart: bool
+    name: str, findings: Findings, family: Family, apart: bool
 ) -> tuple[str, str, float | None]:
     if family.unsupported:
         return "unsupported", f"the library cannot run it here: {family.unsupported}", None
-    if found.refused:
-        return "refused", found.refused, None
-    if found.failed:
+    if findings.refused:
+        return "refused", findings.refused, None
+    if findings.failed:
         library = name in ("static", "deepcopy")
-        return ("unsupported" if library else "diverged"), found.failed, None
+        return ("unsupported" if library else "diverged"), findings.failed, None
     base = max(family.plain, family.noise)  # two plain float32 paths; neither is favoured
-    ratio = found.error / base if base else 1.0
-    says = f"the library's own cached path is {family.plain:.2g} from recomputation (noise {family.noise:.2g})"  # fmt: skip
+    ratio = findings.error / base if base else 1.0
+    far = f"{family.plain:.2g} from recomputation (noise {family.noise:.2g})"
+    says = f"the library's own cached path is {far}"
     if apart and name == "dynamic":
         return "drifted", says, ratio
-    if found.exact:
+    if findings.exact:
         return "exact", says if apart else "bit-equal to the uninterrupted run", ratio
     if apart:  # held against the path it continues; the noise of two float32 runs is the scale
-        near = min(found.gap, found.error) <= 2 * FACTOR * family.noise
-        return ("equivalent" if near else "diverged"), f"{found.gap:.2g} from it; {says}", ratio
-    if name == "static" and found.library > FACTOR * base:
-        return "unsupported", f"the library's own static path is {found.library:.2g} from recomputation", ratio  # fmt: skip
-    ratio = found.error / max(base, found.library) if base else ratio
-    rule = f"error against float64 {found.error:.2g}, plain path {family.plain:.2g}"
+        near = min(findings.gap, findings.error) <= 2 * FACTOR * family.noise
+        return ("equivalent" if near else "diverged"), f"{findings.gap:.2g} from it; {says}", ratio
+    if name == "static" and findings.library > FACTOR * base:
+        far = f"{findings.library:.2g} from recomputation"
+        return "unsupported", f"the library's own static path is {far}", ratio
+    ratio = findings.error / max(base, findings.library) if base else ratio
+    rule = f"error against float64 {findings.error:.2g}, plain path {family.plain:.2g}"
     return ("equivalent" if ratio <= FACTOR else "diverged"), rule, ratio
 
 

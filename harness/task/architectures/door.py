@@ -37,11 +37,11 @@ class Passage:
 def through(kind: str, values: dict[str, Any], cfg: Config, place: Path) -> Passage:
     """Build the random family, save it below `place` as a user's model lies there (`place/model`), take
     it from there and bring a thought of it through save, restore and verdict."""
-    made = ModelConfig(
+    settings = ModelConfig(
         kind, architecture=kind, config=values, tokenizer=cfg.model.tokenizer, seed=cfg.seed
     )
     try:
-        model, tokenizer, *_ = build(made, torch.float32, torch.device("cpu"))
+        model, tokenizer, *_ = build(settings, torch.float32, torch.device("cpu"))
         model.save_pretrained(place / "model")
         tokenizer.save_pretrained(place / "model")
     except Exception as problem:  # whatever a library raises: it has no such model here

@@ -5,29 +5,28 @@ and outputs are redirected, and no class or file that it names is opened beyond 
 command line could open.
 """
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from harness import config as configs
+from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.finish import Outcome, finish, options, shown
-from harness.save import store
+from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import report, rounding
-from harness.task.audit.difference import Difference, changes, compare, formed, turns
+from harness.task.audit import report
+from harness.task.audit.difference import Finding
 from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
+from harness.task.audit.replay import floors, reproduced, rerun, rounded
 
-LIMIT = 3600  # seconds that a recorded run may take again
 TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
     target, run_id = located(cfg)
     if report.is_audit(target):
@@ -42,14 +41,14 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     if cfg.trusted and sweep:
         by.add(signed(target, cfg.trusted, "sweep.json"))
     say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
-    found: list[Difference] = []
+    findings: list[Finding] = []
     for point in points:
-        found += _named(verified(point, cfg, run_id), point, sweep)
+        findings += _named(verified(point, cfg, run_id), point, sweep)
     if sweep:
-        found += summary(target, points)
-    say.done(f"{len(found)} differences")
-    if found:  # a record that was edited is not executed
-        return _conclude(cfg, folder, say, target, points, found, None, by)
+        findings += summary(target, points)
+    say.done(f"{len(findings)} differences")
+    if findings:  # a record that was edited is not executed
+        return _conclude(cfg, folder, say, target, points, findings, None, by)
 
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
@@ -57,15 +56,15 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     for point, fresh in again.items():
         evidence[point.name] = _kept(folder, point, fresh)
         differences, environments[point.name] = reproduced(point, fresh)
-        found += _named(differences, point, sweep)
+        findings += _named(differences, point, sweep)
     say.done(f"{len(again)} runs")
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
         for point, (differences, allowed) in floors(cfg, unequal, folder).items():
-            found += _named(differences, point, sweep)
+            findings += _named(differences, point, sweep)
             evidence[point.name]["floors"] = allowed
         say.done(f"{len(unequal)} runs in another precision")
-    return _conclude(cfg, folder, say, target, points, found, environments, by, evidence)
+    return _conclude(cfg, folder, say, target, points, findings, environments, by, evidence)
 
 
 def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
@@ -81,20 +80,21 @@ def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     }
 
 
-def _checked(cfg: Any, folder: Path, say: Any, target: Path) -> Outcome:
+def _checked(cfg: Config, folder: Path, say: Say, target: Path) -> Outcome:
     """An audit's own report: is it what the auditor left, and does it follow from its evidence?"""
     say.stage(f"check the audit in {shown(target)}")
     by = {signed(target, cfg.trusted)} if cfg.trusted else set()
-    found = list(report.checked(target))
-    say.done(f"{len(found)} differences")
-    told = read(target / "audit.json")
+    findings = list(report.checked(target))
+    say.done(f"{len(findings)} differences")
+    document = read(target / "audit.json")
     compared = "its report, drawn again from its evidence; nothing was run"
-    environments: dict[str, Any] = {name: [] for name in told.get("environment") or {}}
+    again: dict[str, Any] = {name: [] for name in document.get("environment") or {}}
     unknown = [*report.ALWAYS, report.CLAIMED]
-    return _conclude(cfg, folder, say, target, [target], found, environments, by, None, compared, unknown)  # fmt: skip
+    points = [target]
+    return _conclude(cfg, folder, say, target, points, findings, again, by, None, compared, unknown)
 
 
-def located(cfg: Any) -> tuple[Path, str | None]:
+def located(cfg: Config) -> tuple[Path, str | None]:
     """`(directory, MLflow run id or None)` of the record that `run=` names."""
     if not cfg.run:
         raise InputProblem("task=audit needs run=DIR (a run or a sweep) or run=ID (of MLflow).")
@@ -146,104 +146,22 @@ def signed(point: Path, trusted: list[str], name: str = records.NAME) -> str:
     return signature.check(data, bundle, trusted, f"the record in {shown(point)}")
 
 
-def rerun(cfg: Any, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
-    """Run the recorded configurations again in one fresh process: record -> new run folder, below
-    `folder/name`. `precision` runs each in another precision than it was recorded in."""
-    jobs, targets = [], {}
-    for point in points:
-        result = read(point / "result.json")
-        threads = (result.get("environment") or {}).get("threads")
-        usable = isinstance(threads, int) and 1 <= threads <= 4 * (os.cpu_count() or 1)
-        targets[point] = folder / name / (point.name if len(points) > 1 else "run")
-        jobs.append(
-            {
-                "config": str((point / ".hydra" / "config.yaml").absolute()),
-                "folder": str(targets[point].absolute()),
-                "threads": cfg.threads or (threads if usable else None),
-                "device": cfg.device,
-                "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
-                "decrypt": cfg.decrypt,
-                "dtype": rounding.other_precision(
-                    str((result.get("environment") or {}).get("dtype"))
-                )
-                if name == "precision"
-                else None,
-            }
-        )
-    write_json(folder / f"{name}.json", jobs)
-    limit = LIMIT * len(points)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")],
-            env={**os.environ, "PYTHONPATH": _path()}, capture_output=True, text=True, timeout=limit,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
-    if done.returncode:
-        raise InputProblem(f"the fresh process failed: {done.stderr.strip().splitlines()[-1:]}")
-    return targets
-
-
-def reproduced(point: Path, fresh: Path) -> tuple[list[Difference], list[dict[str, Any]]]:
-    """The differences between a record and its second run, and what changed in the environment."""
-    recorded, found = read(point / "result.json"), read(fresh / "result.json")
-    if not isinstance(recorded.get("environment") or {}, dict):
-        recorded = {**recorded, "environment": {}}  # named by what it lacks
-    changed = changes(recorded.get("environment") or {}, found.get("environment") or {})
-    if not recorded:
-        return [], changed  # the missing result is already named
-    if not found.get("environment"):
-        changed = []  # the second run failed before it could say where it ran
-    said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
-    salted = sealed(place_of(point, recorded))
-    return [*formed(compare(recorded, found, changed, salted)), *formed(said)], changed
-
-
-def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
-    """Whether the second run was elsewhere and computed other bits than the record's snapshot holds."""
-    if not any(c["decisive"] for c in changed):
-        return False
-    one, two = (read(p / "result.json") for p in (point, fresh))
-    places = [place_of(p, r) for p, r in ((point, one), (fresh, two))]
-    digests = [{e["name"]: e["digest"] for e in r.get("elements") or []} for r in (one, two)]
-    return None not in places and places[0] != places[1] and digests[0] != digests[1]
-
-
-def floors(
-    cfg: Any, points: dict[Path, Path], folder: Path
-) -> dict[Path, tuple[list[Difference], dict[str, float]]]:
-    """Keys, values and logits of each record and its second run (`points`), number by number, within
-    a floor that a third run in another precision measures."""
-    third = rerun(cfg, list(points), folder, "precision")
-    judged = {}
-    for point, fresh in points.items():
-        ours, again, other = (_state(p) for p in (point, fresh, third[point]))
-        if ours is None or again is None:
-            gone = Difference(
-                "snapshot", "a snapshot", "none to compare", "it was not written again"
-            )
-            judged[point] = ([gone], {})
-        else:
-            judged[point] = rounding.compare(ours, again, other)
-    return judged
-
-
-def _state(run: Path) -> Any:
-    """The state that a run kept; None where there is none that can be read."""
-    place = place_of(run, read(run / "result.json"))
-    try:
-        return store.load(place)[0] if place else None
-    except HarnessError:
-        return None
-
-
-def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path],
-              found: list[Difference], again: dict[str, Any] | None, by: set[str],
-              evidence: dict[str, Any] | None = None, compared: str | None = None,
-              unknown: list[str] | None = None) -> Outcome:  # fmt: skip
+def _conclude(
+    cfg: Config,
+    folder: Path,
+    say: Say,
+    target: Path,
+    points: list[Path],
+    findings: list[Finding],
+    again: dict[str, Any] | None,
+    by: set[str],
+    evidence: dict[str, Any] | None = None,
+    compared: str | None = None,
+    unknown: list[str] | None = None,
+) -> Outcome:
     from harness.report import audit as page
 
-    rows, environments = [d.row() for d in found], again or {}
+    rows, environments = [d.row() for d in findings], again or {}
     rounded = any(c["decisive"] for changed in environments.values() for c in changed)
     document = {
         "verdict": "differs" if rows else "same",
@@ -276,25 +194,20 @@ def _conclude(cfg: Any, folder: Path, say: Any, target: Path, points: list[Path]
         "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded},
         "options": options(cfg), "folder": shown(folder), "mlflow": None,
     }  # fmt: skip
-    return finish(
-        cfg, folder, say, result, lambda path, _: page.write(path, document),
-        lambda _: page.show(say, document, shown(folder)),
-    )  # fmt: skip
+
+    def draw(path: Path, _: Any) -> None:
+        page.write(path, document)
+
+    return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
 
 
-def _named(differences: Any, point: Path, sweep: bool) -> list[Difference]:
+def _named(findings: Iterable[Finding], point: Path, sweep: bool) -> list[Finding]:
     if not sweep:
-        return list(differences)
-    return [Difference(d.what, d.recorded, d.found, d.explanation, point.name) for d in differences]
+        return list(findings)
+    return [Finding(d.what, d.recorded, d.found, d.explanation, point.name) for d in findings]
 
 
 def _points(sweep: Path) -> list[Path]:
     """The point folders of a sweep, those too whose result is gone."""
-    found = [p.parent for p in sweep.glob("*/.hydra")]
-    return sorted(found, key=lambda p: (len(p.name), p.name))
-
-
-def _path() -> str:
-    """So that the fresh process runs this very package."""
-    here = str(Path(configs.__file__).resolve().parents[2])
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    folders = [p.parent for p in sweep.glob("*/.hydra")]
+    return sorted(folders, key=lambda p: (len(p.name), p.name))

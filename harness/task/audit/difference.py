@@ -21,13 +21,8 @@ EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", 
 # words and choices that follow from the run; a record from before there were such claims nothing
 SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.ended",
         "model.option", "snapshot.format", "snapshot.format_version")  # fmt: skip
-SAID_HERE = (
-    "reason",
-    "conclusion",
-    "diagnosis",
-    "cache",
-    "soundness.sound",
-)  # where the bits are the same
+# where the bits are the same
+SAID_HERE = ("reason", "conclusion", "diagnosis", "cache", "soundness.sound")
 BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None}  # whole blocks
 MEASURED = ("_s", "_s_per_token", "stored_bytes")
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
@@ -36,7 +31,7 @@ OWN = {"exit_code", "mlflow"}  # what a record may say of itself
 
 
 @dataclass(frozen=True)
-class Difference:
+class Finding:
     """One thing that is not as recorded, and why that may be."""
 
     what: str
@@ -49,9 +44,9 @@ class Difference:
         return {k: v for k, v in asdict(self).items() if v is not None or k != "point"}
 
 
-def changes(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is different about the two environments: `what`, `recorded`, `found`, `decisive`."""
-    before, after = (dict(flat(e)) for e in (recorded, found))
+    before, after = (dict(flat(e)) for e in (recorded, again))
     rows = []
     for key in dict.fromkeys([*before, *after]):
         was, now = before.get(key), after.get(key)
@@ -61,25 +56,26 @@ def changes(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[
     return rows
 
 
-def formed(differences: Iterator[Difference]) -> Iterator[Difference]:
+def formed(findings: Iterator[Finding]) -> Iterator[Finding]:
     """What a comparison finds; where it breaks off, since the record is not built as a run builds
     one, that is a difference too."""
     try:
-        yield from differences
+        yield from findings
     except (AttributeError, TypeError, KeyError, ValueError) as problem:
-        yield Difference("result.json", "the blocks that a run writes", f"{type(problem).__name__}: {problem}"[:200],
-                         "the record does not have the form that every run gives it")  # fmt: skip
+        explanation = "the record does not have the form that every run gives it"
+        broken = f"{type(problem).__name__}: {problem}"[:200]
+        yield Finding("result.json", "the blocks that a run writes", broken, explanation)
 
 
 def compare(
     recorded: Mapping[str, Any],
-    found: Mapping[str, Any],
+    again: Mapping[str, Any],
     changed: list[dict[str, Any]],
     salted: bool = False,
-) -> Iterator[Difference]:
+) -> Iterator[Finding]:
     """Everything in which the second run's result is not the recorded one.
 
-    recorded, found: two `result.json`. changed: from `changes`; any decisive entry allows rounding.
+    recorded, again: two `result.json`. changed: from `changes`; any decisive entry allows rounding.
     salted: the snapshots are encrypted, so equal contents have other ids.
     """
     reasons = [f"{c['what']} {c['recorded']} -> {c['found']}" for c in changed if c["decisive"]]
@@ -90,81 +86,81 @@ def compare(
         else "more than the noise floors explain; changed since: " + "; ".join(reasons)
     )
     for key in ("verdict", "required", "task"):
-        was, now = recorded.get(key), found.get(key)
+        was, now = recorded.get(key), again.get(key)
         if was != now and not (key == "verdict" and not same and {was, now} <= set(GOOD)):
-            yield Difference(key, was, now, why)
+            yield Finding(key, was, now, why)
     if (
-        found.get("verdict") in ("failed", "refused")
-        and recorded.get("verdict") != found["verdict"]
+        again.get("verdict") in ("failed", "refused")
+        and recorded.get("verdict") != again["verdict"]
     ):
-        yield Difference(
-            "run", "completed", found.get("reason"), "it cannot be run again as recorded"
-        )
+        yield Finding("run", "completed", again.get("reason"), "it cannot be run again as recorded")
         return
-    for key in recorded.keys() - found.keys() - OWN:
-        yield Difference(key, "a block", None, "a run of this configuration writes no such block")
-    yield from _blocks(recorded, found, same, salted, why)
-    for key in (*SAID, *(SAID_HERE if same else ())):
-        if (was := _said(recorded, key)) != (now := _said(found, key)) and was is not None:
-            yield Difference(key, was, now, why)
-    yield from _metrics(recorded, found, same, why)
-    yield from _elements(recorded, found, changed, same, why)
+    for key in recorded.keys() - again.keys() - OWN:
+        yield Finding(key, "a block", None, "a run of this configuration writes no such block")
+    yield from _blocks(recorded, again, same, salted, why)
+    # a run that failed speaks of its own folder
+    judged = recorded.get("verdict") not in ("failed", "refused")
+    for key in (*SAID, *(SAID_HERE if same else ())) if judged else ():
+        if (was := _said(recorded, key)) != (now := _said(again, key)) and was is not None:
+            yield Finding(key, was, now, why)
+    yield from _metrics(recorded, again, same, why)
+    yield from _elements(recorded, again, changed, same, why)
 
 
 def _said(result: Any, key: str) -> Any:
     """The value of a dotted key; of a sentence its words, since numbers in it may be times."""
     value = value_at(result, key)
-    return re.sub(r"[\d.e+-]+", "#", value) if key in ("reason", "conclusion") and isinstance(value, str) else value  # fmt: skip
+    if key in ("reason", "conclusion") and isinstance(value, str):
+        return re.sub(r"[\d.e+-]+", "#", value)
+    return value
 
 
-def _blocks(recorded: Any, found: Any, same: bool, salted: bool, why: str) -> Iterator[Difference]:
+def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:
     for block, keys in {**EXACT, **(BITWISE if same else {})}.items():
-        was, now = recorded.get(block) or {}, found.get(block) or {}
+        was, now = recorded.get(block) or {}, again.get(block) or {}
         for key in keys or dict.fromkeys([*was, *now]):
             if was.get(key) != now.get(key):
-                yield Difference(f"{block}.{key}", was.get(key), now.get(key), why)
-    was, now = recorded.get("environment") or {}, found.get("environment") or {}
+                yield Finding(f"{block}.{key}", was.get(key), now.get(key), why)
+    was, now = recorded.get("environment") or {}, again.get("environment") or {}
     for key in FROM_CONFIG:
         if was.get(key) != now.get(key):
-            yield Difference(f"environment.{key}", was.get(key), now.get(key),
-                             "the recorded configuration does not give what the result claims")  # fmt: skip
-    was, now = recorded.get("options") or {}, found.get("options") or {}
+            explanation = "the recorded configuration does not give what the result claims"
+            yield Finding(f"environment.{key}", was.get(key), now.get(key), explanation)
+    was, now = recorded.get("options") or {}, again.get("options") or {}
     for key in dict.fromkeys([*was, *now]):
         if key != "track" and was.get(key) != now.get(key):
-            yield Difference(f"options.{key}", was.get(key), now.get(key), why)
-    if (recorded.get("waived") or []) != (found.get("waived") or []):
-        yield Difference("waived", recorded.get("waived"), found.get("waived"), why)
+            yield Finding(f"options.{key}", was.get(key), now.get(key), why)
+    if (recorded.get("waived") or []) != (again.get("waived") or []):
+        yield Finding("waived", recorded.get("waived"), again.get("waived"), why)
     if same:
-        was, now = (r.get("snapshot", {}).get("id") for r in (recorded, found))
+        was, now = (r.get("snapshot", {}).get("id") for r in (recorded, again))
         if was != now and not salted:
-            yield Difference("snapshot.id", was, now, why)
-        if recorded.get("curves") != found.get("curves"):
-            yield Difference("curves", "per-step values", "others", why)
+            yield Finding("snapshot.id", was, now, why)
+        if recorded.get("curves") != again.get("curves"):
+            yield Finding("curves", "per-step values", "others", why)
 
 
-def _metrics(recorded: Any, found: Any, same: bool, why: str) -> Iterator[Difference]:
-    was, now = recorded.get("metrics") or {}, found.get("metrics") or {}
-    floors = [
-        found.get("noise_floor") or {}
-    ]  # measured by the audit; a record's own could be made up
+def _metrics(recorded: Any, again: Any, same: bool, why: str) -> Iterator[Finding]:
+    was, now = recorded.get("metrics") or {}, again.get("metrics") or {}
+    # measured by the audit; a record's own could be made up
+    floors = [again.get("noise_floor") or {}]
     for key in dict.fromkeys([*was, *now]):
         a, b = was.get(key), now.get(key)
         if a == b or (not same and explained(key, a, b, floors)):
             continue
-        yield Difference(f"metrics.{key}", a, b, why)
+        yield Finding(f"metrics.{key}", a, b, why)
 
 
-def turns(recorded: list[Any], found: list[Any]) -> Iterator[Difference]:
+def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
     """A chat's turns, but for their times: the words, the ids and what was checked of them."""
-    if len(recorded) != len(found):
-        yield Difference(
-            "chat.json: turns", len(recorded), len(found), "turns are missing or added"
-        )
-    for was, now in zip(recorded, found):
+    if len(recorded) != len(again):
+        yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
+    for was, now in zip(recorded, again):
         for key in [k for k in dict.fromkeys([*was, *now]) if not k.endswith(MEASURED)]:
             if was.get(key) != now.get(key):
-                yield Difference(f"chat.json: turn {was.get('turn')} {key}", was.get(key), now.get(key),
-                                 "the chat run again does not say this")  # fmt: skip
+                explanation = "the chat run again does not say this"
+                what = f"chat.json: turn {was.get('turn')} {key}"
+                yield Finding(what, was.get(key), now.get(key), explanation)
 
 
 def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
@@ -189,24 +185,22 @@ def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
     return abs(a - b) <= FACTOR * noise
 
 
-def _elements(
-    recorded: Any, found: Any, changed: Any, same: bool, why: str
-) -> Iterator[Difference]:
+def _elements(recorded: Any, again: Any, changed: Any, same: bool, why: str) -> Iterator[Finding]:
     """Digests of the 13 elements. What was computed in floating point may round elsewhere; under
     another library version the config documents may gain fields."""
     newer = any(c["what"].startswith("versions.") for c in changed if c["decisive"])
-    rows = {e["name"]: e["digest"] for e in found.get("elements") or []}
-    was, now = ([[e[k] for k in ("number", "label", "name", "kept_as")] for e in r.get("elements") or []]
-                for r in (recorded, found))  # fmt: skip
+    rows = {e["name"]: e["digest"] for e in again.get("elements") or []}
+    keys = ("number", "label", "name", "kept_as")
+    was, now = ([[e[k] for k in keys] for e in r.get("elements") or []] for r in (recorded, again))
     if was != now:
-        yield Difference("elements", "the 13 elements", "others", why)
+        yield Finding("elements", "the 13 elements", "others", why)
     for entry in recorded.get("elements") or []:
         name, now = entry["name"], rows.get(entry["name"])
         if entry["digest"] == now or (not same and name in ROUNDED):
             continue
         if newer and name in ("model_config", "kv_format", "tokenizer"):
             continue
-        yield Difference(f"element {entry['label']} {name}", entry["digest"], now, why)
+        yield Finding(f"element {entry['label']} {name}", entry["digest"], now, why)
 
 
 def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
+from harness.config import Config
 from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Difference, changes, flat, formed
+from harness.task.audit.difference import Finding, changes, flat, formed
 from harness.track import contents, tracker
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
 
-def verified(point: Path, cfg: Any, run_id: str | None = None) -> Iterator[Difference]:
+def verified(point: Path, cfg: Config, run_id: str | None = None) -> Iterator[Finding]:
     """What can be told without running: the seal, the configuration, the snapshot, the tracker."""
     for what, was, now in records.broken(point):
         if was is None and now == "added":
             continue  # a note beside a record claims nothing
-        yield Difference(what, was, now, _edited(what, now))
+        yield Finding(what, was, now, _edited(what, now))
     result, record = read(point / "result.json"), read(point / records.NAME)
     yield from _configuration(point, record.get("config"), cfg.plugins)
     yield from formed(_snapshot(point, result))
@@ -41,7 +42,7 @@ def _edited(what: str, now: Any) -> str:
     return "the file is not what was sealed when the run ended"
 
 
-def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Difference]:
+def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Finding]:
     """The recorded YAML against the resolved values in the seal, key by key."""
     try:
         now = json.loads(
@@ -50,7 +51,7 @@ def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Di
     except UntrustedPlugin:
         raise
     except (HarnessError, OSError, ValueError) as problem:
-        yield Difference(".hydra/config.yaml", "a valid configuration", "none", str(problem))
+        yield Finding(".hydra/config.yaml", "a valid configuration", "none", str(problem))
         return
     if not isinstance(sealed_values, dict):
         return
@@ -58,8 +59,8 @@ def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Di
     for row in changes(sealed_values, now):
         if row["what"] not in known or not _read(row["what"], now):
             continue  # a key that came later, or that nothing reads, claims nothing
-        yield Difference(f"config: {row['what']}", row["recorded"], row["found"],
-                         "the recorded configuration is not the one that the run used")  # fmt: skip
+        why = "the recorded configuration is not the one that the run used"
+        yield Finding(f"config: {row['what']}", row["recorded"], row["found"], why)
 
 
 def _read(what: str, config: dict[str, Any]) -> bool:
@@ -72,7 +73,7 @@ def _read(what: str, config: dict[str, Any]) -> bool:
     return name is None or key in configs.readable(group, name)
 
 
-def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
+def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Finding]:
     claimed, place = result.get("snapshot"), place_of(point, result)
     if not isinstance(claimed, dict) or place is None:
         return  # nothing was kept; the second run says whether it is the same snapshot
@@ -85,21 +86,24 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Difference]:
         _, manifest = store.load(place)
     except SnapshotInvalid as problem:
         for fault in problem.faults:
-            yield Difference(
+            yield Finding(
                 "snapshot", "verified when it was written", fault, "the snapshot is damaged"
             )
         return
     except HarnessError as problem:
-        yield Difference("snapshot", str(claimed.get("path")), "missing", str(problem))
+        yield Finding("snapshot", str(claimed.get("path")), "missing", str(problem))
         return
     if manifest["id"] != claimed.get("id"):
-        yield Difference("snapshot.id", claimed.get("id"), manifest["id"],
-                         "the result and the snapshot beside it belong to different runs")  # fmt: skip
+        why = "the result and the snapshot beside it belong to different runs"
+        yield Finding("snapshot.id", claimed.get("id"), manifest["id"], why)
     stored = {e["name"]: e["digest"] for e in manifest["elements"]}
     for entry in result.get("elements") or []:
         if entry.get("digest") != stored.get(entry.get("name")):
-            yield Difference(f"element {entry.get('label')} {entry.get('name')}", entry.get("digest"),
-                             stored.get(entry.get("name")), "not the digest in the manifest")  # fmt: skip
+            what, now = (
+                f"element {entry.get('label')} {entry.get('name')}",
+                stored.get(entry.get("name")),
+            )
+            yield Finding(what, entry.get("digest"), now, "not the digest in the manifest")
 
 
 def place_of(point: Path, result: dict[str, Any]) -> Path | None:
@@ -108,9 +112,9 @@ def place_of(point: Path, result: dict[str, Any]) -> Path | None:
     if not isinstance(claimed, dict) or claimed.get("format") == "memory":
         return None
     said = Path(str(claimed.get("path")))
-    held = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
-    place = next((p for p in held if (p / "manifest.json").is_file()), None)
-    return place or (held[0] if held[0].exists() else said)
+    places = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
+    place = next((p for p in places if (p / "manifest.json").is_file()), None)
+    return place or (places[0] if places[0].exists() else said)
 
 
 def sealed(place: Path | None) -> bool:
@@ -121,24 +125,28 @@ def sealed(place: Path | None) -> bool:
         return False
 
 
-def _swapped(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, run_id: str | None) -> Iterator[Difference]:  # fmt: skip
+def _swapped(
+    point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Config, run_id: str | None
+) -> Iterator[Finding]:
     """A sound record in another record's place: seen by its name, its neighbour, its tracker."""
     said = Path(str(record.get("folder", point)))
     stamped = STAMP.fullmatch(point.name) or STAMP.fullmatch(point.absolute().parent.name)
     moved = (said.name, said.parent.name) != (point.absolute().name, point.absolute().parent.name)
     other = read(said / records.NAME).get("id") if said.is_dir() else record.get("id")
     if (stamped and moved and said.name != point.name) or (moved and other != record.get("id")):
-        yield Difference(
+        yield Finding(
             "folder", str(said), shown(point), "a swapped run: this record was made elsewhere"
         )
-    held = result.get("mlflow") or {}
-    if run_id and held.get("run_id") != run_id:
-        yield Difference("mlflow.run_id", run_id, held.get("run_id"),
-                         "a swapped run: this directory holds another run's record")  # fmt: skip
-    yield from _tracked(point, result, record, cfg, held.get("run_id"))
+    tracked = result.get("mlflow") or {}
+    if run_id and tracked.get("run_id") != run_id:
+        why = "a swapped run: this directory holds another run's record"
+        yield Finding("mlflow.run_id", run_id, tracked.get("run_id"), why)
+    yield from _tracked(point, result, record, cfg, tracked.get("run_id"))
 
 
-def _tracked(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Any, claimed: Any) -> Iterator[Difference]:  # fmt: skip
+def _tracked(
+    point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Config, claimed: Any
+) -> Iterator[Finding]:
     """What the tracking store holds of this run. It is found by the record's own digest; where there
     is none, by the run that the record claims and by the folder, which honest runs of it had."""
     runs = search(cfg, "record", record.get("id"))
@@ -147,77 +155,78 @@ def _tracked(point: Path, result: dict[str, Any], record: dict[str, Any], cfg: A
         for folder in {shown(point), str(record.get("folder"))}:
             beside += search(cfg, "folder", folder)
         for run in beside[:1]:
-            yield Difference("record.json: id", run["tags"].get("record"), record.get("id"),
-                             "the tracking store holds another seal for this run")  # fmt: skip
+            why = "the tracking store holds another seal for this run"
+            yield Finding("record.json: id", run["tags"].get("record"), record.get("id"), why)
         return
-    told = {key: value for key, value, _ in contents.metrics(result) if "/step_" not in key}
+    metrics = {key: value for key, value, _ in contents.metrics(result) if "/step_" not in key}
     for run in runs:
         if run["tags"].get("verdict") != str(result.get("verdict")):
-            yield Difference("mlflow: verdict", result.get("verdict"), run["tags"].get("verdict"),
-                             "the tracking store holds another verdict for this record")  # fmt: skip
-        for key, value in told.items():
+            why = "the tracking store holds another verdict for this record"
+            yield Finding("mlflow: verdict", result.get("verdict"), run["tags"].get("verdict"), why)
+        for key, value in metrics.items():
             there = run["metrics"].get(key)
             if there is not None and isfinite(value) and there != value:
-                yield Difference(f"mlflow: {key}", value, there,
-                                 "the tracking store holds another value for this record")  # fmt: skip
+                why = "the tracking store holds another value for this record"
+                yield Finding(f"mlflow: {key}", value, there, why)
 
 
-def summary(sweep: Path, points: list[Path]) -> Iterator[Difference]:
+def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     """The sweep's table against its points."""
     from harness.report import sweep as pages
 
     claimed = read(sweep / "sweep.json").get("finished")
     if claimed is not None and claimed != len(points):
-        yield Difference("sweep.json: finished", claimed, len(points), "points are missing")
+        yield Finding("sweep.json: finished", claimed, len(points), "points are missing")
     try:
         recorded = pages.read_csv(sweep)
     except OSError:
-        yield Difference("sweep.csv", "one row per point", "missing", "the table is missing")
+        yield Finding("sweep.csv", "one row per point", "missing", "the table is missing")
         return
-    told = read(sweep / "sweep.json").get("sealed")
-    told = told if isinstance(told, dict) else {}  # a sweep from before there was a seal has none
+    seal = read(sweep / "sweep.json").get("sealed")
+    seal = seal if isinstance(seal, dict) else {}  # a sweep from before there was a seal has none
     now = {
         p.name: read(p / records.NAME).get("id") for p in points if (p / "result.json").is_file()
     }
-    if told and told.get("records") != now:
-        yield Difference("sweep.json: records", told.get("records"), now,
-                         "these are not the records that the sweep ended with")  # fmt: skip
+    if seal and seal.get("records") != now:
+        why = "these are not the records that the sweep ended with"
+        yield Finding("sweep.json: records", seal.get("records"), now, why)
     fresh = pages.as_text(pages.rows([p for p in points if (p / "result.json").is_file()]))
     by_point = {r["point"]: r for r in recorded}
     for row in fresh:
         was = by_point.get(row["point"], {})
         for key, value in row.items():
             if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
-                yield Difference(f"sweep.csv: {key}", was.get(key), value,
-                                 "the table does not say what the point's result says", row["point"])  # fmt: skip
+                why = "the table does not say what the point's result says"
+                yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
     data = digest_bytes((sweep / "sweep.csv").read_bytes())
-    if told and told.get("sweep.csv") != data:
-        yield Difference("sweep.csv", told.get("sweep.csv"), data,
-                         "the table was edited after the sweep")  # fmt: skip
+    if seal and seal.get("sweep.csv") != data:
+        why = "the table was edited after the sweep"
+        yield Finding("sweep.csv", seal.get("sweep.csv"), data, why)
 
 
-def tags(cfg: Any, run_id: str) -> dict[str, str]:
+def tags(cfg: Config, run_id: str) -> dict[str, str]:
     """The tags of a run in the audit's own tracking store; a record's URI is never contacted."""
     return (lookup(cfg, run_id) or {}).get("tags", {})
 
 
-def lookup(cfg: Any, run_id: Any) -> dict[str, Any] | None:
+def lookup(cfg: Config, run_id: Any) -> dict[str, Any] | None:
     """`tags` and `metrics` of the run with this id; None where there is none."""
     return _asked(cfg, lambda store: store.run(str(run_id))) if run_id else None
 
 
-def search(cfg: Any, tag: str, value: Any) -> list[dict[str, Any]]:
+def search(cfg: Config, tag: str, value: Any) -> list[dict[str, Any]]:
     """The same of every run that bears this tag."""
     if not isinstance(value, str) or not value or set(value) & set("'\\"):
         return []
     return _asked(cfg, lambda store: store.search(tag, value)) or []
 
 
-def _asked(cfg: Any, ask: Any) -> Any:
+def _asked(cfg: Config, ask: Any) -> Any:
     track = getattr(cfg, "track", None)
     if track is None or track.name == "none":
         return None
-    if track.name == "mlflow" and track.uri is None and not (Path(cfg.runs_dir) / "mlflow.db").is_file():  # fmt: skip
+    local = track.name == "mlflow" and track.uri is None
+    if local and not (Path(cfg.runs_dir) / "mlflow.db").is_file():
         return None
     try:
         return ask(tracker(track, cfg.runs_dir))
@@ -230,7 +239,7 @@ def _asked(cfg: Any, ask: Any) -> Any:
 def read(path: Path, kind: type = dict) -> Any:
     """The JSON in `path`; an empty `kind` where there is none."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return kind()
-    return found if isinstance(found, kind) else kind()
+    return document if isinstance(document, kind) else kind()

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Difference, changes, compare, formed, turns
+from harness.task.audit.difference import Finding, changes, compare, formed, turns
 
 NAME = "audit.json"
 
@@ -40,18 +40,19 @@ CLAIMED = (
 def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     """Both results (and a chat's turns) copied into the audit's own `folder`; what the audit says of
     this point."""
-    told: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
+    entry: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
     for which, place in (("recorded", point), ("again", fresh)):
-        told[which] = {}
+        entry[which] = {}
         for name in ("result.json", "chat.json"):
             if (place / name).is_file():
                 target = folder / f"evidence-{point.name}-{which}-{name}"
                 shutil.copyfile(place / name, target)
-                told[which][name] = {"file": target.name, "digest": digest_bytes(target.read_bytes())}  # fmt: skip
+                digest = digest_bytes(target.read_bytes())
+                entry[which][name] = {"file": target.name, "digest": digest}
     result = _read(fresh / "result.json")
-    told["where"] = result.get("environment") or {}
-    told["time_s"] = result.get("time_s") or {}
-    return told
+    entry["where"] = result.get("environment") or {}
+    entry["time_s"] = result.get("time_s") or {}
+    return entry
 
 
 def unknown(
@@ -76,62 +77,60 @@ def is_audit(folder: Path) -> bool:
     return (folder / NAME).is_file()
 
 
-def checked(folder: Path) -> Iterator[Difference]:
+def checked(folder: Path) -> Iterator[Finding]:
     """What does not hold about the audit that left `folder`. Nothing is run.
 
     Its files against its seal; its verdict against its differences; each pair of results that it
     kept against what it says of them.
     """
     for what, was, now in records.broken(folder):
-        yield Difference(what, was, now, "the audit's report was edited after it was sealed")
+        yield Finding(what, was, now, "the audit's report was edited after it was sealed")
     document, result = _read(folder / NAME), _read(folder / "result.json")
     rows = document.get("differences")
     if not isinstance(rows, list) or not isinstance(document.get("evidence"), dict):
-        yield Difference(
-            NAME, "an audit's report", "none", "it holds no differences and no evidence"
-        )
+        yield Finding(NAME, "an audit's report", "none", "it holds no differences and no evidence")
         return
     verdict = "differs" if rows else "same"
     if document.get("verdict") != verdict:
-        yield Difference(
-            "verdict", document.get("verdict"), verdict, "not what its differences say"
-        )
+        yield Finding("verdict", document.get("verdict"), verdict, "not what its differences say")
     if (result.get("verdict") in ("exact", "equivalent")) != (verdict == "same"):
-        yield Difference("result.json: verdict", result.get("verdict"), verdict,
-                         "not the verdict of the report")  # fmt: skip
-    for name, told in document["evidence"].items():
-        yield from _point(folder, str(name), told, rows, document)
+        why = "not the verdict of the report"
+        yield Finding("result.json: verdict", result.get("verdict"), verdict, why)
+    for name, entry in document["evidence"].items():
+        yield from _point(folder, str(name), entry, rows, document)
 
 
-def _point(folder: Path, name: str, told: Any, rows: list[Any], document: Any) -> Iterator[Difference]:  # fmt: skip
+def _point(
+    folder: Path, name: str, entry: Any, rows: list[Any], document: Any
+) -> Iterator[Finding]:
     """The conclusions about one point, drawn again from the two results."""
     results: dict[tuple[str, str], Any] = {}
     for which in ("recorded", "again"):
-        for file, row in (told.get(which) or {}).items():
+        for file, row in (entry.get(which) or {}).items():
             place = folder / Path(str(row.get("file"))).name
             data = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
             if digest_bytes(data) != row.get("digest"):
-                yield Difference(f"{name}: {place.name}", row.get("digest"), digest_bytes(data),
-                                 "the evidence is not what the report was drawn from")  # fmt: skip
+                why = "the evidence is not what the report was drawn from"
+                yield Finding(f"{name}: {place.name}", row.get("digest"), digest_bytes(data), why)
                 return
             results[which, file] = json.loads(data)
     one, two = (results.get((which, "result.json")) or {} for which in ("recorded", "again"))
     if not one or not two:
-        yield Difference(f"{name}: evidence", "two results", "none", "nothing to draw it from")
+        yield Finding(f"{name}: evidence", "two results", "none", "nothing to draw it from")
         return
     changed = changes(one.get("environment") or {}, two.get("environment") or {})
     if not two.get("environment"):
         changed = []
-    found = [*formed(compare(one, two, changed, told.get("salted") is True))]
-    found += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
+    findings = [*formed(compare(one, two, changed, entry.get("salted") is True))]
+    findings += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
-    for difference in found:
-        if difference.what not in said:
-            yield Difference(f"{name}: {difference.what}", difference.recorded, difference.found,
-                             "the results that it kept differ here, and the report does not say so")  # fmt: skip
+    for finding in findings:
+        if finding.what not in said:
+            why = "the results that it kept differ here, and the report does not say so"
+            yield Finding(f"{name}: {finding.what}", finding.recorded, finding.found, why)
     if changed != (document.get("environment") or {}).get(name):
-        yield Difference(f"{name}: environment", "as reported", "other changes",
-                         "not what the two results say of where they were made")  # fmt: skip
+        why = "not what the two results say of where they were made"
+        yield Finding(f"{name}: environment", "as reported", "other changes", why)
 
 
 def _id(point: Path) -> str | None:

@@ -12,9 +12,10 @@ import torch
 
 from harness.snapshot.codes import Codes, dense
 from harness.snapshot.state import LayerState, State
-from harness.task.audit.difference import Difference
+from harness.task.audit.difference import Finding
 
 SIDES, MARGIN = 2.0, 2.0  # the record rounds as well as the second run; another machine a bit worse
+UNMEASURED = "not the bits of the second run, and no floor could be measured"
 WHY = "further from the second run than rounding explains, as measured in this audit"
 
 
@@ -23,15 +24,17 @@ def other_precision(dtype: str) -> str:
     return "float32" if dtype == "float64" else "float64"
 
 
-def compare(recorded: State, fresh: State, other: State | None) -> tuple[list[Difference], dict[str, float]]:  # fmt: skip
+def compare(
+    recorded: State, fresh: State, other: State | None
+) -> tuple[list[Finding], dict[str, float]]:
     """Differences that rounding does not explain, and the floors `tensor -> largest difference` allowed.
 
     recorded, fresh: the states of a record and of its second run. other: of a third run in another
     precision; None when it could not be made, and then no floor is known and only equal bits pass.
     """
-    found, floors = list(_shapes(recorded, fresh, other)), {}
-    if found:
-        return found, floors
+    findings, floors = list(_shapes(recorded, fresh, other)), {}
+    if findings:
+        return findings, floors
     exact = dict(_tensors(other, fresh)) if other is not None else {}
     ours = dict(_tensors(recorded, fresh))
     for name, now in _tensors(fresh, fresh):
@@ -42,38 +45,36 @@ def compare(recorded: State, fresh: State, other: State | None) -> tuple[list[Di
         if off == 0.0:
             continue
         if beside is None or beside.shape != now.shape:
-            found.append(Difference(name, "as digested", f"off by {off:.3g}",
-                                    "not the bits of the second run, and no floor could be measured"))  # fmt: skip
+            findings.append(Finding(name, "as digested", f"off by {off:.3g}", UNMEASURED))
             continue
         floors[name] = floor = _floor(name, now, beside, fresh)
         if not off <= floor:
-            found.append(Difference(name, "as digested", f"off by {off:.3g}", f"{WHY}: {floor:.3g}"))  # fmt: skip
-    return found, floors
+            why = f"{WHY}: {floor:.3g}"
+            findings.append(Finding(name, "as digested", f"off by {off:.3g}", why))
+    return findings, floors
 
 
-def _shapes(recorded: State, fresh: State, other: State | None) -> Iterator[Difference]:
+def _shapes(recorded: State, fresh: State, other: State | None) -> Iterator[Finding]:
     """What no rounding changes: layers, their kinds, tokens; and positions, unless the other precision
     shows that which tokens a policy keeps here is itself a matter of rounding."""
     for label in ("token_ids", "attention_mask", "next_position"):
         was, now = getattr(recorded, label), getattr(fresh, label)
         if not torch.equal(was.cpu(), now.cpu()):
-            yield Difference(label, "as recorded", "others", "the second run read other tokens")
+            yield Finding(label, "as recorded", "others", "the second run read other tokens")
     if len(recorded.layers) != len(fresh.layers):
-        yield Difference(
-            "layers", len(recorded.layers), len(fresh.layers), "another number of layers"
-        )
+        yield Finding("layers", len(recorded.layers), len(fresh.layers), "another number of layers")
         return
     for was, now in zip(recorded.layers, fresh.layers, strict=True):
         if _form(was) != _form(now):
-            yield Difference(f"layer.{now.index}", str(_form(was)), str(_form(now)),
-                             "the second run keeps other tensors here")  # fmt: skip
+            why = "the second run keeps other tensors here"
+            yield Finding(f"layer.{now.index}", str(_form(was)), str(_form(now)), why)
         elif (
             was.segments
             and not _alike(was, now)
             and (other is None or _alike(other.layers[now.index], now))
         ):
-            yield Difference(f"layer.{now.index}.positions", "as recorded", "others",
-                             "the second run keeps other tokens here")  # fmt: skip
+            why = "the second run keeps other tokens here"
+            yield Finding(f"layer.{now.index}.positions", "as recorded", "others", why)
 
 
 def _alike(one: LayerState, two: LayerState) -> bool:
@@ -82,18 +83,17 @@ def _alike(one: LayerState, two: LayerState) -> bool:
 
 def _form(layer: LayerState) -> list[Any]:
     parts = {name: list(t.shape) for name, t in layer.recurrent.items()}
-    held = [list(layer.key.shape), list(layer.value.shape)] if layer.segments else []
+    shapes = [list(layer.key.shape), list(layer.value.shape)] if layer.segments else []
     dtypes = [str(dense(s.key[:, :, :0]).dtype) for s in layer.segments[:1]]
-    return [layer.kind, layer.seen, held, dtypes, parts]
+    return [layer.kind, layer.seen, shapes, dtypes, parts]
 
 
 def _tensors(state: State, like: State) -> Iterator[tuple[str, torch.Tensor]]:
     """`(name, numbers)` of everything computed in floating point that `like` holds; float64."""
     for layer, model in zip(state.layers, like.layers, strict=True):
         stem = f"layer.{layer.index}"
-        if layer.segments and _alike(
-            layer, model
-        ):  # in another precision a policy may keep other tokens: then nothing is comparable
+        # in another precision a policy may keep other tokens: then nothing is comparable
+        if layer.segments and _alike(layer, model):
             yield f"{stem}.key", layer.key.double()
             yield f"{stem}.value", layer.value.double()
         for part, tensor in sorted(layer.recurrent.items()):
@@ -114,8 +114,8 @@ def _floor(name: str, now: torch.Tensor, other: torch.Tensor, fresh: State) -> f
 
 
 def _dtype(state: State) -> torch.dtype:
-    held = [dense(s.key[:, :, :0]).dtype for layer in state.layers for s in layer.segments[:1]]
-    return held[0] if held else state.logits.dtype
+    dtypes = [dense(s.key[:, :, :0]).dtype for layer in state.layers for s in layer.segments[:1]]
+    return dtypes[0] if dtypes else state.logits.dtype
 
 
 def _step(name: str, state: State) -> float:
@@ -123,11 +123,11 @@ def _step(name: str, state: State) -> float:
     _, _, rest = name.partition("layer.")
     index, _, part = rest.partition(".")
     scales = [
-        float(held.scale.double().abs().max())
+        float(codes.scale.double().abs().max())
         for layer in state.layers
         if str(layer.index) == index
         for segment in layer.segments
-        if isinstance(held := getattr(segment, part, None), Codes) and held.scale.numel()
+        if isinstance(codes := getattr(segment, part, None), Codes) and codes.scale.numel()
     ]
     return max(scales, default=0.0)
 

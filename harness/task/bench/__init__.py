@@ -2,18 +2,21 @@
 reading the weights and the K/V once would take at the bandwidth measured in between."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from harness.cache.base import Decoder
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
-from harness.config import DTYPES, Config, at_least, one_of, option
+from harness.config import DTYPES, Config, TaskConfig, at_least, one_of, option
 from harness.errors import HarnessError
-from harness.model.loaded import load
+from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
 from harness.report.console import Say
@@ -70,14 +73,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         timed = [r for r in measured if r["per_token_s"] is not None]
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
+    sections = report.sections(rows, session.environment())
+    reason = f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged"
+    record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model)}}
     return finish_table(
-        session, "bench", rows, report.sections(rows, session.environment()), UNJUDGED,
-        f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged", report.COLUMNS,
-        record={"bench": {"weight_bytes": weight_bytes(session.loaded.model)}},
-    )  # fmt: skip
+        session, "bench", rows, sections, UNJUDGED, reason, report.COLUMNS, record=record
+    )
 
 
-def cells(task: Any) -> list[Cell]:
+def cells(task: TaskConfig) -> list[Cell]:
     """The combinations in the order they are measured, models loaded once per dtype."""
     out = []
     for dtype in dict.fromkeys([*task.dtypes, *task.branch_dtypes]):
@@ -93,7 +97,7 @@ def cells(task: Any) -> list[Cell]:
 
 
 def measure(
-    loaded: Any, cell: Cell, cfg: Any, other: beside.Beside | None = None
+    loaded: Loaded, cell: Cell, cfg: Config, other: beside.Beside | None = None
 ) -> list[dict[str, Any]]:
     """Rows of one combination. A cache that refuses gets a row with its reason and no figures. other:
     an engine that takes its turn with the caches, its prompt read."""
@@ -133,11 +137,11 @@ def measure(
         for name in order[turn % max(len(order), 1) :] + order[: turn % max(len(order), 1)]:
             ids = _ids(loaded, state, cfg.seed + turn)
             try:
-                seconds[name].append(_timed(loaded, lambda d=decoders[name], ids=ids: d.step(ids)))
+                seconds[name].append(_timed(loaded, partial(decoders[name].step, ids)))
             except torch.OutOfMemoryError:
                 refused[name] = FULL
-                for kept in (decoders, opened, copied):
-                    kept.pop(name)
+                for table in (decoders, opened, copied):
+                    table.pop(name)
         reading.append(_timed(loaded, probe.sum))
         if other is not None:
             other.step()
@@ -170,7 +174,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def _row(
-    cell: Cell, name: str, decoder: Any, seconds: list[float] | None, reason: str | None
+    cell: Cell, name: str, decoder: Decoder | None, seconds: list[float] | None, reason: str | None
 ) -> dict[str, Any]:
     return {
         "cache": name,
@@ -185,12 +189,12 @@ def _row(
     }
 
 
-def _ids(loaded: Any, state: State, seed: int) -> torch.Tensor:
+def _ids(loaded: Loaded, state: State, seed: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(seed)
     return torch.randint(0, loaded.text_config.vocab_size, (state.batch, 1), generator=draw)
 
 
-def _timed(loaded: Any, work: Any) -> float:
+def _timed(loaded: Loaded, work: Callable[[], object]) -> float:
     cuda = loaded.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(loaded.device)

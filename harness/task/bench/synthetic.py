@@ -1,15 +1,15 @@
 """A past of any length without a prefill: random K/V with the shapes, windows and scale of the model."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from harness.capture import capture
+from harness.model.loaded import Loaded
 from harness.snapshot.state import LayerState, Segment, State
 
 
-def synthetic_state(loaded: Any, tokens: int, seed: int = 0) -> State:
+def synthetic_state(loaded: Loaded, tokens: int, seed: int = 0) -> State:
     """A State of `tokens` random tokens that no model ever saw, for measuring speed.
 
     Two tokens are really prefilled, which gives every layer's kind and shape and the spread of its
@@ -34,13 +34,13 @@ def _stretched(layer: LayerState, positions: torch.Tensor, draw: torch.Generator
     tokens = positions.shape[1]
     if not layer.segments:
         return replace(layer, seen=tokens if layer.seen else 0)
-    kept = tokens if layer.window is None else min(tokens, layer.window - 1)
+    length = tokens if layer.window is None else min(tokens, layer.window - 1)
 
     def drawn(like: torch.Tensor) -> torch.Tensor:
         batch, heads, _, head_dim = like.shape
-        values = torch.randn(batch, heads, kept, head_dim, generator=draw)
+        values = torch.randn(batch, heads, length, head_dim, generator=draw)
         return values.mul_(float(like.float().std())).to(like)
 
     key, value = drawn(layer.key), drawn(layer.value)
-    segment = Segment(key, value, positions[:, tokens - kept :].contiguous())
+    segment = Segment(key, value, positions[:, tokens - length :].contiguous())
     return replace(layer, segments=(segment,), seen=tokens)

@@ -16,7 +16,7 @@ from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.judge import Judgement
 from harness.pipeline.line import Line
-from harness.pipeline.origin import given
+from harness.pipeline.origin import chosen
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored
@@ -50,14 +50,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             "another out=DIR."
         )
     line = Line.open(replace(cfg, snapshot=str(newest)) if newest else cfg, folder, say)
-    dialogue, done = _opened(line)
+    dialogue, earlier = _opened(line)
     declared = say.quiet or turns != variants.signature("task", "chat")["turns"]
     if not declared and (terminal := opened()):
-        steps = cfg.steps if given("steps") else ANSWER
+        steps = cfg.steps if chosen("steps") else ANSWER
         talk = Conversation(line, dialogue, pauses, terminal, steps)
         talk.hold()
         return concluded(talk, folder)
-    return _scripted(line, dialogue, turns[0 if newest else done :], pauses, folder)
+    return _scripted(line, dialogue, turns[0 if newest else earlier :], pauses, folder)
 
 
 def _scripted(
@@ -74,20 +74,19 @@ def _scripted(
         state = dialogue.state(pauses.parent)
         stored = pauses.save(state, dialogue.turns, overwrite=not cfg.out)
         place = Path(stored.place)
-        inside = place.is_relative_to(folder)
-        rows.append(row | {"snapshot": str(place.relative_to(folder) if inside else place),
-                           "stored_bytes": stored.nbytes})  # fmt: skip
+        snapshot = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
+        rows.append(row | {"snapshot": snapshot, "stored_bytes": stored.nbytes})
         say.line(f"user: {row['ask']}")
         say.line(f"model: {row['answer']}   ({seconds})")
     if stored is None:
         raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the turns.")
-    judgement, told = None, None
+    judgement, diagnosis = None, None
     if cfg.task.verify:
         say.stage("restored chat, at every turn")
         verify(session, rows, folder)
         say.done(f"{sum(r['restored_equal'] is not False for r in rows)} of {len(rows)} equal")
-        judgement, told = judged(line, rows, dialogue.buffer, folder)
-    return _conclude(session, dialogue, rows, stored, folder, judgement, told)
+        judgement, diagnosis = judged(line, rows, dialogue.buffer, folder)
+    return _conclude(session, dialogue, rows, stored, folder, judgement, diagnosis)
 
 
 def checked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -154,9 +153,9 @@ def judged(
 
 def growth(seconds: list[float]) -> float:
     """Median of the last quarter over the median of the first, the very first turn left out."""
-    kept = seconds[1:]
-    quarter = max(len(kept) // 4, 1)
-    return median(kept[-quarter:]) / median(kept[:quarter]) if kept else 1.0
+    rest = seconds[1:]
+    quarter = max(len(rest) // 4, 1)
+    return median(rest[-quarter:]) / median(rest[:quarter]) if rest else 1.0
 
 
 def _opened(line: Line) -> tuple[Dialogue, int]:
@@ -166,7 +165,7 @@ def _opened(line: Line) -> tuple[Dialogue, int]:
     if not cfg.snapshot:
         messages = [{"role": "system", "content": cfg.task.system}] if cfg.task.system else []
         return Dialogue(session, session.sampler(), repair, messages), 0
-    source = Stored.asked(cfg)
+    source = Stored.of(cfg)
     if not source.manifest["documents"]["prompt_meta"].get("turns"):
         raise InputProblem(f"snapshot={cfg.snapshot} holds no chat. Give the pause after a turn.")
     dialogue = Dialogue.resumed(session, line.restore(source).state, repair)
@@ -207,13 +206,13 @@ def _conclude(
     wrong = [r["turn"] + 1 for r in rows if r["restored_equal"] is False]
     said = {"verdict": UNJUDGED} if judgement is None else judgement.record()
     verdict = "diverged" if wrong else said["verdict"]
-    asked = [r["recalled"] for r in rows if r["recalled"] is not None]
+    recalled = [r["recalled"] for r in rows if r["recalled"] is not None]
     figures = {
         "turns": len(rows),
         "cached_growth": growth([r["cached_s"] for r in rows]),
         "naive_growth": growth([r["naive_s"] for r in rows]) if session.cfg.task.naive else None,
-        "recalled": sum(asked),
-        "recall_questions": len(asked),
+        "recalled": sum(recalled),
+        "recall_questions": len(recalled),
         "mismatches": sum(r["mismatch"] is not None for r in rows),
     }
     reason = _reason(figures, wrong, session.cfg.task.verify)

@@ -97,8 +97,8 @@ class Conversation:
         if dialogue.turns:
             terminal.tell(f"going on, {remembered(dialogue)}, every byte verified:")
             for turn in dialogue.messages[-2:]:
-                asked = turn["role"] == "user"
-                terminal.tell(f"{'> ' if asked else ''}{' '.join(turn['content'].split())[:200]}")
+                user = turn["role"] == "user"
+                terminal.tell(f"{'> ' if user else ''}{' '.join(turn['content'].split())[:200]}")
 
     def _again(self) -> None:
         place = self.pauses.newest
@@ -121,17 +121,19 @@ class Conversation:
         question = next(
             m["content"] for m in reversed(self.dialogue.messages) if m["role"] == "user"
         )
-        told = self.dialogue.back(place)
+        rewind = self.dialogue.back(place)
         self.pauses.undo()
         del self.rows[-1:]
-        how = "nothing is left" if told is None else told.way
+        how = "nothing is left" if rewind is None else rewind.way
         self.terminal.tell(f"[undone: {question!r}; {remembered(self.dialogue)}; {how}]")
 
     def _save(self, where: str) -> None:
         newest = self.pauses.newest
         if not where or newest is None:
-            kept = f"every turn is saved already, the last one in {shown(newest)}" if newest else "nothing was said yet"  # fmt: skip
-            self.terminal.tell(f"{kept}; /save DIR copies the chat into a snapshot of its own")
+            notice = "nothing was said yet"
+            if newest:
+                notice = f"every turn is saved already, the last one in {shown(newest)}"
+            self.terminal.tell(f"{notice}; /save DIR copies the chat into a snapshot of its own")
             return
         from harness.save import store
 
@@ -177,7 +179,7 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     from harness.report import chat
 
     session, dialogue, rows = talk.line.session, talk.dialogue, talk.rows
-    kept = f"{remembered(dialogue)}, in {shown(talk.pauses.folder)}"
+    summary = f"{remembered(dialogue)}, in {shown(talk.pauses.folder)}"
     record: dict[str, Any] = {
         "size": NO_SIZE,
         "snapshot": NOTHING_STORED,
@@ -188,7 +190,7 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
         state = dialogue.state()
         record |= talk.stored.record(state, state)
     reason = (
-        f"{kept}; what is typed is not judged (task=resume snapshot=DIR judges any of its turns)"
+        f"{summary}; what is typed is not judged (task=resume snapshot=DIR judges any of its turns)"
     )
     figures = {"turns": len(rows), "total_turns": dialogue.turns, "tokens": len(dialogue.buffer)}
     record |= {"verdict": UNJUDGED, "reason": reason, "chat": figures}
@@ -198,5 +200,5 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     quiet, result = Say(quiet=True), completed(session, record)
     outcome = finish(session.cfg, folder, quiet, result, page, code=0, tracked=False)
     out = shown(talk.pauses.folder)
-    talk.terminal.tell(f"{kept}; it goes on with: python -m harness task=chat out={out}")
+    talk.terminal.tell(f"{summary}; it goes on with: python -m harness task=chat out={out}")
     return outcome

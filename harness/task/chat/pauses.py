@@ -1,14 +1,16 @@
 """The pauses of a chat: one snapshot per turn, side by side, each holding what the turn added."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from harness.config import SaveConfig
 from harness.errors import InputProblem
 from harness.pipeline.stored import Stored
 from harness.save import store
+from harness.save.contents import TURN, number, turns
 from harness.snapshot.state import State
 
-TURN, UNDONE = "turn-", "undone-"
+UNDONE = "undone-"
 
 
 class Pauses:
@@ -18,7 +20,12 @@ class Pauses:
     Raises InputProblem for a folder that is a snapshot itself, or is not on this machine.
     """
 
-    def __init__(self, folder: Path | str, settings: Any, tell: Any = lambda said: None):
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: SaveConfig,
+        tell: Callable[[str], None] = lambda said: None,
+    ):
         place = store.place(folder)
         if isinstance(place, str):
             raise InputProblem(
@@ -36,17 +43,16 @@ class Pauses:
     @property
     def places(self) -> list[Path]:
         """Every pause, in the order of the turns."""
-        whole = (p.parent for p in self.folder.glob(f"{TURN}*/manifest.json"))
-        return sorted((p for p in whole if p.name[len(TURN) :].isdigit()), key=_number)
+        return turns(self.folder)
 
     @property
     def newest(self) -> Path | None:
         return next(reversed(self.places), None)
 
-    def save(self, state: State, number: int | None = None, overwrite: bool = False) -> Stored:
-        """Write `state`, whose parent is the newest pause, as turn `number` (default: the next)."""
+    def save(self, state: State, turn: int | None = None, overwrite: bool = False) -> Stored:
+        """Write `state`, whose parent is the newest pause, as number `turn` (default: the next)."""
         newest = self.newest
-        place = self.folder / f"{TURN}{number or (_number(newest) if newest else 0) + 1:03d}"
+        place = self.folder / f"{TURN}{turn or (number(newest) if newest else 0) + 1:03d}"
         access = store.current(**({"overwrite": True} if overwrite else {}))
         manifest = store.save(state, place, self._settings, self._tell, access)
         self.parent = manifest["id"]
@@ -57,13 +63,10 @@ class Pauses:
         place = self.newest
         if place is None:
             return None
-        taken = [int(n) for p in self.folder.glob(f"{UNDONE}*") if (n := p.name[len(UNDONE) :]).isdigit()]  # fmt: skip
-        aside = self.folder / f"{UNDONE}{max(taken, default=0) + 1:03d}"
+        names = [p.name.removeprefix(UNDONE) for p in self.folder.glob(f"{UNDONE}*")]
+        last = max((int(name) for name in names if name.isdigit()), default=0)
+        aside = self.folder / f"{UNDONE}{last + 1:03d}"
         place.rename(aside)
         newest = self.newest
         self.parent = store.read_manifest(newest)["id"] if newest else None
         return aside
-
-
-def _number(place: Path) -> int:
-    return int(place.name[len(TURN) :])

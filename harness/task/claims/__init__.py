@@ -38,10 +38,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
     reason = f"{len(rows)} claims settled: " + ", ".join(f"{n} {v}" for v, n in counts.items())
+    columns, children = ["claim", "verdict", "says"], [_child(row) for row in rows]
+    sections = claims.sections(rows)
     return finish_table(
-        session, "claims", rows, claims.sections(rows), UNJUDGED, reason,
-        ["claim", "verdict", "says"], children=[_child(row) for row in rows],
-    )  # fmt: skip
+        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children
+    )
 
 
 def _child(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ def settle(bench: Bench) -> Settled:
     alone = _shift(bench, ids, rows=1)
     figures["faulty_row_alone_shift"] = alone[0]
     for rows in (2, 4, 8):
-        found = _shift(bench, ids, rows)
-        figures[f"batch_{rows}_faulty_row_shift"] = found[0]
-        figures[f"batch_{rows}_healthy_rows_shift"] = max(found[1:])
-        figures[f"batch_{rows}_mean_over_rows"] = sum(found) / rows
-        diluted.append((sum(found) / rows) / alone[0] * rows)
+        shifts = _shift(bench, ids, rows)
+        figures[f"batch_{rows}_faulty_row_shift"] = shifts[0]
+        figures[f"batch_{rows}_healthy_rows_shift"] = max(shifts[1:])
+        figures[f"batch_{rows}_mean_over_rows"] = sum(shifts) / rows
+        diluted.append((sum(shifts) / rows) / alone[0] * rows)
     shown = min(figures[f"batch_{rows}_faulty_row_shift"] for rows in (2, 4, 8))
     visible = shown > BEYOND and abs(shown / alone[0] - 1) < 0.05
     averages = max(abs(d - 1) for d in diluted) < 0.25

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from harness.capture import capture, new_cache, positions_of, prefill
+from harness.model.loaded import Loaded
 from harness.pipeline.noise import noise
 from harness.pipeline.session import Session
 from harness.snapshot.digest import digest_named
@@ -43,7 +44,7 @@ class Bench:
     _cache: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def loaded(self) -> Any:
+    def loaded(self) -> Loaded:
         return self.session.loaded
 
     @property
@@ -84,26 +85,26 @@ class Bench:
         """What another split of the same prefill does to a logit."""
         return noise(self.loaded, self.ids(64)).last
 
-    def shift(self, found: torch.Tensor, expected: torch.Tensor) -> float:
+    def shift(self, logits: torch.Tensor, expected: torch.Tensor) -> float:
         """Largest difference of any logit in units of the noise floor; infinite when not finite."""
-        gap = float((found.double() - expected.double()).abs().max())
+        gap = float((logits.double() - expected.double()).abs().max())
         return gap / self.noise if gap == gap else float("inf")
 
     @staticmethod
     def digest(cache: Any) -> str:
         """Digest of all K/V that a library cache holds now."""
-        held = [
+        tensors = [
             (f"{i}.{part}", getattr(layer, part))
             for i, layer in enumerate(cache.layers)
             for part in ("keys", "values")
             if torch.is_tensor(getattr(layer, part, None))
         ]
-        return digest_named(held)
+        return digest_named(tensors)
 
 
-def same_top(found: torch.Tensor, expected: torch.Tensor) -> float:
+def same_top(logits: torch.Tensor, expected: torch.Tensor) -> float:
     """Share of rows whose most probable token is the same."""
-    return float((found.argmax(-1) == expected.argmax(-1)).double().mean())
+    return float((logits.argmax(-1) == expected.argmax(-1)).double().mean())
 
 
 def seconds(work: Callable[[], Any], runs: int = 5) -> float:

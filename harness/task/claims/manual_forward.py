@@ -16,7 +16,7 @@ def settle(bench: Bench) -> Settled:
     cfg, ids = bench.session.cfg, bench.ids(96)
     state = bench.state(ids)
     cache, _ = bench.prefilled(ids)
-    live = drive.Live(bench.loaded, cache, state)
+    live = drive.Uninterrupted(bench.loaded, cache, state)
     reference = drive.drive(live, Sampler(cfg.sampling), STEPS)
     try:
         manual = decoder(bench.loaded, state, CacheConfig("manual"))

@@ -51,15 +51,15 @@ def _model(bench: Bench) -> dict[str, Any]:
     wide = Loaded(copy.deepcopy(loaded.model).float(), loaded.tokenizer, loaded.source, 0.0)
     state = replace(bench, session=replace(bench.session, loaded=wide)).state(ids[:, :64])
     expected = decoder(wide, state, CacheConfig("cloned")).step(ids[:, 64:])
-    found = {}
+    shifts = {}
     for dtype in (torch.float16, torch.bfloat16):
         name = "fp16" if dtype is torch.float16 else "bf16"
         narrow = Loaded(copy.deepcopy(wide.model).to(dtype), loaded.tokenizer, loaded.source, 0.0)
         inside = replace(bench, session=replace(bench.session, loaded=narrow))
-        own = inside.state(ids[:, :64])
-        logits = decoder(narrow, own, CacheConfig("cloned")).step(ids[:, 64:])
-        widened = layers(own, lambda t: t.float(), lambda t: t.float())
+        captured = inside.state(ids[:, :64])
+        logits = decoder(narrow, captured, CacheConfig("cloned")).step(ids[:, 64:])
+        widened = layers(captured, lambda t: t.float(), lambda t: t.float())
         mixed = decoder(wide, widened, CacheConfig("cloned")).step(ids[:, 64:])
-        found[f"{name}_model_shift_in_noise_floors"] = bench.shift(logits, expected)
-        found[f"captured_{name}_resumed_fp32_shift_in_noise_floors"] = bench.shift(mixed, expected)
-    return found
+        shifts[f"{name}_model_shift_in_noise_floors"] = bench.shift(logits, expected)
+        shifts[f"captured_{name}_resumed_fp32_shift_in_noise_floors"] = bench.shift(mixed, expected)
+    return shifts

@@ -13,12 +13,9 @@ CLAIM = "Losing or doubling the system prefix shifts intent and positions."
 
 def settle(bench: Bench) -> Settled:
     chat = conversation(bench.tokenizer)
-    prefix, asked = max(chat.prefix, 1), encode("raw", bench.tokenizer, " " + QUESTION).ids
-    whole = torch.tensor([[*chat.ids, *asked]]).to(bench.loaded.device)
-    ways = {
-        "lost": whole[:, prefix:],
-        "doubled": torch.cat([whole[:, :prefix], whole], dim=1),
-    }
+    prefix, question = max(chat.prefix, 1), encode("raw", bench.tokenizer, " " + QUESTION).ids
+    whole = torch.tensor([[*chat.ids, *question]]).to(bench.loaded.device)
+    ways = {"lost": whole[:, prefix:], "doubled": torch.cat([whole[:, :prefix], whole], dim=1)}
     expected = bench.loaded.forward(whole, torch.arange(whole.shape[1])[None].to(whole.device))
     tail = whole.shape[1] - prefix
     figures: dict[str, Any] = {"prefix_tokens": prefix, "tokens": whole.shape[1]}

@@ -18,9 +18,9 @@ def settle(bench: Bench) -> Settled:
             input_ids=ids[:, 64:65], position_ids=at, past_key_values=cache, use_cache=True
         )
     same_object = out.past_key_values is cache
-    kept = bench.step(cache, ids[:, 65:], 65)
+    logits = bench.step(cache, ids[:, 65:], 65)
     whole = bench.prefilled(ids)[1]
-    passed_in = bench.shift(kept[:, -1], whole)
+    passed_in = bench.shift(logits[:, -1], whole)
 
     clone = decoder(bench.loaded, bench.state(ids[:, :64]), CacheConfig("cloned"))
     clone.step(ids[:, 64:65])  # the clone grows; its caller, who drops it, keeps the old length

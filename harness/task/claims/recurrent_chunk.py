@@ -49,7 +49,8 @@ def settle(bench: Bench) -> Settled:
             figures[f"{family}_error_{step}_at_a_time"] = error(bench, family, values, step)
     ratio = 1e3  # what float64 rounds and what is another function lie far further apart
     once = max(v for k, v in figures.items() if k.endswith("_1_at_a_time"))
-    broken = [f for f in FAMILIES if figures[f"{f}_error_{STEP}_at_a_time"] > ratio * max(once, 1e-15)]  # fmt: skip
+    most = ratio * max(once, 1e-15)
+    broken = [f for f in FAMILIES if figures[f"{f}_error_{STEP}_at_a_time"] > most]
     figures["families_that_start_anew"] = ", ".join(broken) or "none"
     return Settled(
         REFUTED if broken else HOLDS,

@@ -26,21 +26,21 @@ def settle(bench: Bench) -> Settled:
         return bench.step(cache, ids[:, 48:], 48)
 
     clean, outside, inside = after(0, 0), after(0, 48 - WINDOW), after(48 - WINDOW // 2, 48)
-    own, _ = bench.prefilled(ids[:, :48])
-    held = own.layers[0].keys.shape[2]
+    windowed, _ = bench.prefilled(ids[:, :48])
+    length = windowed.layers[0].keys.shape[2]
+    again = bench.step(windowed, ids[:, 48:], 48)
     figures = {
         "window": WINDOW,
         "tokens_seen": 48,
         "held_by_a_cache_without_the_config": 48,
-        "held_by_a_cache_with_the_config": held,
+        "held_by_a_cache_with_the_config": length,
         "shift_when_tokens_past_the_window_are_damaged": bench.shift(outside, clean),
         "shift_when_tokens_inside_are_damaged": bench.shift(inside, clean),
-        "same_logits_from_both_caches": bench.shift(bench.step(own, ids[:, 48:], 48), clean)
-        <= BEYOND,
+        "same_logits_from_both_caches": bench.shift(again, clean) <= BEYOND,
     }
     masked = figures["shift_when_tokens_past_the_window_are_damaged"] <= BEYOND
     looked_at = figures["shift_when_tokens_inside_are_damaged"] > BEYOND
-    dropped = held < 48
+    dropped = length < 48
     verdict = (
         HOLDS
         if masked and looked_at and not dropped

@@ -72,5 +72,5 @@ def _mismatches(bench: Bench, sampling: SamplingConfig) -> tuple[int, object]:
     session = replace(bench.session, cfg=replace(bench.session.cfg, sampling=sampling))
     chat = Dialogue(session, session.sampler())
     turns = [chat.ask(text, 12) for text in ASK * 2]
-    found = [t.mismatch for t in turns if t.mismatch is not None]
-    return len(found), found[0] if found else None
+    mismatches = [t.mismatch for t in turns if t.mismatch is not None]
+    return len(mismatches), mismatches[0] if mismatches else None

@@ -8,7 +8,7 @@ import torch
 from harness.config import Config
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
-from harness.pipeline.origin import given
+from harness.pipeline.origin import chosen
 from harness.report import html
 from harness.report.console import Say, table
 from harness.save import store
@@ -29,27 +29,27 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.stage("load both")
     (one, first), (two, second) = store.load(cfg.a), store.load(cfg.b)
     say.done("verified")
-    found = list(differences(one, two))
-    record: dict[str, Any] = {"differences": [vars(d) for d in found]}
+    deviations = list(differences(one, two))
+    record: dict[str, Any] = {"differences": [vars(d) for d in deviations]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     logits = {"stored": (one.logits, two.logits)}
-    if found and given("model"):
+    if deviations and chosen("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
-    measured = {name: compared(*pair) for name, pair in logits.items()} if found else {}
+    measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
     record["logits"] = measured
     same_token = all(m["same_token"] for m in measured.values())
-    record["verdict"] = "exact" if not found else ("drifted" if same_token else "diverged")
-    record["reason"] = _reason(found)
-    rows = [d.row() for d in found]
+    record["verdict"] = "exact" if not deviations else ("drifted" if same_token else "diverged")
+    record["reason"] = _reason(deviations)
+    rows = [d.row() for d in deviations]
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     figures = [[name, *m.values()] for name, m in measured.items()]
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     sections.append(html.section("In logits", columns=columns, rows=figures))
-    outcome = finish_page(cfg, folder, say, record, sections, 1 if found else 0)
-    if found:
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0)
+    if deviations:
         say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
         say.out.print(table("In logits", columns, figures))
-    say.line(f"{'same' if not found else 'differs'}: {record['reason']}")
+    say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
     say.line(f"report: {shown(folder)}/report.html")
     return outcome
 
@@ -67,7 +67,9 @@ def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any, Any]:
+def _step(
+    cfg: Config, folder: Path, say: Say, one: State, two: State
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
     from harness.cache.registry import decoder
     from harness.pipeline.restore import identity_check
@@ -76,16 +78,16 @@ def _step(cfg: Any, folder: Path, say: Any, one: State, two: State) -> tuple[Any
     session = Session.open(cfg, folder, say)
     token = one.logits.argmax(-1, keepdim=True)
     results = []
-    for state, where in ((one, cfg.a), (two, cfg.b)):
+    for state, where in ((one, str(cfg.a)), (two, str(cfg.b))):
         identity_check(session, state, where)
         state = state.to(session.loaded.device)
         results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
     return results[0], results[1]
 
 
-def _reason(found: list[Deviation]) -> str:
-    if not found:
+def _reason(deviations: list[Deviation]) -> str:
+    if not deviations:
         return "the same state, bit for bit"
-    first = found[0]
+    first = deviations[0]
     bits = f", {first.bits}" if first.bits else ""
-    return f"{len(found)} differences; the first in {first.what} at {first.where}{bits}"
+    return f"{len(deviations)} differences; the first in {first.what} at {first.where}{bits}"

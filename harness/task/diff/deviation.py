@@ -43,8 +43,8 @@ def differences(one: State, two: State) -> Iterator[Deviation]:
             names = [x[0] if x else "-" for x in (a, b)]
             yield Deviation("tensor", "order", *names)
             return
-        if found := tensor_difference(a[0], a[1], b[1]):
-            yield found
+        if deviation := tensor_difference(a[0], a[1], b[1]):
+            yield deviation
 
 
 def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation | None:
@@ -65,7 +65,8 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     gap = (a.double() - b.double()).abs()
     largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
     amount = f"{len(rows)} of {a.numel()} elements, at most {number(largest)}"
-    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", f"bit {lowest}, {bits.bit_count()} in all", amount)  # fmt: skip
+    changes = f"bit {lowest}, {bits.bit_count()} in all"
+    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount)
 
 
 def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from harness.config import Config
 from harness.engine import saved
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.foreign import fitted, kinds, orders, pairs
 from harness.report import html
-from harness.report.console import number, table
+from harness.report.console import Say, number, table
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 
@@ -33,11 +34,11 @@ def is_file(place: str) -> bool:
     return "://" not in place and Path(place).expanduser().is_file()
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Exit 0 when both hold the same numbers, 1 when they differ. What a difference of keys and values
     does to a continuation is not said: there are no logits in such a file."""
     say.stage("read both")
-    one, two = opened(cfg.a), opened(cfg.b)
+    one, two = opened(str(cfg.a)), opened(str(cfg.b))
     say.done(f"{one.kind}; {two.kind}")
     rows = differences(one, two)
     largest = max((r[4] for r in rows if isinstance(r[4], float)), default=None)
@@ -45,8 +46,12 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     reason = (
         f"{len(rows)} differences{far}" if rows else "the same tokens, keys and values, bit for bit"
     )
-    record = {"differences": [dict(zip(COLUMNS, r)) for r in rows], "kinds": {"a": one.kind, "b": two.kind},
-              "verdict": UNJUDGED if rows else "exact", "reason": reason}  # fmt: skip
+    record = {
+        "differences": [dict(zip(COLUMNS, r)) for r in rows],
+        "kinds": {"a": one.kind, "b": two.kind},
+        "verdict": UNJUDGED if rows else "exact",
+        "reason": reason,
+    }
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0)
     if rows:
@@ -71,8 +76,9 @@ def differences(one: Past, two: Past) -> list[list[Any]]:
     """Rows: what, where, a, b, largest difference, and the largest number it is a difference of."""
     rows: list[list[Any]] = []
     if one.tokens and two.tokens and one.tokens != two.tokens:
-        same = zip(one.tokens, two.tokens)
-        first = next((i for i, (x, y) in enumerate(same) if x != y), min(len(one.tokens), len(two.tokens)))  # fmt: skip
+        pairs = enumerate(zip(one.tokens, two.tokens))
+        shorter = min(len(one.tokens), len(two.tokens))
+        first = next((i for i, (x, y) in pairs if x != y), shorter)
         ends = [p.tokens[first] if first < len(p.tokens) else "none" for p in (one, two)]
         rows.append(["tokens", f"token {first}", *ends, None, None])
     if one.forms != two.forms:

@@ -41,11 +41,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     before = len(progress.answered)
     say.stage(f"{len(asking)} prompts, {len(cells.every)} cells")
     for number, question in over(enumerate(asking), "prompts", len(asking)):
-        for asked in cfg.task.asked:
-            name = f"{number}/{asked}"
+        for when in cfg.task.asked:
+            name = f"{number}/{when}"
             if name not in progress.answered:
                 timed = number < TIMED
-                progress.add(name, [*answers(session, cells, question, asked, caches, timed)])
+                progress.add(name, [*answers(session, cells, question, when, caches, timed)])
     say.done(f"{before} were answered before" if before else "")
     rows = averages(cfg.model.name, cfg.prompt.name, list(progress.answered.values()))
     progress.finish(folder)
@@ -77,11 +77,11 @@ def identity(session: Session, cells: Cells, asking: list[Any]) -> Any:
     cfg = session.cfg
     if session.loaded.tokenizer is None:
         raise UnsupportedModel("task=evaluate needs a tokenizer. Give model.tokenizer=DIR.")
-    given = asdict(cfg)
+    values = asdict(cfg)
     chosen = ("dtype", "steps", "task", "tokenizer", "prune", "quantize", "cache")
     return [
         session.documents,
-        {key: given[key] for key in chosen},
+        {key: values[key] for key in chosen},
         [vars(question) for question in asking],
         [cell.row() for cell in cells.every],
         str(session.loaded.device),

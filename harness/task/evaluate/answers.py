@@ -36,7 +36,7 @@ class Asked:
     expected: tuple[int, ...]
 
     @classmethod
-    def of(cls, session: Session, question: Question, asked: str) -> "Asked":
+    def of(cls, session: Session, question: Question, when: str) -> "Asked":
         """After: the question follows the pruning. Before: it is pruned with the context, but for its
         last token, which is fed to what was kept. Raises InputProblem when it is too long."""
         cfg, tokenizer = session.cfg, session.loaded.tokenizer
@@ -46,19 +46,19 @@ class Asked:
         apart = "" if question.question[-1:].isspace() else " "
         says = continuation(policy, tokenizer, apart + question.expected.lstrip()).ids
         ids = context.ids
-        if asked == "before":
+        if when == "before":
             ids, asks = (*ids, *asks[:-1]), asks[-1:]
         check_length(session.loaded, len(ids), len(asks) + max(len(says), cfg.steps))
         return cls(ids, context.prefix, asks, says)
 
 
-def soundness(session: Session, question: Question, asked: str) -> Soundness:
+def soundness(session: Session, question: Question, when: str) -> Soundness:
     """Whether the library's own cached path, which fills every cell, computes what this model computes
     without a cache: on one prompt and `steps` tokens after it. Raises InputProblem when it is too long."""
-    place = Asked.of(session, question, asked)
+    place = Asked.of(session, question, when)
     row = torch.tensor([place.ids])
     captured = capture(session.loaded, row, torch.ones_like(row), {"prompt_meta": {}})
-    live = drive.Live(session.loaded, captured.live, captured.state)
+    live = drive.Uninterrupted(session.loaded, captured.live, captured.state)
     follow = torch.tensor([place.follow])
     path = drive.drive(live, session.sampler(), session.cfg.steps, follow)
     compare = session.cfg.compare
@@ -69,17 +69,17 @@ def answers(
     session: Session,
     cells: Cells,
     question: Question,
-    asked: str,
+    when: str,
     caches: list[CacheConfig],
     timed: bool,
 ) -> Iterator[Answer]:
     """One flat mapping per cache and cell: where it belongs, and every measure."""
     loaded = session.loaded
-    place = Asked.of(session, question, asked)
-    kept = list(cells.kept(session, cells.prefill(session, place.ids, place.prefix)))
+    place = Asked.of(session, question, when)
+    contents = list(cells.kept(session, cells.prefill(session, place.ids, place.prefix)))
     for cache in caches:
         reference = None
-        for group in together(kept):
+        for group in together(contents):
             state = stacked([one.state for one in group])
             said, forced, coded = _decoded(session, state, cache, place)
             if reference is None:  # the full cache is the first cell of the first group
@@ -90,7 +90,7 @@ def answers(
                 yield {
                     **one.cell.row(),
                     "cache": cache.name,
-                    "asked": asked,
+                    "asked": when,
                     "said": text,
                     **scores(text, question),
                     **_likelihood(forced[row].log_softmax(-1), reference[1], place.expected),
@@ -113,16 +113,16 @@ def _decoded(
     runner = build_decoder(loaded, state, cache)
     coded = runner.kv_bytes < _dense_bytes(state)  # nothing is decoded for good
     last = runner.step(ask)[:, -1]
-    told, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
+    tokens, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
     over = torch.zeros(rows, dtype=torch.bool)
     for step in range(session.cfg.steps):
         token = last.argmax(-1).cpu()
-        told.append(token)
+        tokens.append(token)
         over |= torch.isin(token, ends)
         if bool(over.all()) or step + 1 == session.cfg.steps:
             break
         last = runner.step(token[:, None])[:, -1]
-    said = [_until(row, set(ends.tolist())) for row in torch.stack(told, 1).tolist()]
+    said = [_until(row, set(ends.tolist())) for row in torch.stack(tokens, 1).tolist()]
     whole = torch.tensor([(*place.follow, *place.expected[:-1])]).expand(rows, -1)
     logits = build_decoder(loaded, state, cache).step(whole)
     forced = logits[:, -len(place.expected) :].double().cpu()
@@ -135,13 +135,13 @@ def _until(ids: list[int], ends: set[int]) -> list[int]:
 
 
 def _likelihood(
-    found: torch.Tensor, full: torch.Tensor, expected: tuple[int, ...]
+    cell: torch.Tensor, full: torch.Tensor, expected: tuple[int, ...]
 ) -> dict[str, float]:
-    """nll: nats per token of the expected answer; kl: mean KL(full || found) in nats along it. Both
+    """nll: nats per token of the expected answer; kl: mean KL(full || cell) in nats along it. Both
     `[expected, vocab]` logarithms of probabilities."""
     wanted = torch.tensor(expected)[:, None]
-    kl = (full.exp() * (full - found)).sum(-1).clamp(min=0)
-    return {"nll": float(-found.gather(-1, wanted).mean()), "kl": float(kl.mean())}
+    kl = (full.exp() * (full - cell)).sum(-1).clamp(min=0)
+    return {"nll": float(-cell.gather(-1, wanted).mean()), "kl": float(kl.mean())}
 
 
 def _differ(said: list[int], full: list[int], steps: int) -> int:

@@ -59,9 +59,9 @@ class Cells:
         for share in task.budgets:
             if not 0 < share <= 1:
                 raise ConfigProblem(f"task.budgets={share} is not possible: give 0 < share <= 1.")
-        for asked in task.asked:
-            if asked not in ASKED:
-                raise ConfigProblem(f"task.asked={asked} is not possible: give after or before.")
+        for when in task.asked:
+            if when not in ASKED:
+                raise ConfigProblem(f"task.asked={when} is not possible: give after or before.")
         self._policies: dict[tuple[str, float], Policy] = {}
         self._quantizers: dict[str, Quantizer | None] = {"none": None}
         self.every = [FULL, *(cell for cell in dict.fromkeys(self._named(cfg)) if cell != FULL)]
@@ -90,9 +90,10 @@ class Cells:
         documents = {"prompt_meta": {"prefix_ids": list(ids[:prefix])}}
         with ExitStack() as stack:
             needs = {p.observes for p in self._policies.values()} - {None}
-            seen = {need: stack.enter_context(observing(loaded, need)) for need in needs}
+            observations = {need: stack.enter_context(observing(loaded, need)) for need in needs}
             state = capture(loaded, row, torch.ones_like(row), documents).state
-        return {None: state, **{need: received(state, found) for need, found in seen.items()}}
+        scored = {need: received(state, record) for need, record in observations.items()}
+        return {None: state, **scored}
 
     def kept(self, session: Session, states: dict[int | None, State]) -> Iterator[Kept]:
         """What each cell makes of the prefill, the full cache first. `states` are only read."""
@@ -128,10 +129,10 @@ def _mean_errors(plain: State, coded: State) -> dict[str, float]:
     }
 
 
-def together(kept: list[Kept]) -> Iterator[list[Kept]]:
+def together(contents: list[Kept]) -> Iterator[list[Kept]]:
     """The cells whose states have layers alike, so that they are decoded as rows of one batch."""
     groups: dict[Any, list[Kept]] = {}
-    for one in kept:
+    for one in contents:
         groups.setdefault(repr([_form(layer) for layer in one.state.layers]), []).append(one)
     for group in groups.values():
         size = max(MOST // max(group[0].state.kv_bytes, 1), 1)

@@ -37,7 +37,6 @@ def averages(model: str, prompt: str, answered: list[list[Row]]) -> list[Row]:
             average = share(values) if measure in SHARES else mean(values)
             known = all(measure in a for a in full)
             gap = paired(values, [a[measure] for a in full]) if known else {}
-            rows.append(
-                {"model": model, "prompt": prompt, **where, "measure": measure, **average, **gap, **cost}
-            )  # fmt: skip
+            row = {"model": model, "prompt": prompt, **where, "measure": measure}
+            rows.append({**row, **average, **gap, **cost})
     return rows

@@ -22,9 +22,9 @@ def share(hits: Sequence[float]) -> dict[str, Any]:
 
 def mean(values: Sequence[float]) -> dict[str, Any]:
     """Mean with a 95% interval: percentiles of bootstrap samples over the prompts."""
-    held = torch.tensor(values, dtype=torch.float64)
-    low, high = _percentiles(held)
-    value = float(held.mean())
+    sample = torch.tensor(values, dtype=torch.float64)
+    low, high = _percentiles(sample)
+    value = float(sample.mean())
     return {"value": value, "low": min(low, value), "high": max(high, value), "n": len(values)}
 
 
@@ -35,8 +35,9 @@ def paired(values: Sequence[float], full: Sequence[float]) -> dict[str, float]:
     return {"delta": float(gaps.mean()), "delta_low": low, "delta_high": high}
 
 
-def _percentiles(held: torch.Tensor) -> tuple[float, float]:
-    drawn = torch.randint(len(held), (DRAWN, len(held)), generator=torch.Generator().manual_seed(0))
+def _percentiles(sample: torch.Tensor) -> tuple[float, float]:
+    draw = torch.Generator().manual_seed(0)
+    drawn = torch.randint(len(sample), (DRAWN, len(sample)), generator=draw)
     ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    low, high = held[drawn].mean(1).quantile(ends).tolist()
+    low, high = sample[drawn].mean(1).quantile(ends).tolist()
     return low, high

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config
+from harness.fault.base import Fault
 from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
@@ -34,23 +35,23 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     missed = [row["fault"] for row in rest if not caught(row)]
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
-    told = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
-    reason = "; ".join([summary(rest, missed, clean), coverage(tried), told, seconds(rows)])
+    diagnoses = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
+    reason = "; ".join([summary(rest, missed, clean), coverage(tried), diagnoses, seconds(rows)])
+    columns = ["fault", "element", *COLUMNS, "plain", "cause", "shift"]
+    sections, children = heatmap.sections(rows), [_child(row) for row in rows]
     return finish_table(
-        session, "faults", rows, heatmap.sections(rows), verdict, reason,
-        children=[_child(row) for row in rows],
-        columns=["fault", "element", *COLUMNS, "plain", "cause", "shift"],
-    )  # fmt: skip
+        session, "faults", rows, sections, verdict, reason, columns, children=children
+    )
 
 
-def measure_all(session: Session, chosen: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def measure_all(session: Session, chosen: dict[str, Fault], name: str) -> list[dict[str, Any]]:
     """The rows of the faults among `chosen` that lie on the bed `name`."""
     say = session.say
     faults = [fault for fault in chosen.values() if fault.bed == name]
     say.stage(f"{name}: {len(faults)} rows")
     bed = beds.build(name, session, session.cfg.steps)
-    own = bed.session
-    healthy = plain.resume(bed, own.loaded, bed.state, own.cfg.sampling, bed.state.rng)
+    inner = bed.session
+    healthy = plain.resume(bed, inner.loaded, bed.state, inner.cfg.sampling, bed.state.rng)
     each = over(faults, f"faults of {name}", len(faults))
     rows = [measure(bed, fault, healthy, beds.scratch(session.folder)) for fault in each]
     for row, fault in zip(rows, faults, strict=True):
@@ -64,7 +65,7 @@ def caught(row: dict[str, Any]) -> bool:
     return any(row[column] for column in COLUMNS)
 
 
-def described(fault: Any) -> str:
+def described(fault: Fault) -> str:
     """The fault's own first line."""
     from inspect import getmodule
 

@@ -9,6 +9,7 @@ from harness.compare.diagnosis import Diagnosis
 from harness.pipeline import bed as beds
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.session import Session
+from harness.snapshot.state import State
 
 CLEAN = 200  # healthy runs that must be called healthy
 SHARES = ((164, "plain"), (24, "windowed"), (6, "hybrid"), (6, "indexed"))
@@ -32,20 +33,20 @@ def alarms(session: Session, runs: int = CLEAN) -> list[str]:
     """
     said, draw = [], random.Random(session.cfg.seed)
     for share, bed in SHARES:
-        own = beds.on(bed, session)
+        inner = beds.on(bed, session)
         for _ in range(max(share * runs // CLEAN, 1)):
-            told = diagnose(own.loaded, healthy(own, draw))
-            if not sound(told):
-                said.append(f"{told.cause}: {told.evidence}")
+            diagnosis = diagnose(inner.loaded, healthy(inner, draw))
+            if not sound(diagnosis):
+                said.append(f"{diagnosis.cause}: {diagnosis.evidence}")
     return said
 
 
-def sound(told: Diagnosis) -> bool:
+def sound(diagnosis: Diagnosis) -> bool:
     """Whether nothing was found wrong."""
-    return told.cause == "rounding" and told.layer is None
+    return diagnosis.cause == "rounding" and diagnosis.layer is None
 
 
-def healthy(session: Session, draw: random.Random) -> Any:
+def healthy(session: Session, draw: random.Random) -> State:
     """The State after random ids, prefilled in random chunks; half of the batches are padded."""
     vocabulary = min(session.loaded.text_config.vocab_size, len(session.loaded.tokenizer))
     longest = draw.randint(8, 40)

@@ -20,14 +20,16 @@ from harness.compare.diagnosis import Diagnosis
 from harness.config import SaveConfig
 from harness.errors import HarnessError, SnapshotInvalid, UnsupportedModel
 from harness.fault.base import Fault
+from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bed import Bed, Run, question, shown
 from harness.pipeline.damage import aid_for, damaged
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.restore import identity, proof
+from harness.pipeline.session import Session
 from harness.save import store
-from harness.save.reading import segment_read
+from harness.save.assembly import segment_read
 from harness.snapshot import manifest as manifests
 from harness.snapshot.digest import digest_bytes, digest_tensor
 from harness.snapshot.elements import ELEMENTS
@@ -54,21 +56,22 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
     said = [*invalid, *changed]
     if material is None:
         with watch("diagnosis"):
-            told = compare.refusal((), said)
+            diagnosis = compare.refusal((), said)
         known = {"identity": False, "logits": True, "proof": False, "verdict": "unreadable"}
-        known |= causes(told, fault)
-        return row | known | watch.seconds | {"plain": plain.ERROR, "shift": None, "strict": "refused", "said": said[:3]}  # fmt: skip
+        known |= causes(diagnosis, fault)
+        rest: dict[str, Any] = {"plain": plain.ERROR, "shift": None, "strict": "refused"}
+        return row | known | watch.seconds | rest | {"said": said[:3]}
     session, sampler = damaged(bed.session, fault, material.rng)
     with watch("identity"):
         differ = identity(session, material, sampler)
-    given = fault.inputs(material)
+    inputs = fault.inputs(material)
     with watch("logits"):
-        verdict, shift = logits_column(bed, session, given, sampler)
+        verdict, shift = logits_column(bed, session, inputs, sampler)
         unproven = _unproven(session, material)
     with watch("plain"):
-        ran = plain_column(bed, session, given, sampler, healthy)
+        ran = plain_column(bed, session, inputs, sampler, healthy)
     with watch("diagnosis"):
-        told = diagnosed(bed, session.loaded, given, differ, said)
+        diagnosis = diagnosed(bed, session.loaded, inputs, differ, said)
     said += [str(d) for d in differ + unproven]
     outcome = {
         "identity": bool(differ),
@@ -80,28 +83,31 @@ def measure(bed: Bed, fault: Fault, healthy: list[tuple], folder: Path) -> dict[
         "strict": "refused" if said else verdict,
         "said": said[:3],
     }
-    return row | watch.seconds | causes(told, fault) | outcome
+    return row | watch.seconds | causes(diagnosis, fault) | outcome
 
 
-def diagnosed(bed: Bed, loaded: Any, state: State, differ: list[Any], said: list[str]) -> Diagnosis:
+def diagnosed(
+    bed: Bed, loaded: Loaded, state: State, differ: list[Any], said: list[str]
+) -> Diagnosis:
     """What the diagnosis of `state` says; a buffer that was computed anew once is not again."""
     mask = state.attention_mask
     key = (id(loaded), state.token_ids.numpy().tobytes(), mask.numpy().tobytes())
-    if loaded is bed.session.loaded and mask.shape == state.token_ids.shape and key not in bed.recomputed:  # fmt: skip
+    usable = loaded is bed.session.loaded and mask.shape == state.token_ids.shape
+    if usable and key not in bed.recomputed:
         bed.recomputed[key] = recompute(loaded, state.token_ids, mask)
     return diagnose(loaded, state, differ, said, right=bed.recomputed.get(key))
 
 
-def causes(told: Diagnosis | None, fault: Fault) -> dict[str, Any]:
+def causes(diagnosis: Diagnosis | None, fault: Fault) -> dict[str, Any]:
     """The cause that was named and the one that should be, with the evidence."""
     return {
-        "cause": told.cause if told else "",
+        "cause": diagnosis.cause if diagnosis else "",
         "expected": fault.expected,
-        "evidence": told.evidence if told else "",
+        "evidence": diagnosis.evidence if diagnosis else "",
     }
 
 
-def _unproven(session: Any, state: State) -> list[Any]:
+def _unproven(session: Session, state: State) -> list[Any]:
     """What the replay proof says; a model the state cannot even be handed to proves nothing."""
     try:
         return list(proof(session.loaded, state))
@@ -110,7 +116,7 @@ def _unproven(session: Any, state: State) -> list[Any]:
 
 
 def logits_column(
-    bed: Bed, session: Any, state: State, sampler: Sampler
+    bed: Bed, session: Session, state: State, sampler: Sampler
 ) -> tuple[str, float | None]:
     """Verdict and shift with every check off: going on from the cache, and rebuilding it from the
     buffer, which is what the buffer is kept for. The worse of the two."""
@@ -127,12 +133,13 @@ def logits_column(
     except (HarnessError, *_BROKEN):
         return "error", None
     name, other = bed.verdict(rebuilt)
-    worse = max(shift, other)
-    return (name if name in ("drifted", "diverged") and verdict not in ("diverged",) else verdict), worse  # fmt: skip
+    if name in ("drifted", "diverged") and verdict != "diverged":
+        verdict = name
+    return verdict, max(shift, other)
 
 
 def plain_column(
-    bed: Bed, session: Any, state: State, sampler: Sampler, healthy: list[tuple]
+    bed: Bed, session: Session, state: State, sampler: Sampler, healthy: list[tuple]
 ) -> str:
     """What the plain script does with the same material, beside what it does with healthy material."""
     try:
@@ -142,7 +149,7 @@ def plain_column(
     return plain.outcome(bed, healthy, ran)
 
 
-def _rebuilt(bed: Bed, loaded: Any, state: State) -> Run:
+def _rebuilt(bed: Bed, loaded: Loaded, state: State) -> Run:
     """The reference with its first row computed anew from the token buffer of `state`."""
     ids, mask = state.token_ids, state.attention_mask
     if ids.shape != mask.shape:
@@ -183,12 +190,12 @@ def _stored(
         return state, refused.faults, []
     fault.disk(folder)
     with watch("digest"):  # and validation, which a load does in the same breath
-        found = _refusal(folder)
-    changed = [f for f in found if _DIGEST.search(f)]
+        problems = _refusal(folder)
+    changed = [f for f in problems if _DIGEST.search(f)]
     try:
         tensors, manifest = _raw(folder)
     except _BROKEN:
-        return None, [f for f in found if f not in changed], changed
+        return None, [f for f in problems if f not in changed], changed
     _reseal(folder, manifest, tensors)
     with watch("validation"):
         invalid = _refusal(folder)

@@ -4,11 +4,11 @@ It really runs. It puts the K/V it finds into a library cache, keeps the cursor 
 mask it finds, slices the re-rendered chat at the buffer's length, and picks tokens from the logits.
 """
 
-from typing import Any
-
 import torch
 
 from harness.cache.library import to_cache
+from harness.config import SamplingConfig
+from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.bed import Bed, question, trimmed
 from harness.snapshot.state import State
@@ -17,9 +17,9 @@ ERROR, WRONG, DRIFT, NOTHING = "error", "silent wrong tokens", "silent drift", "
 
 
 def script(
-    loaded: Any, state: State, sampler: Sampler, given: torch.Tensor | None, steps: int
+    loaded: Loaded, state: State, sampler: Sampler, following: torch.Tensor | None, steps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Resume from `state`, feed `given` `[batch, n]` if any, generate `steps` tokens.
+    """Resume from `state`, feed `following` `[batch, n]` if any, generate `steps` tokens.
 
     Returns the tokens `[batch, steps]` and the logits they were chosen from `[batch, steps, vocab]`.
     """
@@ -28,19 +28,19 @@ def script(
         state.next_position[:, None],
         state.attention_mask,
     )
-    last, seen, tokens, rows = state.logits, state.token_ids, [], []
+    last, history, tokens, rows = state.logits, state.token_ids, [], []
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
-        nonlocal cursor, mask, seen
+        nonlocal cursor, mask, history
         positions = cursor + torch.arange(ids.shape[1])
         cursor, mask = cursor + ids.shape[1], torch.cat([mask, torch.ones_like(ids)], dim=1)
-        seen = torch.cat([seen, ids], dim=1)
+        history = torch.cat([history, ids], dim=1)
         return loaded.forward(ids, positions, mask, cache)[:, -1]
 
-    if given is not None and given.shape[1]:
-        last = feed(given)
+    if following is not None and following.shape[1]:
+        last = feed(following)
     for _ in range(steps):
-        token = sampler.choose(last, seen)
+        token = sampler.choose(last, history)
         tokens.append(token)
         rows.append(last)
         last = feed(token.to(loaded.device))
@@ -48,13 +48,15 @@ def script(
     return torch.cat(tokens, dim=1), torch.stack([row[..., :vocab] for row in rows], dim=1)
 
 
-def resume(bed: Bed, loaded: Any, state: State, sampling: Any, rng: Any) -> list[tuple]:
+def resume(
+    bed: Bed, loaded: Loaded, state: State, sampling: SamplingConfig, rng: torch.Tensor | None
+) -> list[tuple]:
     """The script twice: going on in mid-generation, and with the user's next question."""
-    given = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1).to(loaded.device)
+    following = question(loaded.tokenizer, state.tokens).repeat(state.batch, 1).to(loaded.device)
     seed = bed.session.cfg.seed
     return [
         script(loaded, state, Sampler(sampling, seed, rng=rng), ids, bed.steps)
-        for ids in (None, given)
+        for ids in (None, following)
     ]
 
 

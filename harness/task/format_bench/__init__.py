@@ -4,17 +4,12 @@ One real prefill of the configured model gives the K/V; each figure is a median 
 turns with the raw writes and reads they are compared with.
 """
 
-import ctypes
-import gc
 import gzip
 import os
 import pickle
 import shutil
-import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +17,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder
-from harness.config import DTYPES, Config, at_least, one_of, option
+from harness.config import DTYPES, Config, SaveConfig, at_least, one_of, option
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -34,6 +29,7 @@ from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.format_bench import payload, protection
+from harness.task.format_bench.memory import watched
 
 VARIANTS = {
     "safetensors": option("save", "safetensors"),
@@ -45,6 +41,8 @@ VARIANTS = {
     "blosc2 byte zstd 1": option("save", "blosc2", codec="zstd", level=1, shuffle="byte"),
     "gzip": option("save", "gzip"),
 }
+COLUMNS = ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw"]
+COLUMNS += ["ratio", "peak_extra_bytes"]
 SLOW = {"gzip"}  # timed once
 NEW_TOKENS = 128
 
@@ -82,14 +80,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = (
         f"{len(rows)} formats and dtypes, every byte back; the founding claim: {claim['verdict']}"
     )
-    return finish_table(
-        session, "bench", rows, report.sections(rows, claim, figures), UNJUDGED, reason,
-        ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw", "ratio", "peak_extra_bytes"],
-        record={"figures": figures, "claims": [claim]},
-    )  # fmt: skip
+    sections = report.sections(rows, claim, figures)
+    record = {"figures": figures, "claims": [claim]}
+    return finish_table(session, "bench", rows, sections, UNJUDGED, reason, COLUMNS, record=record)
 
 
-def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> list[dict[str, Any]]:
+def _formats(state: State, dtype: str, place: Path, repeats: int, say: Say) -> list[dict[str, Any]]:
     rows = []
     for name, settings in VARIANTS.items():
         if dtype != "bfloat16" and getattr(settings, "codec", "lz4") != "lz4":
@@ -107,7 +103,7 @@ def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> l
                 _timed(state, place, settings, times)
         middle = {k: median(v) for k, v in times.items()}
         stored = store.stored_bytes(target)
-        held = sum(p.stat().st_size for p in (target / "tokenizer").iterdir())
+        tokenizer_bytes = sum(p.stat().st_size for p in (target / "tokenizer").iterdir())
         rows.append(
             {
                 "format": name,
@@ -118,7 +114,7 @@ def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> l
                 "load_of_raw": middle["raw_read"] / middle["load"],
                 "kv_bytes": state.kv_bytes,
                 "stored_bytes": stored,
-                "ratio": (stored - held) / state.kv_bytes,
+                "ratio": (stored - tokenizer_bytes) / state.kv_bytes,
                 "peak_extra_bytes": peak,
                 "layer_bytes": state.layers[0].nbytes,
             }
@@ -129,7 +125,7 @@ def _formats(state: State, dtype: str, place: Path, repeats: int, say: Any) -> l
     return rows
 
 
-def _timed(state: State, place: Path, settings: Any, times: dict[str, list[float]]) -> None:
+def _timed(state: State, place: Path, settings: SaveConfig, times: dict[str, list[float]]) -> None:
     """One round: ours and the raw one take turns, so that both meet the same disk."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -199,11 +195,7 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
 
         return write
 
-    ways = {
-        "torch": lambda: torch.save(tensors, path),
-        "pickle": by(open),
-        "gzip": by(gzip.open),
-    }
+    ways = {"torch": lambda: torch.save(tensors, path), "pickle": by(open), "gzip": by(gzip.open)}
     times: dict[str, list[float]] = {name: [] for name in ways}
     sizes = {}
     for number in range(repeats):
@@ -212,7 +204,7 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
                 continue
             times[name].append(_seconds(way))
             sizes[name] = path.stat().st_size
-    middle = {name: median(found) for name, found in times.items()}
+    middle = {name: median(runs) for name, runs in times.items()}
     parts = {
         "torch_faster_than_pickle": middle["torch"] < middle["pickle"],
         "torch_smaller_than_pickle": sizes["torch"] < sizes["pickle"],
@@ -240,62 +232,27 @@ def _claim(state: State, place: Path, repeats: int, session: Session) -> dict[st
     }
 
 
-@dataclass
-class _Sampled:
-    peak: int = 0
-    base: int = 0
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-@contextmanager
-def _watched() -> Any:
-    """Peak of this process's own (anonymous) memory above what it had, sampled every millisecond.
-    Mapped files are not counted: the kernel takes those pages back whenever it wants."""
-    gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-    sampled = _Sampled(base=_anonymous())
-
-    def watch() -> None:
-        while not sampled.done.is_set():
-            sampled.peak = max(sampled.peak, _anonymous() - sampled.base)
-            time.sleep(0.001)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield sampled
-    finally:
-        sampled.done.set()
-        thread.join()
-
-
-def _peak(state: State, place: Path, settings: Any, times: dict[str, list[float]]) -> int:
+def _peak(state: State, place: Path, settings: SaveConfig, times: dict[str, list[float]]) -> int:
     """Largest extra memory of a save and of a load, beyond what the loaded (or kept) tensors take.
     Whether every byte comes back is checked here too."""
-    kept = settings.name == "memory"
+    in_memory = settings.name == "memory"
     mapped = format_of(settings).mapped
     payload = sum(t.nbytes for _, t in state.tensors())
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     data = [tensor_bytes(t) for _, t in state.tensors()]
-    with _watched() as saving:
+    with watched() as saving:
         times["save"].append(_seconds(lambda: store.save(state, place / "s", settings)))
-    held: list[Any] = []
-    with _watched() as loading:
-        times["load"].append(_seconds(lambda: held.append(store.load(place / "s"))))
-    _assert_equal(state, held[0][0])
-    held.clear()
+    loads: list[Any] = []
+    with watched() as loading:
+        times["load"].append(_seconds(lambda: loads.append(store.load(place / "s"))))
+    _assert_equal(state, loads[0][0])
+    loads.clear()
     manifest = store.read_manifest(place / "s")
     times["map"].append(_seconds(lambda: store.unverified(place / "s", manifest)))
     times["raw_write"].append(_seconds(lambda: _raw_write(place / "raw", data)))
     times["raw_read"].append(_seconds((place / "raw").read_bytes))
-    return max(saving.peak - payload * kept, loading.peak - payload * (not mapped), 0)
-
-
-def _anonymous() -> int:
-    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return max(saving.peak - payload * in_memory, loading.peak - payload * (not mapped), 0)
 
 
 def _raw_write(path: Path, data: list[memoryview]) -> None:
@@ -303,9 +260,9 @@ def _raw_write(path: Path, data: list[memoryview]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         for part in data:
-            done = 0
-            while done < len(part):
-                done += os.write(handle, part[done:])
+            written = 0
+            while written < len(part):
+                written += os.write(handle, part[written:])
         os.fsync(handle)
     finally:
         os.close(handle)

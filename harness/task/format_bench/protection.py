@@ -56,11 +56,13 @@ def measured(state: State, place: Path, repeats: int) -> dict[str, Any]:
         "encrypted_load_of_mapped": ("map load", "encrypted load"),
         "encrypted_load_of_fresh_memory": ("memory", "encrypted load"),
     }
-    found = {name: median(r[a] / r[b] for r in taken) for name, (a, b) in pairs.items()}
-    return found | {f"{n.replace(' ', '_')}_s": median(r[n] for r in taken) for n in taken[0]}
+    ratios = {name: median(r[a] / r[b] for r in taken) for name, (a, b) in pairs.items()}
+    return ratios | {f"{n.replace(' ', '_')}_s": median(r[n] for r in taken) for n in taken[0]}
 
 
-def _once(state: State, place: Path, name: str, write: Any, read: Any) -> dict[str, float]:
+def _once(
+    state: State, place: Path, name: str, write: store.Access, read: store.Access
+) -> dict[str, float]:
     shutil.rmtree(place, ignore_errors=True)
     saved = _seconds(lambda: store.save(state, place, option("save", "safetensors"), access=write))
     return {f"{name} save": saved, f"{name} load": _seconds(lambda: store.load(place, read))}

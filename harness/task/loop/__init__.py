@@ -31,20 +31,20 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     at_least("task.every", cfg.task.every, 1)
     at_least("task.top", cfg.task.top, 0)
     policy_of(cfg.prune)  # a bad policy or snapshot is refused before the model is loaded
-    source = Stored.asked(cfg) if cfg.snapshot else None
+    source = Stored.of(cfg) if cfg.snapshot else None
     line = Line.open(cfg, folder, say)
     state, sampler = begin(line, source)
-    done = int(state.documents["generation"].get("steps", 0))
+    earlier = int(state.documents["generation"].get("steps", 0))
     loop = Loop(line.session, state)
     check_positions(line.session, loop.state, cfg.steps)
     target, start = destination(cfg, folder), loop.state.tokens
     stored: Stored | None = None
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
     with closing(Trace(folder / "trace.json")) as trace:
-        for step in over(range(done + 1, done + cfg.steps + 1), "steps", cfg.steps):
+        for step in over(range(earlier + 1, earlier + cfg.steps + 1), "steps", cfg.steps):
             trace.add({"step": step, **loop.step(sampler)})
             ended = bool(sampler.ended(loop.state.token_ids))
-            if (step - done) % cfg.task.every == 0 or step == done + cfg.steps or ended:
+            if (step - earlier) % cfg.task.every == 0 or step == earlier + cfg.steps or ended:
                 trace.flush()
                 loop.state = paused(loop.state, sampler, step)
                 access = store.current(overwrite=cfg.overwrite or stored is not None)
@@ -53,18 +53,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             if ended:
                 break
     assert stored is not None
-    ran = step - done
+    ran = step - earlier
     end = ", the end" if ended else ""
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}{end}")
     line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
     line.record |= stored.record(loop.state, loop.state)
     return line.finish(
         reason="a loop prunes as it goes, so there is no uninterrupted run to equal",
-        mutation={
-            "mutated": loop.mutated > 0,
-            "bytes_copied_per_token": loop.copied / ran,
-        },
-        loop={"first_step": done + 1, "steps": ran, "ended": ended, "budget": loop.budget}
+        mutation={"mutated": loop.mutated > 0, "bytes_copied_per_token": loop.copied / ran},
+        loop={"first_step": earlier + 1, "steps": ran, "ended": ended, "budget": loop.budget}
         | loop.pace(),
         text=texts(line.session, loop.state, start),
     )

@@ -11,8 +11,10 @@ from typing import Any, BinaryIO
 import torch
 
 from harness.attention.turns import Turn
+from harness.config import PruneConfig
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import moves, policy_of, scored, without_scores
+from harness.pipeline.session import Session
 from harness.pipeline.step import feed, joined
 from harness.prune.base import Policy, gathered
 from harness.prune.positions import reindexed
@@ -27,7 +29,7 @@ class Loop:
     the loop started with. mutated: steps in which the past was written to. seconds: per step.
     """
 
-    def __init__(self, session: Any, state: State):
+    def __init__(self, session: Session, state: State):
         self.session, self.loaded, settings = session, session.loaded, session.cfg.prune
         self.seconds: list[float] = []
         self.mutated, self.copied = 0, 0.0
@@ -98,11 +100,11 @@ class Loop:
         state = scored(self.loaded, self.policy, state)
         layers, culled = [], []
         for layer, index in zip(state.layers, self.policy.choose(state), strict=True):
-            kept = layer if index is None else joined(gathered(layer, index))
-            held = set(kept.positions[0].flatten().tolist()) if kept.segments else set()
-            before = set(layer.positions[0].flatten().tolist()) if held else set()
-            gone = sorted(p for p in before - held if p >= 0)  # gone from every head
-            layers.append(kept)
+            rest = layer if index is None else joined(gathered(layer, index))
+            positions = set(rest.positions[0].flatten().tolist()) if rest.segments else set()
+            before = set(layer.positions[0].flatten().tolist()) if positions else set()
+            gone = sorted(p for p in before - positions if p >= 0)  # gone from every head
+            layers.append(rest)
             culled.append(gone)
         small = state.with_layers(tuple(layers))
         return (small if self.turns is None else reindexed(small, self.turns)), culled
@@ -134,19 +136,19 @@ class Trace:
         self._file.close()
 
 
-def _budget(settings: Any, state: State) -> int | None:
+def _budget(settings: PruneConfig, state: State) -> int | None:
     """Tokens to hold. A ratio counts once, when the loop begins; its own snapshots remember it."""
     if settings.name == "none":
         return None
     if settings.tokens is not None:
         return settings.tokens
-    held = state.documents["generation"].get("loop", {})
-    if (held.get("policy"), held.get("ratio")) == (settings.name, settings.ratio):
-        return held["budget"]
+    loop = state.documents["generation"].get("loop", {})
+    if (loop.get("policy"), loop.get("ratio")) == (settings.name, settings.ratio):
+        return loop["budget"]
     return max(round((settings.ratio or 0) * state.kept_tokens), 1)
 
 
-def _declared(state: State, settings: Any, budget: int | None) -> State:
+def _declared(state: State, settings: PruneConfig, budget: int | None) -> State:
     """`state` with the loop's settings in its documents, so that a snapshot tells them."""
     ratio = settings.ratio if settings.tokens is None else None
     loop = {"policy": settings.name, "budget": budget, "ratio": ratio}

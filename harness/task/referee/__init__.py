@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.config import Config
 from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import OURS
@@ -13,12 +14,13 @@ from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
 from harness.pipeline.prompt import prompt_text
 from harness.pipeline.session import Session
+from harness.report.console import Say
 from harness.task.referee import cases, oracle, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
 
 
-def run(cfg: Any, folder: Path, say: Any) -> Outcome:
+def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Leaves `referee.json` (one row per case), `referee.html` and `referee.md`.
 
     The verdict is the worst of the cases; without a control that fails it is `unsound`.
@@ -35,9 +37,15 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
         mine = ours if cfg.engine.name == OURS else None
         exact, where = oracle.oracle(cfg, engine, len(prompt) + cfg.steps, mine)
         yard = yardstick.measure(engine, prompt, cfg.steps, exact)
-        say.done("there is none" if isinstance(yard, str) else f"{yard.floor['max_abs_diff']:.3g} nats")  # fmt: skip
-        say.line(f"float64 oracle: {(where := oracle.described(where, yard))}")
-        judged = unjudged(engine, yard) if isinstance(yard, str) else judge(engine, yard, cfg, say, exact)  # fmt: skip
+        where = oracle.described(where, yard)
+        if isinstance(yard, str):
+            say.done("there is none")
+            say.line(f"float64 oracle: {where}")
+            judged = unjudged(engine, yard)
+        else:
+            say.done(f"{yard.floor['max_abs_diff']:.3g} nats")
+            say.line(f"float64 oracle: {where}")
+            judged = judge(engine, yard, cfg, say, exact)
         known = {**engine.versions(), "float64 oracle": where}
         scanned = attributed(engine, yard, judged, say)
     rows = [case.row(cfg.engine.name) for case in judged]
@@ -48,41 +56,44 @@ def run(cfg: Any, folder: Path, say: Any) -> Outcome:
     sections = report.sections(rows, floors, known, outside.environment())
     sections += report.scan_sections(scanned, scan.conclusion(scanned))
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
+    block = {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}
+    code = 1 if said == "unjudged" else None  # nothing reused, nothing proven
+    columns, record = report.CONSOLE, {"referee": block}
     return finish_table(
-        outside, "referee", rows, sections, said, reason, report.CONSOLE,
-        record={"referee": {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}},
-        code=1 if said == "unjudged" else None,  # nothing reused, nothing proven
-    )  # fmt: skip
+        outside, "referee", rows, sections, said, reason, columns, record=record, code=code
+    )
 
 
-def prompt_of(cfg: Any, engine: Engine) -> Prompt:
+def prompt_of(cfg: Config, engine: Engine) -> Prompt:
     """`prompt.ids` as they are, else the prompt's text as the engine encodes it."""
     return list(cfg.prompt.ids) or engine.encode(prompt_text(cfg)[0])
 
 
 def judge(
-    engine: Engine, yard: Yardstick, cfg: Any, say: Any, exact: yardstick.Exact | None = None
+    engine: Engine, yard: Yardstick, cfg: Config, say: Say, exact: yardstick.Exact | None = None
 ) -> list[Case]:
     """Every case `task.repeats` times, then the controls."""
-    found = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
+    judged = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
     for name in engine.cases:
         say.stage(name)
         case = Case(name)
         for turn in range(cfg.task.repeats):
-            own = yard
+            ruler = yard
             if turn and not engine.repeatable:
                 again = yardstick.measure(engine, yardstick.bare(yard.prompt), cfg.steps, exact)
-                own = yard if isinstance(again, str) else again
-            cases.brought_back(engine, case, own)
-        found.append(case)
+                ruler = yard if isinstance(again, str) else again
+            cases.brought_back(engine, case, ruler)
+        judged.append(case)
         say.done(case.row("")["verdict"])
     say.stage("controls: other states, which must fail")
-    found += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
-    say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in found if c.control))
-    return found
+    judged += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
+    say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in judged if c.control))
+    return judged
 
 
-def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: Any) -> list[dict[str, Any]]:  # fmt: skip
+def attributed(
+    engine: Engine, yard: Yardstick | str, judged: list[Case], say: Say
+) -> list[dict[str, Any]]:
     """Where `hit` is wrong and cold runs can be repeated: a scan over reused lengths, else nothing."""
     hit = next((c for c in judged if c.name == "hit"), None)
     if isinstance(yard, str) or not engine.repeatable or hit is None:
@@ -97,8 +108,8 @@ def attributed(engine: Engine, yard: Yardstick | str, judged: list[Case], say: A
 
 def unjudged(engine: Engine, reason: str) -> list[Case]:
     """Every case without a verdict, for want of a yardstick."""
-    names = ["cold_again", *engine.cases]
-    return [Case(n, evidence=reason) for n in names] + [Case(n, control=True, evidence=reason) for n in yardstick.CONTROLS]  # fmt: skip
+    controls = [Case(n, control=True, evidence=reason) for n in yardstick.CONTROLS]
+    return [Case(n, evidence=reason) for n in ("cold_again", *engine.cases)] + controls
 
 
 def blinded(rows: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from harness.engine.base import forced
 from harness.task.referee import clock, verdict, yardstick
 from harness.task.referee.yardstick import Yardstick
 
-NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"  # fmt: skip
+NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"
 
 
 @dataclass
@@ -28,7 +28,14 @@ class Case:
             reason = yardstick.UNSAID if answer.reused is None else NOTHING
             self.runs[-1] |= {"verdict": "unjudged", "reason": reason}
 
-    def judge(self, metrics: dict[str, Any], answer: Answer, yard: Yardstick, floor: float, plain: float | None) -> None:  # fmt: skip
+    def judge(
+        self,
+        metrics: dict[str, Any],
+        answer: Answer,
+        yard: Yardstick,
+        floor: float,
+        plain: float | None,
+    ) -> None:
         """Keep one run's metrics with its verdict. floor, plain: see `verdict.decide`."""
         said, reason = verdict.decide(metrics, floor, plain)
         self.runs.append(metrics | {
@@ -41,9 +48,10 @@ class Case:
     def row(self, engine: str) -> dict[str, Any]:
         """The case as a row of `referee.json`: its worst run, and how often it was that bad."""
         if not self.runs:
-            return {"engine": engine, "case": self.name, "reused_tokens": None, "verdict": "unjudged",
-                    "max_abs_diff": None, "kl_max": None, "top1_agreement": None, "noise_floor": None,
-                    "reason": self.evidence, "control": self.control}  # fmt: skip
+            figures = ("max_abs_diff", "kl_max", "top1_agreement", "noise_floor")
+            row = {"engine": engine, "case": self.name, "reused_tokens": None}
+            row |= {"verdict": "unjudged", **dict.fromkeys(figures)}
+            return row | {"reason": self.evidence, "control": self.control}
         worst = max(self.runs, key=lambda r: (verdict.ORDER.index(r["verdict"]), r["max_abs_diff"]))
         bad = sum(r["verdict"] in ("drifted", "diverged") for r in self.runs)
         low, high = verdict.interval(bad, len(self.runs))

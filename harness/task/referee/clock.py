@@ -11,10 +11,8 @@ from harness.engine import Engine
 from harness.engine.base import Prompt
 
 PAIRS = 9
-LOW, HIGH = (
-    1,
-    7,
-)  # second smallest to second largest of nine: the median lies there in 96 % of cases
+# second smallest to second largest of nine: the median lies there in 96 % of cases
+LOW, HIGH = 1, 7
 
 
 @dataclass(frozen=True)

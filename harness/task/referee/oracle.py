@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from harness.config import Config
 from harness.config.option import option
 from harness.engine import Engine
 from harness.errors import HarnessError
-from harness.model.loaded import load
+from harness.model.loaded import Loaded, load
+from harness.pipeline.ours import Ours
 from harness.task.referee.yardstick import Exact, Yardstick
 
 WORK = 2e10  # bytes of weights times tokens: beyond, only `engine.weights` asks for it
 
 
-def oracle(cfg: Any, engine: Engine, tokens: int, ours: Callable[[], Any] | None) -> tuple[Exact | None, str]:  # fmt: skip
+def oracle(
+    cfg: Config, engine: Engine, tokens: int, ours: Callable[[], Ours] | None
+) -> tuple[Exact | None, str]:
     """`(float64 of the engine's weights, where they are from)`; None with the reason.
 
     ours: gives our own model where the engine runs that. Raises InputProblem where `engine.weights`
@@ -27,9 +30,9 @@ def oracle(cfg: Any, engine: Engine, tokens: int, ours: Callable[[], Any] | None
         return None, "not asked (compare.oracle=false)"
     if ours is not None:
         return _exact(ours().loaded), "the weights of the model that runs"
-    asked, place = getattr(cfg.engine, "weights", None), engine.weights
-    if asked:
-        return _exact(_loaded(Path(asked), cfg.device)), str(asked)
+    weights, place = getattr(cfg.engine, "weights", None), engine.weights
+    if weights:
+        return _exact(_loaded(Path(weights), cfg.device)), str(weights)
     if place is None:
         return None, "no weights to read; engine.weights=DIR names them"
     if _size(place) * tokens > WORK:
@@ -52,13 +55,13 @@ def described(where: str, yard: Yardstick | str) -> str:
     return f"{where}: cold runs are within {yard.plain:.3g} nats of it"
 
 
-def _loaded(place: Path, device: str) -> Any:
+def _loaded(place: Path, device: str) -> Loaded:
     """The weights in float32, which holds whatever they are stored in; nothing is tokenized here."""
     settings = option("model", "path", path=str(place.expanduser()), tokenizer="tiny")
     return load(settings, "float32", device)
 
 
-def _exact(loaded: Any) -> Exact:
+def _exact(loaded: Loaded) -> Exact:
     def log_probabilities(prompt: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
         ids = torch.tensor([[*prompt, *tokens[:-1]]], device=loaded.device)
         logits = loaded.oracle.uncached(ids, len(tokens))[0]

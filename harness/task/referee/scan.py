@@ -27,8 +27,8 @@ def scan(engine: Engine, prompt: Prompt, floor: float) -> list[dict[str, Any]]:
         engine.restore("hit")
         hit = forced(engine.resume, part, cold)
         gap = tops.compare(hit, cold)["max_abs_diff"]
-        rows.append({"length": length, "reused_tokens": hit.reused, "max_abs_diff": gap,
-                     "beyond": bool(hit.reused) and gap > verdict.FACTOR * floor})  # fmt: skip
+        row = {"length": length, "reused_tokens": hit.reused, "max_abs_diff": gap}
+        rows.append(row | {"beyond": bool(hit.reused) and gap > verdict.FACTOR * floor})
     return rows
 
 
@@ -40,7 +40,8 @@ def conclusion(rows: list[dict[str, Any]]) -> str:
     if not reused:
         return "nothing was reused at any length"
     if not bad:
-        return f"the first token is right at all {len(reused)} lengths: the fault comes later, or not each time"  # fmt: skip
+        later = "the fault comes later, or not each time"
+        return f"the first token is right at all {len(reused)} lengths: {later}"
     if not good:
         return f"wrong at every reused length from {min(bad)} to {max(bad)} tokens"
     if min(bad) > max(good):
@@ -49,4 +50,5 @@ def conclusion(rows: list[dict[str, Any]]) -> str:
         for rest in (0, 1, block - 1):
             if all(n % block == rest for n in bad) and all(n % block != rest for n in good):
                 return f"wrong exactly where the reused length is {rest} modulo {block}"
-    return f"wrong at {len(bad)} of {len(reused)} lengths, the shortest {min(bad)}; no block size explains which"  # fmt: skip
+    rate = f"wrong at {len(bad)} of {len(reused)} lengths"
+    return f"{rate}, the shortest {min(bad)}; no block size explains which"

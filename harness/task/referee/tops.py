@@ -11,17 +11,17 @@ from harness.engine import Answer
 EPS = 2.0**-23  # engines hand out float32 log-probabilities at best
 
 
-def compare(found: Answer, expected: Answer) -> dict[str, Any]:
-    """Metrics of `found` against `expected` over the steps that both have; the last common step may
+def compare(answer: Answer, expected: Answer) -> dict[str, Any]:
+    """Metrics of `answer` against `expected` over the steps that both have; the last common step may
     choose another token, no earlier one does unless it was forced on.
 
     max_abs_diff is over log-probabilities in nats; a token that only one side lists counts with what
     it must differ by at least. KL lumps everything outside the common tokens together, a lower bound.
     seen: the smallest probability mass of `expected` that both sides list. lead: by how much
-    `expected` preferred its own token where `found` chose another, at most.
+    `expected` preferred its own token where `answer` chose another, at most.
     """
-    gaps, kls, leads, seen, same = [], [], [0.0], [], []
-    for a, b, chosen, other in zip(found.tops, expected.tops, found.tokens, expected.tokens):
+    gaps, kls, leads, masses, same = [], [], [0.0], [], []
+    for a, b, chosen, other in zip(answer.tops, expected.tops, answer.tokens, expected.tokens):
         common = a.keys() & b.keys()
         low_a, low_b = min(a.values()), min(b.values())
         apart = [abs(a[t] - b[t]) for t in common]
@@ -30,19 +30,19 @@ def compare(found: Answer, expected: Answer) -> dict[str, Any]:
         gaps.append(max(apart))
         kl, mass = _kl(a, b, common)
         kls.append(kl)
-        seen.append(mass)
+        masses.append(mass)
         same.append(chosen == other)
         if chosen != other:
             leads.append(b[other] - b.get(chosen, low_b) if other in b else math.inf)
     return {
         "steps": len(gaps),
-        "bitwise_equal": all(s and a == b for s, a, b in zip(same, found.tops, expected.tops)),
+        "bitwise_equal": all(s and a == b for s, a, b in zip(same, answer.tops, expected.tops)),
         "max_abs_diff": max(gaps, default=math.inf),
         "kl_max": max(kls, default=math.inf),
         "top1_agreement": sum(same) / max(len(same), 1),
         "first_divergence": same.index(False) if False in same else None,
         "lead": max(leads),
-        "seen": min(seen, default=0.0),
+        "seen": min(masses, default=0.0),
         "gaps": gaps,
     }
 
@@ -58,7 +58,8 @@ def errors(answer: Answer, exact: np.ndarray) -> list[float]:
 
 def rounding(answer: Answer) -> float:
     """One float32 rounding of the largest log-probability: no floor can lie below it."""
-    return EPS * max((abs(v) for top in answer.tops for v in top.values() if math.isfinite(v)), default=1.0)  # fmt: skip
+    values = (v for top in answer.tops for v in top.values())
+    return EPS * max((abs(v) for v in values if math.isfinite(v)), default=1.0)
 
 
 def worst(rows: Sequence[Mapping[str, Any]], least: float) -> dict[str, float]:

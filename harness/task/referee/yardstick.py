@@ -173,18 +173,19 @@ def _prefilled(
     """Some steps of the reference again, its tokens read as part of the prompt."""
     count = len(reference.tokens)
     chosen = sorted({round(i * (count - 1) / PREFILLED) for i in range(1, PREFILLED + 1)} - {0})
-    tokens, found = [], []
+    tokens, listed = [], []
     for step in chosen:
         if (longer := extended(prompt, reference, step)) is None:
             return {}
         answer = engine.evaluate(longer, 1)
         tokens.append(answer.tokens[0])
-        found.append(answer.tops[0])
+        listed.append(answer.tops[0])
     if not chosen:
         return {}
-    expected = Answer(tuple(reference.tokens[s] for s in chosen), tuple(reference.tops[s] for s in chosen), None)  # fmt: skip
+    ids = tuple(reference.tokens[s] for s in chosen)
+    expected = Answer(ids, tuple(reference.tops[s] for s in chosen), None)
     rows = None if exact is None else exact[chosen]
-    return _metrics(Answer(tuple(tokens), tuple(found), None), expected, rows)
+    return _metrics(Answer(tuple(tokens), tuple(listed), None), expected, rows)
 
 
 def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -> Yardstick | str:
@@ -212,5 +213,6 @@ def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -
 
 def until_other(answer: Answer, reference: Answer) -> Answer:
     """`answer` up to its first token that is not the reference's."""
-    count = 1 + next((i for i, (a, b) in enumerate(zip(answer.tokens, reference.tokens)) if a != b), len(answer.tokens))  # fmt: skip
+    pairs = enumerate(zip(answer.tokens, reference.tokens))
+    count = 1 + next((i for i, (a, b) in pairs if a != b), len(answer.tokens))
     return Answer(answer.tokens[:count], answer.tops[:count], answer.reused)

@@ -21,6 +21,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.task.ui import acts
     from harness.task.ui.desk import Desk
     from harness.task.ui.shelf import Shelf
+    from harness.task.ui.tabs import Tabs
 
     within("task.port", cfg.task.port, 0, 65535)
     at_least("task.seconds", cfg.task.seconds, 0)
@@ -46,11 +47,13 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
 
     desk()  # a snapshot that is refused ends the task here, not in somebody's browser
     facts = f"model {cfg.model.name} \u00b7 {cfg.dtype} \u00b7 {session.loaded.device} \u00b7 cache {cfg.cache.name} \u00b7 save {cfg.save.name}"
+    tabs = Tabs(desk, shelf.folder, cfg.save)
     with serving(
-        lambda: acts.build(desk, facts, prompt, cfg.task.run, cfg.task.check), cfg.task.port
+        lambda: acts.build(tabs, facts, prompt, cfg.task.run, cfg.task.check), cfg.task.port
     ) as address:
         say.line(f"page: {address} (Ctrl-C ends it)")
         _wait(cfg.task.seconds)
+        tabs.end()
     return _concluded(cfg, folder, say, shelf)
 
 

@@ -1,14 +1,14 @@
 """Which act of the desk each control calls, and what the page shows afterwards.
 
-Every browser tab has a desk of its own (a reloaded page starts with a new one), so two people
-cannot change each other's thought; they share the model, which is only read, and the
-shelf, on which nothing is written over. One act runs at a time.
+Every browser tab has a desk of its own and gets it back when it is reloaded, or opened again after it was
+closed (`tabs.py`), so two people cannot change each other's thought; they share the model, which is
+only read, and the shelf, on which nothing is written over. A desk does one act at a time; desks wait
+for each other no longer than one call of the model. A run goes on without a page.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator
-from threading import Lock
 from typing import Any
 
 import gradio as gr
@@ -17,26 +17,28 @@ from harness.errors import HarnessError, InputProblem
 from harness.task.ui import picture
 from harness.task.ui.desk import Desk
 from harness.task.ui.layout import HEATS, PENALTIES, TOPS, Controls
+from harness.task.ui.tabs import Tabs
 
 TITLE = "harness: a thought, step by step"
 BEAT = 0.1  # seconds between two pictures of a run: more of them only keep the Stop button waiting
+REMEMBER = "(tab) => { sessionStorage.setItem('harness', tab); if (location.search) history.replaceState(null, '', location.pathname); }"
+RECALL = "() => [new URLSearchParams(location.search).has('new') ? 'new' : sessionStorage.getItem('harness') || '']"
 log = logging.getLogger(__name__)
 
 
-def build(open_desk: Callable[[], Desk], facts: str, prompt: str, run: int, steps: int) -> gr.Blocks:  # fmt: skip
-    """The page. open_desk: makes one tab's desk. facts: one line about the model. prompt: what the
+def build(tabs: Tabs, facts: str, prompt: str, run: int, steps: int) -> gr.Blocks:
+    """The page. tabs: which desk a tab sits at. facts: one line about the model. prompt: what the
     box holds at first. run: tokens of a run at first. steps: tokens that a verdict judges."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
-        Page(open_desk, steps, Controls(facts, prompt, run)).listen(page)
+        Page(tabs, steps, Controls(facts, prompt, run)).listen(page)
     return page
 
 
 class Page:
     """The handlers. Each act yields `(what to say, what else changes)` once or more."""
 
-    def __init__(self, open_desk: Callable[[], Desk], steps: int, controls: Controls):
-        self.open_desk, self.steps, self.c = open_desk, steps, controls
-        self._turn = Lock()
+    def __init__(self, tabs: Tabs, steps: int, controls: Controls):
+        self.tabs, self.steps, self.c = tabs, steps, controls
         c = controls
         self.acts = [
             c.step,
@@ -49,9 +51,12 @@ class Page:
             c.save,
             c.fork,
             c.judge,
+            c.coded,
+            c.close,
+            c.back,
         ]
         self.everything = [
-            c.desk, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
+            c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
             c.compared, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
             c.choice, c.judged, *self.acts,
         ]  # fmt: skip
@@ -60,29 +65,45 @@ class Page:
         """Connect the controls with the acts."""
         c = self.c
         settings = [c.how, c.temperature, c.top_k, c.top_p, c.penalty]
-        self._on([page.load], self._open, [])
+        quiet = {"show_progress": "hidden", "api_visibility": "private"}
+        opened = page.load(self._open, [c.tab], self.everything, js=RECALL, **quiet)
+        opened.then(None, [c.tab], None, js=REMEMBER)
+        opened.then(self._handled(self._watch), [c.desk], self.everything, **quiet)
+        page.unload(self._left)
         self._on([c.prompt.submit, c.begin.click], self._begin, [c.prompt])
         self._on([c.step.click], self._step, [])
-        running = self._on([c.run.click], self._run, [c.count])
-        c.stop.click(None, cancels=[running])
-        self._on([c.stop.click], self._stop, [])  # waits for the run's last beat
+        self._on([c.run.click], self._run, [c.count])
+        self._on([c.stop.click], self._stop, [])
+        self._on([c.undo.click], self._undo, [])
         self._on([c.more.submit, c.add.click], self._add, [c.more])
         self._on([s.input for s in settings], self._sample, settings)
-        self._on([c.pruned.click], self._prune, [c.policy, c.keep])
+        self._on([c.pruned.click], self._prune, [c.policy, c.keep, c.per_head])
+        self._on([c.coded.click], self._quantize, [c.coder])
         self._on([c.name.submit, c.save.click], self._save, [c.name])
         self._on([c.load.click], self._load, [c.loaded])
         self._on([c.fork.click], self._fork, [])
+        self._on([c.close.click], self._close, [])
+        self._on([c.back.click, c.place.submit], self._back, [c.place])
         self._on([c.current.input], self._switch, [c.current])
         self._on([c.compare.click], self._compare, [c.other])
         self._on([c.judge.click], self._judge, [])
 
     def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any]) -> Any:
-        """`act(desk, ...)` on each of `events`: an expected failure becomes one message."""
+        """`act(desk, ...)` on each of `events`."""
+        return gr.on(
+            events, self._handled(act), [self.c.desk, *inputs], self.everything, show_progress="hidden",
+            api_visibility="private", concurrency_limit=None,
+        )  # fmt: skip
 
-        def handled(desk: Desk | None, *given: Any) -> Iterator[dict[Any, Any]]:
+    def _handled(self, act: Callable[..., Any]) -> Callable[..., Iterator[dict[Any, Any]]]:
+        """`act`, whose expected failures become one message."""
+
+        def handled(desk: Desk | None, *values: Any) -> Iterator[dict[Any, Any]]:
+            if desk is None:
+                yield {self.c.status: "<p>The page was not opened. Reload it.</p>"}
+                return
             try:
-                desk = desk or self.open_desk()
-                doing = act(desk, *given)
+                doing = act(desk, *values)
                 while (answer := self._next(desk, doing)) is not None:
                     yield answer
             except Exception as problem:
@@ -92,18 +113,13 @@ class Page:
                     said = (
                         f"unexpected {type(problem).__name__}: {problem} (a fault of the harness)"
                     )
-                said = f'<span class="problem">{picture.safe(said)}</span>'
-                yield self._view(desk, said) if desk else {self.c.status: f"<p>{said}</p>"}
+                yield self._view(desk, f'<span class="problem">{picture.safe(said)}</span>')
 
-        return gr.on(
-            events, handled, [self.c.desk, *inputs], self.everything, show_progress="hidden",
-            api_visibility="private", concurrency_limit=1, concurrency_id="desk",
-        )  # fmt: skip
+        return handled
 
     def _next(self, desk: Desk, doing: Iterator[Any]) -> dict[Any, Any] | None:
-        """One piece of an act and what it shows, alone: the queue gives the turn away while a run
-        that was stopped is still at its last piece. None when the act is done."""
-        with self._turn:
+        """One piece of an act and what it shows, alone at this desk. None when the act is done."""
+        with desk.turn:
             if (done := next(doing, None)) is None:
                 return None
             return {**self._view(desk, done[0]), **done[1]}
@@ -115,6 +131,7 @@ class Page:
         kept = desk.branch.state.kept_tokens if ready else 1
         return {
             c.desk: desk,
+            c.undo: gr.update(interactive=desk.undoable),
             c.thought: picture.thought(desk),
             c.likely: picture.likely(desk),
             c.cache: picture.cache(desk),
@@ -158,9 +175,59 @@ class Page:
         held = desk.shelf.names()
         return {self.c.loaded: gr.update(choices=held, value=name, interactive=bool(held))}
 
-    def _open(self, desk: Desk) -> Any:
-        newest = next(iter(desk.shelf.names()), None)
-        yield "Ready.", {**self._anew(desk), **self._chosen(desk, newest)}
+    def _open(self, tab: str, request: gr.Request) -> dict[Any, Any]:
+        """The desk of a page that opens, as it was left."""
+        try:
+            tab, desk = self.tabs.seat(tab, str(request.session_hash))
+            newest = next(iter(desk.shelf.names()), None)
+            with desk.turn:
+                view = self._view(desk, greeting(desk))
+                return {**view, **self._anew(desk), **self._chosen(desk, newest), self.c.tab: tab}
+        except Exception as problem:
+            log.exception("unexpected")
+            return {self.c.status: f'<p><span class="problem">{picture.safe(problem)}</span></p>'}
+
+    def _left(self, request: gr.Request) -> None:
+        self.tabs.leave(str(request.session_hash))
+
+    def _watch(self, desk: Desk) -> Any:
+        """What a run that goes on is writing. Without a word gradio would empty every control."""
+        yield greeting(desk), {}
+        if (now := desk.running) is not None:
+            yield from self._written(desk, now[1])
+
+    def _written(self, desk: Desk, many: int) -> Any:
+        """Looks at a run until it has ended, here or elsewhere."""
+        while (now := desk.running) is not None:
+            yield f"Wrote {now[0]} of {many} tokens.", {}
+            time.sleep(BEAT)
+        if desk.problem is not None:
+            raise desk.problem
+        done = desk.written
+        yield (
+            (
+                f"Wrote {done} of {many} tokens."
+                if done == many
+                else f"Stopped at {desk.branch.state.tokens} tokens."
+            ),
+            {},
+        )
+
+    def _undo(self, desk: Desk) -> Any:
+        desk.undo()
+        yield "Undone.", self._anew(desk)
+
+    def _quantize(self, desk: Desk, name: str) -> Any:
+        codes, before = desk.quantize(name)
+        said = f"{name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
+        yield said, {}
+
+    def _close(self, desk: Desk) -> Any:
+        yield f"Branch {desk.close()} is put away. Undo brings it back.", self._anew(desk)
+
+    def _back(self, desk: Desk, place: float | None) -> Any:
+        at = int(place or 0)
+        yield f"Branch {desk.back(at)} stands after {at} tokens.", self._turned(desk)
 
     def _begin(self, desk: Desk, text: str) -> Any:
         desk.begin(text)
@@ -171,14 +238,12 @@ class Page:
         yield f"Wrote <code>{picture.shown(desk.text([token]))}</code>, token {token}.", {}
 
     def _run(self, desk: Desk, count: float | None) -> Any:
-        many, shown = int(count or 1), 0.0
-        for done in range(1, many + 1):
-            desk.step()
-            if done == many or time.monotonic() - shown >= BEAT:
-                yield f"Wrote {done} of {many} tokens.", {}
-                shown = time.monotonic()
+        many = max(int(count or 1), 1)
+        desk.start(many)
+        yield from self._written(desk, many)
 
     def _stop(self, desk: Desk) -> Any:
+        desk.stop()
         yield f"Stopped at {desk.branch.state.tokens} tokens.", {}
 
     def _add(self, desk: Desk, text: str) -> Any:
@@ -192,8 +257,8 @@ class Page:
         desk.sample(how, temperature=heat, top_k=int(k), top_p=p, repetition_penalty=penalty)
         yield f"The next token is chosen by {how}, temperature {heat:g}.", {}
 
-    def _prune(self, desk: Desk, policy: str, keep: float | None) -> Any:
-        gone = desk.prune(policy, int(keep or 0))
+    def _prune(self, desk: Desk, policy: str, keep: float | None, per_head: bool) -> Any:
+        gone = desk.prune(policy, int(keep or 0), per_head)
         said = f"{policy} dropped {gone} tokens, {desk.branch.state.kept_tokens} are held."
         yield said, {self.c.keep: self._turned(desk)[self.c.keep]}
 
@@ -208,7 +273,10 @@ class Page:
 
     def _load(self, desk: Desk, name: str) -> Any:
         desk.load(name)
-        yield f"Restored {picture.safe(name)}, every byte verified.", self._anew(desk)
+        yield (
+            f"Restored {picture.safe(name)} as branch {desk.current}, every byte verified.",
+            self._anew(desk),
+        )
 
     def _fork(self, desk: Desk) -> Any:
         yield f"Branch {desk.fork()} starts here. No memory was copied.", self._turned(desk)
@@ -226,3 +294,10 @@ class Page:
         made = desk.verdict(self.steps)
         where = f"Branch {desk.current} at {desk.branch.state.tokens} tokens"
         yield f"Verdict: {made.verdict}.", {self.c.judged: picture.proof(made, where)}
+
+
+def greeting(desk: Desk) -> str:
+    """What a page says that opens."""
+    many = len(desk.branches)
+    kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
+    return f"Ready.{kept if many else ''}"

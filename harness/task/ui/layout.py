@@ -3,7 +3,7 @@
 import gradio as gr
 
 from harness.task.ui import picture
-from harness.task.ui.desk import POLICIES
+from harness.task.ui.desk import POLICIES, QUANTIZERS
 
 HEATS, NUCLEI, TOPS, PENALTIES = (0.1, 3.0), (0.05, 1.0), (0, 100), (1.0, 2.0)
 
@@ -16,7 +16,11 @@ class Controls:
 
     def __init__(self, facts: str, prompt: str, run: int):
         self.desk = gr.State(None)
-        gr.HTML(f"<header><h1>A thought, step by step</h1><p>{picture.safe(facts)}</p></header>")
+        self.tab = gr.Textbox(visible="hidden", elem_id="tab")
+        another = '<a href="?new" target="_blank" rel="opener">another thought in a new tab</a>'
+        gr.HTML(
+            f"<header><h1>A thought, step by step</h1><p>{picture.safe(facts)} \u00b7 {another}</p></header>"
+        )
         with gr.Row(elem_classes="begin"):
             self.prompt = gr.Textbox(
                 prompt, label="Prompt", elem_id="prompt", lines=1, max_lines=6, scale=1, min_width=200
@@ -50,6 +54,7 @@ class Controls:
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
             self.stop = _button("Stop", "stop", scale=0, min_width=72)
+            self.undo = _button("Undo", "undo", scale=0, min_width=72)
         with gr.Row(elem_classes="line"):
             self.more = gr.Textbox(
                 label="Text to add", show_label=False, container=False, elem_id="more", lines=1, max_lines=4, scale=1,
@@ -75,7 +80,13 @@ class Controls:
                 list(POLICIES), value="keep_last", label="Policy", elem_id="policy"
             )
             self.keep = _slider((1, 2), 2, 1, "Tokens to keep", "keep")
+            self.per_head = gr.Checkbox(True, label="Each KV head for itself", elem_id="per_head")
             self.pruned = _button("Prune", "prune")
+            with gr.Row(elem_classes="line bottom"):
+                self.coder = gr.Dropdown(
+                    list(QUANTIZERS), value=QUANTIZERS[0], label="Quantizer", elem_id="quantizer", min_width=80
+                )  # fmt: skip
+                self.coded = _button("Quantize", "quantize", scale=0, min_width=100)
 
     def _shelf(self) -> None:
         with _card("Save and load", "All that the next token depends on, verified byte by byte."):
@@ -91,7 +102,14 @@ class Controls:
     def _branches(self) -> None:
         with _card("Branches", "Several ways on from one place, their next logits side by side."):
             self.current = gr.Radio([], label="On branch", elem_id="branches")
-            self.fork = _button("Branch here", "fork")
+            with gr.Row(elem_classes="line bottom"):
+                self.fork = _button("Branch here", "fork", min_width=100)
+                self.close = _button("Put away", "close", scale=0, min_width=90)
+            with gr.Row(elem_classes="line bottom"):
+                self.place = gr.Number(
+                    1, label="Go back to token", minimum=1, precision=0, elem_id="place", min_width=80
+                )  # fmt: skip
+                self.back = _button("Branch there", "back", scale=0, min_width=100)
             with gr.Row(elem_classes="line bottom"):
                 self.other = gr.Dropdown([], label="Beside", elem_id="other", min_width=80)
                 self.compare = _button("Compare", "compare", scale=0, min_width=100)

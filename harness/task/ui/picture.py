@@ -7,13 +7,20 @@ from html import escape
 from typing import Any
 
 from harness.report.console import number
-from harness.task.ui.desk import Branch, Comparison, Desk
+from harness.task.ui.branches import Branch
+from harness.task.ui.desk import Desk
+from harness.task.ui.sight import Comparison
 from harness.task.ui.verdict import Proof
 
 TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
 GAMMA = 0.7
 WIDE, HIGH = 600, 96  # the growth picture's own units
-MARKS = {"own": "written by the model", "part": "held by some layers", "gone": "dropped"}
+MARKS = {
+    "own": "written by the model",
+    "part": "held by some layers",
+    "thin": "dropped by some KV heads",
+    "gone": "dropped",
+}
 GOOD = ("exact", "equivalent")
 NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
@@ -44,7 +51,7 @@ def thought(desk: Desk) -> str:
     """The whole text, token by token, as bright as the attention each one received."""
     if not desk.branches:
         return '<p class="empty">Type a prompt and press Enter, or load a snapshot.</p>'
-    branch, bright, held = desk.branch, desk.brightness(), desk.holders()
+    branch, bright, held, heads = desk.branch, desk.brightness(), desk.holders(), desk.heads()
     ids, layers = (
         branch.state.token_ids[0].tolist(),
         sum(bool(x.segments) for x in branch.state.layers),
@@ -62,8 +69,13 @@ def thought(desk: Desk) -> str:
         if token in special:
             kinds.append("special")
         if held is not None:
-            kinds += ["gone"] if held[place] == 0 else ["part"] if held[place] < layers else []
+            assert heads is not None
+            here, every = int(heads[0][place]), heads[1]
+            lost = "part" if held[place] < layers else "thin" if here < every else ""
+            kinds += ["gone"] if held[place] == 0 else [lost] if lost else []
             told.append(f"held by {int(held[place])} of {layers} layers")
+            if 0 < here < every:
+                told.append(f"in {here} of {every} KV heads")
         marks |= set(kinds)
         after = "\n" if "\n" in text else ""
         spans.append(

@@ -1,5 +1,6 @@
 """Serve the page on this machine only: nothing is reported, nothing is fetched from outside."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -62,6 +63,9 @@ def serving(build: Any, port: int) -> Iterator[str]:
     try:
         yield address
     finally:
+        if page.server is not None:  # open pages would keep it waiting for their streams
+            page.server.force_exit = True
+            logging.getLogger("uvicorn.error").disabled = True  # which are cut, on purpose
         page.close(verbose=False)
 
 

@@ -98,7 +98,7 @@ def _beside_memory(
     return verdict, reason, apart, noise
 
 
-def _soundness(session: Session, state: State, memory: drive.Path) -> Soundness | None:
+def _soundness(session: Session, state: State, memory: drive.Rollout) -> Soundness | None:
     """Whether the model's own cached path over the whole buffer computes what it computes without a
     cache: asked even where the state is compared with itself. None where that would take too long."""
     if state.tokens > session.cfg.compare.limit:
@@ -110,7 +110,7 @@ def _soundness(session: Session, state: State, memory: drive.Path) -> Soundness 
 
 def _continued(
     session: Session, state: State, cache: CacheConfig, follow: torch.Tensor | None = None
-) -> drive.Path:
+) -> drive.Rollout:
     sampler = Sampler(session.cfg.sampling, session.cfg.seed, state.rng)
     decoder = build_decoder(session.loaded, state, cache)
     return drive.drive(decoder, sampler, session.cfg.steps, follow=follow)

@@ -63,6 +63,20 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
     assert len(said) == 4 * len(cells) and all("said" in row for row in said)
 
 
+def test_the_keys_of_the_chosen_policy_are_its_own_in_an_evaluation_too(compose) -> None:
+    """`prune.recent` and `quantize.group` were once answered with their defaults."""
+    from harness.task.evaluate.cells import Cells
+
+    asked = ["task=evaluate", "prune=heavy_hitter", "quantize=int4", "task.budgets=[0.25]"]
+    lists = ["task.prunes=[heavy_hitter,knorm]", "task.quantizers=[none,int4,int8]"]
+    cells = Cells(compose(*asked, *lists, "prune.recent=0.5", "quantize.group=16"))
+    assert cells._policies["heavy_hitter", 0.25].settings.recent == 0.5
+    assert cells._quantizers["int4"].settings.group == 16
+    plain = Cells(compose(*asked, *lists))
+    assert plain._policies["heavy_hitter", 0.25].settings.recent != 0.5
+    assert plain._quantizers["int4"].settings.group != 16
+
+
 def test_codes_of_one_shape_and_another_kind_are_not_rows_of_one_batch(harness, place) -> None:
     path = lines(place / "p.jsonl", 2)
     done = harness(

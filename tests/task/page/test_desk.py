@@ -46,7 +46,7 @@ def test_after_a_save_another_desk_writes_the_same_tokens(desk, how):
     if how == "sample":  # the twin: another generator goes another way
         two.load("pause")
         other = torch.Generator().manual_seed(99).get_state()
-        two.branches["A"] = replace(two.branch, state=replace(two.branch.state, rng=other))
+        two.branches[two.current] = replace(two.branch, state=replace(two.branch.state, rng=other))
         assert [two.step() for _ in range(12)] != expected
 
 

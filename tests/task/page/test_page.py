@@ -45,9 +45,10 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
         press(browser, "step")
         expected = wrote(browser, SENT + 1 + step)
     browser.refresh()
-    shown(browser, "Ready.", "Type a prompt")  # a new tab's desk is empty
+    shown(browser, "Ready. One branch, as you left")
+    assert wrote(browser, SENT + 3) == expected  # nothing is lost
     press(browser, "load")
-    said(browser, "Restored tomorrow")
+    said(browser, "Restored tomorrow as branch B")
     assert wrote(browser, SENT) == expected[: SENT + 1]
     assert "Sampling: sample" in shown(browser, "Sampling: sample")
     for step in range(3):
@@ -60,7 +61,8 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     write(browser, "name", "../../evil")
     press(browser, "save")
     said(browser, "cannot name a snapshot")
-    assert sorted(p.name for p in (folder / "shelf").iterdir()) == ["tomorrow"]
+    names = sorted(p.name for p in (folder / "shelf").iterdir())
+    assert names == [".autosave", "tomorrow"]
     assert hosts(browser) <= {"127.0.0.1"}
 
 
@@ -112,7 +114,7 @@ def test_the_keyboard_alone_is_enough(browser, page):
     from selenium.webdriver.common.keys import Keys
 
     _, address, _ = page
-    browser.get(address)
+    browser.get(address + "?new")
     shown(browser, "Ready.")
 
     def keys(*given: str) -> None:
@@ -193,7 +195,7 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
     first = browser.current_window_handle
     browser.switch_to.new_window("tab")
     try:
-        browser.get(address)
+        browser.get(address + "?new")
         shown(browser, "Ready.", "Type a prompt")
         write(browser, "prompt", "tell me a story . {{value}} ${1+1} <b>x</b>")
         press(browser, "begin")
@@ -210,6 +212,36 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
     write(browser, "snapshot", "from the second tab\ue007")
     press(browser, "load")
     said(browser, "Restored from the second tab")
+
+
+@pytest.mark.browser
+@needs_browser
+def test_a_run_goes_on_while_the_page_is_closed_and_undo_takes_it_back(browser, page):
+    _, address, folder = page
+    begun(browser, address)
+    write(browser, "count", "120")
+    press(browser, "run")
+    said(browser, "Wrote ", "of 120")
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    other = browser.current_window_handle
+    browser.switch_to.window(first)
+    browser.close()
+    browser.switch_to.window(other)
+    time.sleep(1)
+    browser.get(address)
+    shown(browser, "Ready. One branch, as you left", f"{SENT + 120} held")
+    assert len(wrote(browser, SENT + 119)) == SENT + 120
+    press(browser, "undo")
+    said(browser, "Undone.")
+    shown(browser, f"{SENT} held")
+    write(browser, "place", "5")
+    press(browser, "back")
+    said(browser, "Branch B stands after 5 tokens.")
+    press(browser, "quantize")
+    said(browser, "of codes for")
+    autosave = folder / "shelf" / ".autosave"
+    assert autosave.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_server_answers_this_machine_only(page):

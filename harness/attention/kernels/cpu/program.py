@@ -60,7 +60,8 @@ class Program:
         distance, float64 for ADD. GATE: `silu(inputs @ weight.T) * (inputs @ other.T)`.
         """
         rows, width = inputs.shape
-        lines, first = [], 0
+        lines: list[Entry] = []
+        first = 0
         for out, mode, weight, bias, other in targets:
             many = weight.shape[0]
             lines.append((
@@ -121,7 +122,8 @@ class Program:
         fine = int(self._kind == "float32" and tokens * base * kv_heads * most <= _FINE)
         pieces = [-(-key.shape[2] // PIECE) * kv_heads * key.shape[0] for key, _ in parts]
         partial = floats(sum(pieces), most, depth + 2)
-        to, lines, first = partial.data_ptr(), [], 0
+        lines: list[Entry] = []
+        to, first = partial.data_ptr(), 0
         for key, value in parts:
             shared, many = key.shape[0] // base, key.shape[2]
             count, jobs = most // shared, -(-many // PIECE)

@@ -1,0 +1,113 @@
+"""The second run of a record, in a fresh process, and what of it is not as recorded."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness import config as configs
+from harness.config import Config
+from harness.errors import HarnessError, InputProblem
+from harness.save import store
+from harness.snapshot.result import write_json
+from harness.snapshot.state import State
+from harness.task.audit import rounding
+from harness.task.audit.difference import Finding, changes, compare, formed, turns
+from harness.task.audit.evidence import place_of, read, sealed
+
+LIMIT = 3600  # seconds that a recorded run may take again
+
+
+def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
+    """Run the recorded configurations again in one fresh process: record -> new run folder, below
+    `folder/name`. `precision` runs each in another precision than it was recorded in."""
+    jobs, targets = [], {}
+    for point in points:
+        result = read(point / "result.json")
+        threads = (result.get("environment") or {}).get("threads")
+        usable = isinstance(threads, int) and 1 <= threads <= 4 * (os.cpu_count() or 1)
+        targets[point] = folder / name / (point.name if len(points) > 1 else "run")
+        jobs.append(
+            {
+                "config": str((point / ".hydra" / "config.yaml").absolute()),
+                "folder": str(targets[point].absolute()),
+                "threads": cfg.threads or (threads if usable else None),
+                "device": cfg.device,
+                "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
+                "decrypt": cfg.decrypt,
+                "dtype": rounding.other_precision(
+                    str((result.get("environment") or {}).get("dtype"))
+                )
+                if name == "precision"
+                else None,
+            }
+        )
+    write_json(folder / f"{name}.json", jobs)
+    limit = LIMIT * len(points)
+    command = [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")]
+    here = {**os.environ, "PYTHONPATH": search_path()}
+    try:
+        process = subprocess.run(command, env=here, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
+    if process.returncode:
+        raise InputProblem(f"the fresh process failed: {process.stderr.strip().splitlines()[-1:]}")
+    return targets
+
+
+def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """The differences between a record and its second run, and what changed in the environment."""
+    recorded, again = read(point / "result.json"), read(fresh / "result.json")
+    if not isinstance(recorded.get("environment") or {}, dict):
+        recorded = {**recorded, "environment": {}}  # named by what it lacks
+    changed = changes(recorded.get("environment") or {}, again.get("environment") or {})
+    if not recorded:
+        return [], changed  # the missing result is already named
+    if not again.get("environment"):
+        changed = []  # the second run failed before it could say where it ran
+    said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
+    salted = sealed(place_of(point, recorded))
+    return [*formed(compare(recorded, again, changed, salted)), *formed(said)], changed
+
+
+def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
+    """Whether the second run was elsewhere and computed other bits than the record's snapshot holds."""
+    if not any(c["decisive"] for c in changed):
+        return False
+    one, two = (read(p / "result.json") for p in (point, fresh))
+    places = [place_of(p, r) for p, r in ((point, one), (fresh, two))]
+    digests = [{e["name"]: e["digest"] for e in r.get("elements") or []} for r in (one, two)]
+    return None not in places and places[0] != places[1] and digests[0] != digests[1]
+
+
+def floors(
+    cfg: Config, points: dict[Path, Path], folder: Path
+) -> dict[Path, tuple[list[Finding], dict[str, float]]]:
+    """Keys, values and logits of each record and its second run (`points`), number by number, within
+    a floor that a third run in another precision measures."""
+    third = rerun(cfg, list(points), folder, "precision")
+    judged = {}
+    for point, fresh in points.items():
+        ours, again, other = (_state(p) for p in (point, fresh, third[point]))
+        if ours is None or again is None:
+            gone = Finding("snapshot", "a snapshot", "none to compare", "it was not written again")
+            judged[point] = ([gone], {})
+        else:
+            judged[point] = rounding.compare(ours, again, other)
+    return judged
+
+
+def _state(run: Path) -> State | None:
+    """The state that a run kept; None where there is none that can be read."""
+    place = place_of(run, read(run / "result.json"))
+    try:
+        return store.load(place)[0] if place else None
+    except HarnessError:
+        return None
+
+
+def search_path() -> str:
+    """`PYTHONPATH` with which the fresh process runs this very package."""
+    here = str(Path(configs.__file__).resolve().parents[2])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

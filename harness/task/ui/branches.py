@@ -1,0 +1,188 @@
+"""The branches of a thought: which there are, which is current, what was before, what runs. No model in
+here; every act replaces a branch's immutable State by a new one."""
+
+import threading
+from dataclasses import dataclass, replace
+from itertools import product
+from string import ascii_uppercase
+from typing import Any
+
+from harness.errors import InputProblem
+from harness.model.sampler import Sampler
+from harness.snapshot.state import State
+from harness.task.ui.journal import Journal
+
+DEPTH = 30  # acts that can be undone
+STOPPING = 5.0  # seconds that a stop waits for the token that is being written
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The cache after one act: tokens sent so far, tokens held, bytes of K/V."""
+
+    tokens: int
+    kept: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One line of thought. rng of the state: the generator as it stands. own: places in the token
+    buffer that the model chose. sampling: a SamplingConfig. growth: one entry per act."""
+
+    state: State
+    sampling: Any
+    own: tuple[int, ...] = ()
+    growth: tuple[Growth, ...] = ()
+
+    def sampler(self) -> Sampler:
+        """A sampler that goes on where this branch's generator stands."""
+        return Sampler(self.sampling, rng=self.state.rng)
+
+    def then(self, state: State, own: tuple[int, ...] | None = None) -> "Branch":
+        """This branch with a new State, and the cache's size noted."""
+        noted = Growth(state.tokens, state.kept_tokens, state.kv_bytes)
+        own = self.own if own is None else own
+        return replace(self, state=state, own=own, growth=(*self.growth, noted))
+
+
+class Branches:
+    """sampling: how the first branch chooses. `branches` and `current` are one person's alone."""
+
+    def __init__(self, sampling: Any):
+        self.branches: dict[str, Branch] = {}
+        self.current = ""
+        self.sampling = sampling
+        self.turn = threading.RLock()  # one act of this desk at a time
+        self.running: tuple[int, int] | None = None  # tokens written, of how many
+        self.written = 0  # tokens of the last run
+        self.problem: Exception | None = None  # that ended the last run
+        self._before: list[tuple[dict[str, Branch], str, Any]] = []
+        self._journal: Journal | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def branch(self) -> Branch:
+        """The current branch. Raises InputProblem before there is one."""
+        if not self.branches:
+            raise InputProblem(
+                "there is no thought yet. Type a prompt and start, or load a snapshot."
+            )
+        return self.branches[self.current]
+
+    def start(self, count: int) -> None:
+        """Write `count` tokens on the current branch, in a thread of its own: it goes on whoever looks."""
+        if self.branches:
+            self._mark()
+        name, _ = self.current, self.branch
+        self._stop.clear()
+        self.problem, self.written, self.running = None, 0, (0, count)
+        self._thread = threading.Thread(target=self._run, args=(name, count), daemon=True)
+        self._thread.start()
+
+    def halt(self) -> None:
+        """Ask the run to end after the token that it is at."""
+        self._stop.set()
+
+    def stop(self) -> None:
+        """End the run after the token that it is at."""
+        self.halt()
+        if self._thread is not None:
+            self._thread.join(STOPPING)
+
+    def _run(self, name: str, count: int) -> None:
+        try:
+            for done in range(1, count + 1):
+                if self._stop.is_set():
+                    break
+                self._step(name)
+                self.written, self.running = done, (done, count)
+        except Exception as problem:
+            self.problem = problem
+        finally:
+            self.running = None
+            self._note()
+
+    def fork(self) -> str:
+        """A second branch from where the current one stands, sharing all of its memory; its name."""
+        here = self.branch
+        self._mark()
+        self.current = self._free()
+        self._put(here)
+        return self.current
+
+    def close(self) -> str:
+        """Put the current branch away (undo brings it back); its name."""
+        name, _ = self.current, self.branch
+        self._mark()
+        self.branches = {n: b for n, b in self.branches.items() if n != name}
+        self.current = next(reversed(self.branches), "")
+        if self.branches:
+            self.sampling = self.branch.sampling
+        self._note()
+        return name
+
+    @property
+    def undoable(self) -> bool:
+        """Whether there is an act to take back."""
+        return any(branches is not self.branches for branches, *_ in self._before)
+
+    def undo(self) -> None:
+        """Take the last act back, whichever branch it was on. Raises InputProblem where there is none."""
+        self._idle()
+        while self._before and self._before[-1][0] is self.branches:
+            self._before = self._before[:-1]  # acts that changed nothing
+        if not self._before:
+            raise InputProblem("there is nothing to undo.")
+        self.branches, self.current, self.sampling = self._before.pop()
+        self._note()
+
+    def switch(self, name: str) -> None:
+        """Make `name` the current branch."""
+        if name not in self.branches:
+            raise InputProblem(f"there is no branch {name}.")
+        self._idle()
+        self.current, self.sampling = name, self.branches[name].sampling
+
+    def flush(self) -> None:
+        """Write the autosave now."""
+        if self._journal is not None:
+            self._journal.flush()
+
+    def _new(self, state: State, own: tuple[int, ...] = ()) -> str:
+        self.current = self._free()
+        self._put(Branch(state, self.sampling).then(state, own))
+        return self.current
+
+    def _free(self) -> str:
+        names = (*ascii_uppercase, *map("".join, product(ascii_uppercase, repeat=2)))
+        return next(name for name in names if name not in self.branches)
+
+    def _put(self, branch: Branch, name: str | None = None) -> None:
+        self.branches = {**self.branches, name or self.current: branch}
+        self._note()
+
+    def _idle(self) -> None:
+        if self.running is not None:
+            raise InputProblem("the model is writing. Stop it first, or wait until it is done.")
+
+    def _mark(self) -> None:
+        """Remember how it is now: what follows is one act. Raises InputProblem while a run goes on."""
+        self._idle()
+        self._before = [*self._before, (self.branches, self.current, self.sampling)][-DEPTH:]
+
+    def _note(self) -> None:
+        if self._journal is None or self.running is not None:
+            return  # a run is kept when it ends: what it has written so far is a sampler's to repeat
+        self._journal.note(self.current, {n: (b.state, told(b)) for n, b in self.branches.items()})
+
+    def _step(self, name: str) -> int:
+        """Choose and feed the next token of branch `name`; return its id."""
+        raise NotImplementedError
+
+
+def told(branch: Branch) -> dict[str, Any]:
+    """What the page knows of a branch beside its State, as JSON."""
+    growth = [[g.tokens, g.kept, g.kv_bytes] for g in branch.growth[-400:]]
+    return {"own": list(branch.own), "growth": growth, "sampler": branch.sampler().document()}

@@ -1,0 +1,118 @@
+"""What can be seen of a thought: its next tokens, the attention that its tokens received, who still holds
+them, two branches side by side. Nothing is changed, and the model is not asked."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.compare import metrics
+from harness.errors import InputProblem
+from harness.snapshot.state import State
+from harness.task.ui.branches import Branches
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two branches' next-token logits. at: how many tokens each had when they were compared.
+    parted: first place where their tokens differ, or None.
+    rows: `(id, text, probability in a, probability in b)`, of the most probable tokens of either."""
+
+    a: str
+    b: str
+    at: tuple[int, int]
+    parted: int | None
+    metrics: dict[str, Any]
+    rows: list[tuple[int, str, float, float]]
+
+
+class Sight(Branches):
+    """loaded: the model, for its tokenizer."""
+
+    loaded: Any
+
+    def compare(self, a: str, b: str, top: int = 8) -> Comparison:
+        """The logits that follow branch `a` beside those that follow branch `b`."""
+        if a not in self.branches or b not in self.branches or a == b:
+            raise InputProblem("comparing needs two branches. Branch first, then take them apart.")
+        one, two = self.branches[a].state, self.branches[b].state
+        ids = one.logits.argmax(-1, keepdim=True)
+        found = metrics.compare(two.logits[:, None], one.logits[:, None], ids)
+        p, q = (s.logits[0].double().softmax(-1) for s in (one, two))
+        best = torch.maximum(p, q).topk(min(top, len(p))).indices.tolist()
+        rows = [(i, self.text([i]), float(p[i]), float(q[i])) for i in best]
+        return Comparison(a, b, (one.tokens, two.tokens), _parted(one, two), found, rows)
+
+    def likely(self, top: int = 10) -> list[tuple[int, str, float]]:
+        """`(id, text, probability)` of the most probable next tokens, as the sampler sees them."""
+        branch = self.branch
+        p = branch.sampler().probabilities(branch.state.logits, branch.state.token_ids)[0]
+        best = p.topk(min(top, len(p)))
+        return [(i, self.text([i]), v) for i, v in zip(best.indices.tolist(), best.values.tolist())]
+
+    def brightness(self) -> list[float] | None:
+        """Attention that each token of the buffer received, summed over queries and heads, the mean
+        of the layers that hold it; None where this model does not let it be observed."""
+        state, holders = self.branch.state, self.holders()
+        if holders is None or not bright(state):
+            return None
+        total = torch.zeros(state.tokens, dtype=torch.float64)
+        for layer in state.layers:
+            if layer.segments:
+                assert layer.received is not None
+                each = layer.received[0].sum(-2).double().cpu()
+                at = layer.positions[0].cpu().expand(each.shape)
+                real = at >= 0
+                total.index_add_(0, at[real], each[real])
+        return (total / holders.clamp(min=1)).tolist()
+
+    def holders(self) -> torch.Tensor | None:
+        """`[tokens]` int64: how many layers still hold each token of the buffer, in any KV head; None
+        once positions were counted anew, so that kept tokens cannot be found in the buffer."""
+        state = self.branch.state
+        if int(state.next_position[0]) != state.tokens:
+            return None
+        held = torch.zeros(state.tokens, dtype=torch.int64)
+        for layer in state.layers:
+            if layer.segments:
+                at = layer.positions[0].cpu().flatten().unique()
+                at = at[at >= 0]
+                held.index_add_(0, at, torch.ones_like(at))
+        return held
+
+    def heads(self) -> tuple[torch.Tensor, int] | None:
+        """`([tokens] int64, of how many)`: in how many KV heads, of all layers, each token is still held;
+        None where `holders` is."""
+        state = self.branch.state
+        if int(state.next_position[0]) != state.tokens:
+            return None
+        counted, every = torch.zeros(state.tokens, dtype=torch.int64), 0
+        for layer in state.layers:
+            if layer.segments:
+                many = layer.key.shape[1]
+                every += many
+                at = layer.positions[0].cpu()
+                at = at if at.dim() > 1 else at.expand(many, -1)
+                at = at.expand(many, -1).flatten()
+                at = at[at >= 0]
+                counted.index_add_(0, at, torch.ones_like(at))
+        return counted, every
+
+    def text(self, ids: list[int]) -> str:
+        """Text of `ids`, special tokens shown."""
+        return self.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+def bright(state: State) -> bool:
+    """Whether every layer that holds tokens carries the attention they received."""
+    held = [layer for layer in state.layers if layer.segments]
+    return bool(held) and all(layer.received is not None for layer in held)
+
+
+def _parted(a: State, b: State) -> int | None:
+    """First place where the two token buffers differ; None when they are the same."""
+    one, two = a.token_ids[0].tolist(), b.token_ids[0].tolist()
+    for place, (x, y) in enumerate(zip(one, two)):
+        if x != y:
+            return place
+    return None if len(one) == len(two) else min(len(one), len(two))
