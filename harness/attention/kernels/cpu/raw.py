@@ -2,6 +2,7 @@
 counters that several threads share."""
 
 import os
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -52,7 +53,7 @@ else:
     stand_aside = njit(lambda: 0)
 
 
-def widened(stored: object) -> object:
+def widened(stored: Any) -> Any:
     """A stored number as float32: itself, or the bfloat16 whose bits it is."""
 
 
@@ -63,7 +64,7 @@ def _widened(stored):
     return lambda stored: np.uint32(np.uint32(stored) << np.uint32(16)).view(np.float32)
 
 
-def narrowed(number: object, like: object) -> object:
+def narrowed(number: Any, like: Any) -> Any:
     """A float32 as it is stored where `like` is: itself, or the bits of the nearest bfloat16, of two
     equally near the even one. Not for NaN."""
 
