@@ -11,7 +11,7 @@ import yaml
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit
-from harness.task.audit import evidence
+from harness.task.audit import evidence, replay
 
 
 def edit(folder: Path, *path: str | int, to) -> None:
@@ -109,7 +109,7 @@ def audited(recorded, swept, compose, tmp_path_factory):
 
 def test_the_second_run_is_made_by_this_very_package():
     """Whatever else of that name may be installed, and wherever it is called from."""
-    assert audit._path().split(os.pathsep)[0] == str(Path(audit.__file__).parents[3])
+    assert replay.search_path().split(os.pathsep)[0] == str(Path(audit.__file__).parents[3])
 
 
 def test_an_untouched_record_is_the_same(audited):

@@ -46,7 +46,7 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
     write_json(folder / f"{name}.json", jobs)
     limit = LIMIT * len(points)
     command = [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")]
-    here = {**os.environ, "PYTHONPATH": _path()}
+    here = {**os.environ, "PYTHONPATH": search_path()}
     try:
         process = subprocess.run(command, env=here, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -107,7 +107,7 @@ def _state(run: Path) -> State | None:
         return None
 
 
-def _path() -> str:
-    """So that the fresh process runs this very package."""
+def search_path() -> str:
+    """`PYTHONPATH` with which the fresh process runs this very package."""
     here = str(Path(configs.__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
