@@ -57,5 +57,7 @@ def for_job(cfg: Any) -> None:
         scheme, there, _ = str(getattr(cfg, key)).partition("://")
         if there and scheme in BY_SCHEME:
             need(BY_SCHEME[scheme], f"{key}={getattr(cfg, key)}")
+    if cfg.task.name == "ui":
+        need("ui", "task=ui")
     if str(cfg.track.uri).startswith("postgres"):
         need("postgres", "track.uri=postgresql://...")

@@ -10,7 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from harness.cache.registry import decoder, names
 from harness.capture import capture
-from harness.config import CacheConfig, option
+from harness.config import option
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline import drive, yardstick
@@ -150,16 +150,12 @@ def test_priming_with_pads_poisons_and_static_without_does_not(llama):
     ).abs().max() > 1e-3
 
 
-def table_settings():
-    return SimpleNamespace(
-        task=SimpleNamespace(caches=["dynamic", "cloned", "static", "view", "manual"]),
-        model=SimpleNamespace(tokenizer="tiny"), cache=CacheConfig(name="manual"), seed=0, device="cpu",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("family", ["gemma3_text", "llama, config with an unused window", "qwen2"])
-def test_the_table_tells_equivalent_from_refused_from_what_the_library_lost(family):
-    found = {r["cache"]: r["outcome"] for r in rows_of(examine(family, table_settings()))}
+def test_the_table_tells_equivalent_from_refused_from_what_the_library_lost(family, compose):
+    found = {
+        r["cache"]: r["outcome"]
+        for r in rows_of(examine(family, compose("task=architectures", "device=cpu")))
+    }
     if "unused" in family:
         assert found["dynamic"] == "drifted" and found["view"] == found["manual"] == "refused"
     else:

@@ -48,8 +48,8 @@ def server(swept, runs):
 def test_dashboard_lands_on_filled_charts_and_nothing_leaves(browser, server, swept, tmp_path):
     _, address = server
     browser.get(address)
-    sweep = f"sweep {swept.name}"[:16]
-    shown(browser, "harness", "logits (", "cache=manual", "matching runs", sweep)
+    # the points are folded below their sweep, whose own charts compare them
+    shown(browser, "harness", "points (", "sweep cache=", "matching runs")
     give_up = time.time() + 30
     while not (bars := len(browser.find_elements("css selector", ".js-plotly-plot"))):
         assert time.time() < give_up, "no chart was drawn"
@@ -57,7 +57,7 @@ def test_dashboard_lands_on_filled_charts_and_nothing_leaves(browser, server, sw
     assert bars >= 3
     browser.save_screenshot(str(tmp_path / "dashboard.png"))
     assert (tmp_path / "dashboard.png").stat().st_size > 20_000
-    for section in ("noise", "size", "time"):
+    for section in ("points", "sweep"):
         for _ in range(40):
             if f" {section} (" in shown(browser, "harness"):
                 break

@@ -76,7 +76,11 @@ def whole(store: Path | str, sweep: Path, points: int) -> None:
     assert len(folders) == points == len((sweep / "sweep.csv").read_text().splitlines()) - 1
     for folder in folders:
         run_id = record.read(folder / "result.json")["mlflow"]["run_id"]
-        ((held,),) = ask(store, "select count(*) from metrics where run_uuid = ?", run_id)
+        ((held,),) = ask(
+            store,
+            "select count(*) from metrics where run_uuid = ? and key not like 'system/%'",
+            run_id,
+        )
         assert held == expected(folder), folder
         assert not (folder / "pending.json").exists()
     summary = record.read(sweep / "sweep.json")

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,7 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "monospace")
 
 
 def prepare() -> None:
-    """Before anything imports gradio, which reads its settings then. Raises InputProblem, with the
-    command that helps, when it is missing."""
-    if find_spec("gradio") is None:
-        raise InputProblem("task=ui needs the extra `ui`: pip install 'harness[ui]' (in a checkout: pip install -c constraints.txt -e '.[ui]').")  # fmt: skip
+    """Before anything imports gradio, which reads its settings then."""
     os.environ.update(QUIET)
     os.environ.setdefault("GRADIO_TEMP_DIR", _scratch().name)
 
