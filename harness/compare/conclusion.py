@@ -7,11 +7,11 @@ from typing import Any
 def conclusion(result: Mapping[str, Any]) -> str:
     """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
     verdict = result.get("verdict") or "unjudged"
-    said = _SAID.get(verdict, _plain)(result)
+    sentence = _SAID.get(verdict, _plain)(result)
     if verdict not in _SAID or verdict == "unsound":
-        return said
+        return sentence
     facts = [fact for fact in (_speed(result), _size(result)) if fact]
-    return ", ".join([said, *facts]) + "." + _codes(result)
+    return ", ".join([sentence, *facts]) + "." + _codes(result)
 
 
 def _exact(result: Mapping[str, Any]) -> str:

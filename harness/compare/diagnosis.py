@@ -66,11 +66,11 @@ def refusal(differences: Sequence[Any], faults: Sequence[str] = ()) -> Diagnosis
 
 def documented(state: State) -> Diagnosis | None:
     """What the elements of `state` say against each other, without a number recomputed."""
-    said = coherence.faults(state)
-    for fault in said:
+    problems = coherence.faults(state)
+    for fault in problems:
         if fault.startswith("K/V "):
             return Diagnosis("identity", "kv_format", fault)
-    return _padding(state) or _buffer(said) or _mask(state, said) or _rows(state, said)
+    return _padding(state) or _buffer(problems) or _mask(state, problems) or _rows(state, problems)
 
 
 def explain(state: State, right: Recomputed) -> Diagnosis:
@@ -85,20 +85,21 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
         allowed = MARGIN * right.logits_floor
         if drift:
             layer, name, off = drift
-            said = f"{name} of layer {layer} is {off:.3g} noise floors off, and all K/V is in the noise"
+            away = f"{name} of layer {layer} is {off:.3g} noise floors off"
+            evidence = f"{away}, and all K/V is in the noise"
             cause = "indexer" if name.startswith("indexer") else "recurrent state"
-            return Diagnosis(cause, "kv_cache", said, layer, picture=picture)
+            return Diagnosis(cause, "kv_cache", evidence, layer, picture=picture)
         if not gap <= allowed:
             noise = f"(noise {right.logits_floor:.3g})"
-            said = f"K/V is in the noise, the stored logits are off by {gap:.3g} {noise}"
-            return Diagnosis("logits", "logits", said, picture=picture)
-        said = "no K/V leave one step of the codes they are kept as" if coded else NOTHING
-        return Diagnosis("rounding", "kv_cache", said, picture=picture)
+            evidence = f"K/V is in the noise, the stored logits are off by {gap:.3g} {noise}"
+            return Diagnosis("logits", "logits", evidence, picture=picture)
+        evidence = "no K/V leave one step of the codes they are kept as" if coded else NOTHING
+        return Diagnosis("rounding", "kv_cache", evidence, picture=picture)
     layer, head, token = first
-    cause, element, said = _numbers(state, right, layer, picture)
+    cause, element, evidence = _numbers(state, right, layer, picture)
     off = picture[layer][token]
     where = f"first at layer {layer}, head {head}, token {token}: {off:.3g} noise floors"
-    return Diagnosis(cause, element, f"{said}; {where}", layer, head, token, picture)
+    return Diagnosis(cause, element, f"{evidence}; {where}", layer, head, token, picture)
 
 
 def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> Evidence:
@@ -122,9 +123,9 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         return "layer", "kv_cache", "the keys are the values of this layer"
     if heads := likeness.head_order(stored, expected, limit):
         return "head", "kv_cache", f"the heads of layer {layer} stand in the order {heads}"
-    for said, read in likeness.layouts():
+    for evidence, read in likeness.layouts():
         if likeness.near(stored[1], read(expected[1]), limit[1]):
-            return "head", "kv_cache", said
+            return "head", "kv_cache", evidence
     times = likeness.factor(stored[1], expected[1], limit[1])
     if times is not None and abs(times - 1) > 1e-3:
         return "scale", "kv_cache", f"the values are {times:.4g} times what they should be"
@@ -132,24 +133,24 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     if layer == first and first == 0 and likeness.near(stored[1], expected[1], limit[1]):
         turned = likeness.turned(stored[0], expected[0], limit[0])
         if turned and len(rows) > 1:
-            said = "values are right and keys are turned: other positions or factors"
-            return "position", "positions", said
+            evidence = "values are right and keys are turned: other positions or factors"
+            return "position", "positions", evidence
     by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
     clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
     if any(clean) and len(rows) >= len(picture[layer]) - 1:
         part = "values" if clean[0] else "keys"
-        said = f"only the {part} are off, all of them: the model computes them otherwise"
-        return "identity", "attention_weights", said
+        evidence = f"only the {part} are off, all of them: the model computes them otherwise"
+        return "identity", "attention_weights", evidence
     if moved := likeness.other_rows(stored, expected, rows, limit, by):
         row, source = next(iter(moved.items()))
-        said = f"{len(moved)} of {_span(rows)} hold other rows ({row} holds {source})"
-        return "block", "kv_cache", said
+        evidence = f"{len(moved)} of {_span(rows)} hold other rows ({row} holds {source})"
+        return "block", "kv_cache", evidence
     padded = (state.attention_mask == 0).any(1)
     if layer > min(pairs) and bool(padded.any()):
         alone = [likeness.near(stored[p][~padded], expected[p][~padded], limit[p]) for p in (0, 1)]
         if bool(padded.all()) or all(alone):
-            said = "tokens and positions are right, what padded rows attended to before layer"
-            return "mask", "attention_mask", f"{said} {layer} is not"
+            evidence = "tokens and positions are right, what padded rows attended to before layer"
+            return "mask", "attention_mask", f"{evidence} {layer} is not"
     if tie := [(at, token) for at, token in right.ties if at < layer and token <= rows[0]]:
         at, token = tie[0]
         return "routing", "model_config", f"the router of layer {at} ties at token {token}"
@@ -163,8 +164,8 @@ def _spread(layer: int, off: set[int], every: set[int], rows: list[int], count: 
         return "block", "kv_cache", f"{_span(rows)} belong to none of the tokens in the buffer"
     if layer == min(every):
         return "block", "kv_cache", f"no row is one of a token in the buffer; {rest}"
-    said = f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"
-    return "layer", "kv_cache", said
+    evidence = f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"
+    return "layer", "kv_cache", evidence
 
 
 def _padding(state: State) -> Diagnosis | None:
@@ -176,31 +177,31 @@ def _padding(state: State) -> Diagnosis | None:
         padding = layer.positions < 0
         doubled = (layer.positions[:, 1:] == 0) & (layer.positions[:, :-1] == 0)
         if bool((padding != (mask == 0)).any()):
-            said = "the mask and the positions disagree about which rows are padding"
-            return Diagnosis("mask", "attention_mask", said, layer.index)
+            evidence = "the mask and the positions disagree about which rows are padding"
+            return Diagnosis("mask", "attention_mask", evidence, layer.index)
         if bool(doubled.any()):
-            said = "several rows stand at position 0: padding that was given a place"
-            return Diagnosis("mask", "attention_mask", said, layer.index)
+            evidence = "several rows stand at position 0: padding that was given a place"
+            return Diagnosis("mask", "attention_mask", evidence, layer.index)
     return None
 
 
-def _buffer(said: list[str]) -> Diagnosis | None:
-    prefix = [f for f in said if "recorded prefix" in f]
-    for fault in prefix or [f for f in said if "ids that were sent" in f]:
+def _buffer(problems: list[str]) -> Diagnosis | None:
+    prefix = [f for f in problems if "recorded prefix" in f]
+    for fault in prefix or [f for f in problems if "ids that were sent" in f]:
         element = "prompt_meta" if prefix else "token_buffer"
         return Diagnosis("token buffer", element, fault)
     return None
 
 
-def _mask(state: State, said: list[str]) -> Diagnosis | None:
+def _mask(state: State, problems: list[str]) -> Diagnosis | None:
     if state.attention_mask.shape != state.token_ids.shape:
         shapes = f"{list(state.attention_mask.shape)} and {list(state.token_ids.shape)}"
         return Diagnosis("mask", "attention_mask", f"mask and token buffer are {shapes}")
-    hidden = [f for f in said if "attention mask hides" in f]
+    hidden = [f for f in problems if "attention mask hides" in f]
     return Diagnosis("mask", "attention_mask", hidden[0]) if hidden else None
 
 
-def _rows(state: State, said: list[str]) -> Diagnosis | None:
+def _rows(state: State, problems: list[str]) -> Diagnosis | None:
     """Whether cursor and rows fit the buffer."""
     tokens = state.attention_mask.sum(dim=1)
     if not state.documents["kv_format"].get("pruned") and bool(
@@ -217,7 +218,7 @@ def _rows(state: State, said: list[str]) -> Diagnosis | None:
             rows = f"{layer.kept} rows of {layer.seen}"
             text = f"layer {layer.index} holds {rows}, the buffer {state.tokens} tokens"
             return Diagnosis("block", "kv_cache", text, layer.index)
-    lost = [f for f in said if "no pruning is recorded" in f]
+    lost = [f for f in problems if "no pruning is recorded" in f]
     return Diagnosis("block", "kv_cache", lost[0]) if lost else None
 
 

@@ -70,16 +70,16 @@ def directory(target: Path, sync: bool = True, overwrite: bool = False) -> Itera
         if sync:
             _sync(target.parent)
     except (OSError, files.Unreadable) as problem:
-        said = getattr(problem, "strerror", None) or problem
+        message = getattr(problem, "strerror", None) or problem
         if published:
             raise InputProblem(
-                f"{target} was written, but the disk did not confirm it: {said}. "
+                f"{target} was written, but the disk did not confirm it: {message}. "
                 f"Look at it with task=verify snapshot={target}, and save again if it is not whole."
             ) from problem
         full = getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         remedy = "free some space or " * full
         raise InputProblem(
-            f"cannot write a snapshot to {target}: {said}. "
+            f"cannot write a snapshot to {target}: {message}. "
             f"Nothing was changed there; {remedy}choose another out=DIR."
         ) from problem
     finally:
@@ -146,8 +146,8 @@ def refuse(target: Path, overwrite: bool) -> None:
     try:
         strangers = contents.foreign(target)
     except (OSError, ValueError) as problem:
-        said = getattr(problem, "strerror", None) or problem
-        raise InputProblem(f"{target} cannot be read, so it is left alone: {said}.") from None
+        message = getattr(problem, "strerror", None) or problem
+        raise InputProblem(f"{target} cannot be read, so it is left alone: {message}.") from None
     if strangers:
         more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
         raise InputProblem(

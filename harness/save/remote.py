@@ -190,9 +190,9 @@ def _created(system: Any, target: str, data: bytes) -> bool:
 
 
 def _is_conflict(problem: OSError) -> bool:
-    said = f"{problem} {problem.__cause__}"
+    message = f"{problem} {problem.__cause__}"
     return problem.errno == errno.EEXIST or any(
-        word in said
+        word in message
         for word in ("PreconditionFailed", "ConditionalRequestConflict", "(412)", "(409)")
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from harness.attention.kernels.cpu.raw import bits, narrowed, number, widened
+from harness.attention.kernels.cpu.raw import narrowed, widened
 from harness.attention.kernels.cpu.vectors import LANES, dots, mixing
 
 _LIBERTIES = {"reassoc", "contract", "nsz"}  # sums in any order; infinities and NaN come through
@@ -54,8 +54,8 @@ def soften(scores, tokens, out):
     for r in range(len(out)):
         highest = np.int32(-(2**31))
         for t in range(tokens):
-            highest = max(highest, _ordered(bits(scores[r, t])))
-        top = number(_ordered(highest))
+            highest = max(highest, _ordered(np.float32(scores[r, t]).view(np.int32)))
+        top = np.int32(_ordered(highest)).view(np.float32)
         mass = np.float32(0)
         for t in range(tokens):
             weight = _exp(scores[r, t] - top)
@@ -162,5 +162,6 @@ def _exp(x):
     rest = (x - whole * _LN_2) - whole * _LN_2_REST
     total = (((((_T7 * rest + _T6) * rest + _T5) * rest + _T4) * rest + _T3) * rest + _T2) * rest
     total = (total + _ONE) * rest + _ONE
-    scaled = total * number((bits(shifted) << np.int32(23)) + np.int32(127 << 23))
+    power = np.int32((np.float32(shifted).view(np.int32) << np.int32(23)) + np.int32(127 << 23))
+    scaled = total * np.int32(power).view(np.float32)
     return np.float32(0) if x < _LOWEST else scaled

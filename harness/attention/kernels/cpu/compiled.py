@@ -27,7 +27,6 @@ from harness.attention.kernels.cpu.arithmetic import (
 )
 from harness.attention.kernels.cpu.raw import (
     address,
-    double,
     narrowed,
     raised,
     seen,
@@ -109,6 +108,11 @@ def _entry(task, phase, job):
 @plain
 def _numbers(entry, field, count, number):
     return carray(address(entry[field]), count, number)
+
+
+@plain
+def _double(entry, field):
+    return np.int64(entry[field]).view(np.float64)
 
 
 @plain
@@ -222,7 +226,7 @@ def _norm(entry, row, number):
     width = entry[p.WIDTH]
     hidden = _rows(entry, p.GIVEN, row + 1, width, float64)[row]
     out = _rows(entry, p.OUT, row + 1, width, float32)[row]
-    normalize(hidden, _numbers(entry, p.KEY, width, number), double(entry[p.EPSILON]), out)
+    normalize(hidden, _numbers(entry, p.KEY, width, number), _double(entry, p.EPSILON), out)
 
 
 @plain
@@ -230,7 +234,7 @@ def _prepare(entry, row, number):
     """Row `row` of GIVEN `[rows, heads + 2 kv_heads, WIDTH]`: its queries to OUT `[base, kv_heads,
     branches, group, WIDTH]`, its keys and values to their slots `[rows, kv_heads, WIDTH]`."""
     width, heads, kv_heads = entry[p.WIDTH], entry[p.HEADS], entry[p.KV_HEADS]
-    branches, step, epsilon = entry[p.BRANCHES], entry[p.HEAD_STEP], double(entry[p.EPSILON])
+    branches, step, epsilon = entry[p.BRANCHES], entry[p.HEAD_STEP], _double(entry, p.EPSILON)
     group, every = heads // kv_heads, heads + 2 * kv_heads
     made = _rows(entry, p.GIVEN, (row + 1) * every, width, float32)[row * every :]
     cos = _rows(entry, p.COS, row + 1, width, float32)[row]
@@ -243,7 +247,7 @@ def _prepare(entry, row, number):
             weight = _numbers(entry, p.QUERY_NORM, width, number)
             normalize(made[h], weight, epsilon, made[h])
         out = _numbers(entry, p.OUT, to + width, float32)[to:]
-        turn(made[h], cos, sin, double(entry[p.SCALE]), out)
+        turn(made[h], cos, sin, _double(entry, p.SCALE), out)
     for k in range(kv_heads):
         to = row * entry[p.ROWS] + k * step
         if entry[p.KEY_NORM]:
