@@ -108,10 +108,10 @@ def compare(
 
 
 def _said(result: Any, key: str) -> Any:
-    """The value of a dotted key; of a sentence its words, since numbers in it may be times."""
+    """The value of a dotted key; of a sentence its words but for times and what they compare to."""
     value = value_at(result, key)
     if key in ("reason", "conclusion") and isinstance(value, str):
-        return re.sub(r"[\d.e+-]+", "#", value)
+        return re.sub(r"[\d.e+-]+|faster|slower", "#", value)
     return value
 
 
