@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ class Observation:
         if self.queries:
             weights = torch.cat(rows, dim=2)
         else:
-            weights = sum(r.sum(2, keepdim=True) for r in rows)
+            weights = reduce(torch.add, [r.sum(2, keepdim=True) for r in rows])
         earlier = self.layers.get(index)
         if earlier is not None:
             earlier = torch.nn.functional.pad(earlier, (0, new))

@@ -105,8 +105,13 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
 def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> Evidence:
     """`(cause, element, evidence)` of K/V that leave the noise, `layer` being the first that does."""
     pairs = {la.index: (la.key, la.value) for la in state.layers if la.segments}
-    wanted = {la.index: aligned(right.kv[la.index], la) for la in state.layers if la.segments}
-    allowed = {i: tuple(MARGIN * right.floors[i][p] for p in ("key", "value")) for i in pairs}
+    wanted = {
+        la.index: aligned(kv, la)
+        for la in state.layers
+        if la.segments and (kv := right.kv[la.index]) is not None
+    }
+    floors = {i: right.floors[i] for i in pairs}
+    allowed = {i: (MARGIN * f["key"], MARGIN * f["value"]) for i, f in floors.items()}
     stored, expected, limit = pairs[layer], wanted[layer], allowed[layer]
     off = {i for i in pairs if max(picture[i], default=0.0) > MARGIN}
     rows = [t for t, error in enumerate(picture[layer]) if not error <= MARGIN]

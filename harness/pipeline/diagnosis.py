@@ -53,8 +53,9 @@ def diagnose(
     if history:
         return Diagnosis("block", "kv_cache", dropped, picture=explanation.picture)
     if fed is not None and (tie := _tie_after(loaded, state, fed)):
-        said = f"the router of layer {tie[0]} ties at token {tie[1]}; {explanation.evidence} of the state"
-        return Diagnosis("routing", "model_config", said, picture=explanation.picture)
+        where = f"the router of layer {tie[0]} ties at token {tie[1]}"
+        evidence = f"{where}; {explanation.evidence} of the state"
+        return Diagnosis("routing", "model_config", evidence, picture=explanation.picture)
     return explanation
 
 
@@ -109,10 +110,12 @@ def _joined(rows: list[Recomputed]) -> Recomputed:
         )
 
     first, layers = rows[0], range(len(rows[0].kv))
-    kv = [
-        None if pair is None else tuple(stacked([r.kv[i][p] for r in rows]) for p in (0, 1))
-        for i, pair in enumerate(first.kv)
-    ]
+
+    def beside(layer: int) -> Pair | None:
+        pairs = [pair for r in rows if (pair := r.kv[layer]) is not None]
+        return (stacked([k for k, _ in pairs]), stacked([v for _, v in pairs])) if pairs else None
+
+    kv = [beside(i) for i in layers]
     return Recomputed(
         kv,
         [
@@ -147,7 +150,7 @@ def routed(loaded: Loaded) -> Iterator[dict[int, list[torch.Tensor]]]:
     model has no routers. Hooks are removed again."""
     config = loaded.text_config
     names = ("num_local_experts", "num_experts", "n_routed_experts")
-    experts = next((n for name in names if (n := getattr(config, name, None))), None)
+    experts = int(next((n for name in names if (n := getattr(config, name, None))), 0))
     heard: dict[int, list[torch.Tensor]] = {}
     hooks = []
     for path, module in loaded.model.named_modules() if experts else ():

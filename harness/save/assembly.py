@@ -50,7 +50,8 @@ def segment_read(
     """Segment `number` of the layer that `entry` describes, from `tensors` by name."""
     place, coded = f"layer.{entry['index']}.segment.{number}", coded_as(entry, number)
     if coded is None:
-        return Segment(*(tensors[f"{place}.{part}"] for part in lineage.PARTS), origin=origin)
+        stored = [tensors[f"{place}.{part}"] for part in lineage.PARTS]
+        return Segment(stored[0], stored[1], stored[2], origin)
     key, value = (
         Codes.of(
             coded[part],

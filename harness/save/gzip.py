@@ -23,6 +23,7 @@ class Gzip(Pickle):
 
     def write(self, sink: Sink, stream: Stream) -> None:
         """Deterministic: no name and no time in the gzip header."""
+        assert self.settings is not None  # they are there for whoever writes
         with gzip.GzipFile(
             filename="", mode="wb", compresslevel=self.settings.level, fileobj=sink, mtime=0
         ) as file:

@@ -89,7 +89,7 @@ class _Staging:
         buffers = [torch.empty(largest, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        ahead = self._copy(self.entries[0], buffers[0], stream) if self.entries else None
+        ahead = self._copy(self.entries[0], buffers[0], stream)
         for number, entry in enumerate(self.entries):
             tensor, ready, _held = ahead
             ready.synchronize()

@@ -30,7 +30,7 @@ class Torch(Format):
         """A dict of tensors, digested in the background while the library writes them one by one."""
         with ThreadPoolExecutor(1, "digest") as background:
             digested = background.submit(lambda: deque(stream, maxlen=0))
-            torch.save({e.name: _alone(joined(e)) for e in stream.entries}, sink)
+            torch.save({e.name: _alone(joined(e)) for e in stream.entries}, sink)  # type: ignore[arg-type]  # it writes
             digested.result()
 
     def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -17,7 +17,8 @@ class History:
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
-        self._text, self._ids = "", ()
+        self._text = ""
+        self._ids: tuple[int, ...] = ()
         self._cut = (0, 0)  # characters and ids before what is tokenized anew
 
     def encode(self, turns: Sequence[Any]) -> Encoded:

@@ -177,7 +177,8 @@ def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
         return False
     noise = max((abs(f.get(key) or 0.0) for f in floors), default=0.0)
     if key in ("top1_agreement", "top5_overlap"):
-        return abs(a - b) <= max(1 - (f.get(key) if f.get(key) is not None else 1) for f in floors)
+        least = [1.0 if (share := f.get(key)) is None else share for f in floors]
+        return abs(a - b) <= 1 - min(least)
     if key in ("kl_mean", "kl_max", "nll_delta"):
         logits = max((f.get("max_abs_diff") or 0.0 for f in floors), default=0.0)
         spread = 1.0 if key == "nll_delta" else min(1.0, sqrt(2 * max(abs(a), abs(b))))
@@ -195,12 +196,12 @@ def _elements(recorded: Any, again: Any, changed: Any, same: bool, why: str) -> 
     if was != now:
         yield Finding("elements", "the 13 elements", "others", why)
     for entry in recorded.get("elements") or []:
-        name, now = entry["name"], rows.get(entry["name"])
-        if entry["digest"] == now or (not same and name in ROUNDED):
+        name, digest = entry["name"], rows.get(entry["name"])
+        if entry["digest"] == digest or (not same and name in ROUNDED):
             continue
         if newer and name in ("model_config", "kv_format", "tokenizer"):
             continue
-        yield Finding(f"element {entry['label']} {name}", entry["digest"], now, why)
+        yield Finding(f"element {entry['label']} {name}", entry["digest"], digest, why)
 
 
 def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

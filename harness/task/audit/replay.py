@@ -87,7 +87,7 @@ def floors(
     """Keys, values and logits of each record and its second run (`points`), number by number, within
     a floor that a third run in another precision measures."""
     third = rerun(cfg, list(points), folder, "precision")
-    judged = {}
+    judged: dict[Path, tuple[list[Finding], dict[str, float]]] = {}
     for point, fresh in points.items():
         ours, again, other = (_state(p) for p in (point, fresh, third[point]))
         if ours is None or again is None:

@@ -32,7 +32,8 @@ def compare(
     recorded, fresh: the states of a record and of its second run. other: of a third run in another
     precision; None when it could not be made, and then no floor is known and only equal bits pass.
     """
-    findings, floors = list(_shapes(recorded, fresh, other)), {}
+    findings = list(_shapes(recorded, fresh, other))
+    floors: dict[str, float] = {}
     if findings:
         return findings, floors
     exact = dict(_tensors(other, fresh)) if other is not None else {}

@@ -246,10 +246,13 @@ def _with(state: State, tensors: dict[str, torch.Tensor], manifest: dict[str, An
         )
         for layer, entry in zip(state.layers, described, strict=True)
     )
-    names = ("token_ids", "attention_mask", "next_position", "logits", "rng")
     return replace(
         state,
         layers=layers,
         documents=MappingProxyType(manifest["documents"]),
-        **{name: tensors[name] for name in names},
+        token_ids=tensors["token_ids"],
+        attention_mask=tensors["attention_mask"],
+        next_position=tensors["next_position"],
+        logits=tensors["logits"],
+        rng=tensors["rng"],
     ).to(state.device)

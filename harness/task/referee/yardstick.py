@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,8 @@ def measure(
     answers = {ALONE.name: reference}
     others = {}
     for composition in engine.compositions:
-        answer = forced(lambda p, n, c=composition: engine.evaluate(p, n, c), prompt, reference)
+        cold = partial(engine.evaluate, composition=composition)
+        answer = forced(cold, prompt, reference)
         answers[composition.name] = answer
         others[composition.name] = _metrics(answer, reference, exact)
     if prefilled := _prefilled(engine, prompt, reference, exact):
@@ -150,6 +152,7 @@ def over_state_of(other: Prompt, prompt: Prompt) -> Prompt:
     """What an engine has read that took the state of `other` for that of `prompt`: it evaluates the
     last token itself."""
     if isinstance(prompt, str):
+        assert isinstance(other, str)  # an engine takes one kind of prompt
         return f"{other.rpartition(' ')[0]} {prompt.rpartition(' ')[2]}"
     return [*other[:-1], prompt[-1]]
 
