@@ -19,6 +19,7 @@ NEEDS = {
     "llamacpp": ("xllamacpp", "gguf"),
     "mlx": ("mlx_lm",),
     "quanto": ("optimum.quanto",),
+    "peft": ("peft",),
 }
 BY_SCHEME = {"s3": "remote", "s3a": "remote", "gs": "gs", "gcs": "gs"}
 

@@ -120,7 +120,7 @@ MISTAKES = [
     (["compact=true"], 2, "task=save reads it"),
     (["task=inspect", "snapshot=x", "text=a"], 2, "text=a is not read by task=inspect"),
     (["task=loop", "task.every=0"], 2, "task.every=0 is too small"),
-    (["task=loop", "task.runs=5"], 2, "task=bench reads it"),
+    (["task=loop", "task.runs=5"], 2, "task=bench, task=repeat read it"),
     (["-m", "prune=none,keep_last", "prune.sinks=9"], 2, "prune=none or prune=keep_last"),
 ]
 

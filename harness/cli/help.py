@@ -16,8 +16,7 @@ KEYS = """\
   steps=32       tokens to continue       text='...'       exactly as typed
   snapshot=DIR   restore from             out=DIR          write a snapshot to
   run=DIR        a recorded run           restore.strict=false   waive identity
-  restore.verify=proof   digest reads every byte, identity compares documents
-                         too (no forward), proof replays one token as well"""
+  restore.verify=proof   or digest (bytes), identity (and documents; no forward)"""
 
 
 WIDTH = 80

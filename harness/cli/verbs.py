@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
 from harness.errors import ConfigProblem, suggestion
 
@@ -49,6 +48,8 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
 
 def versions() -> str:
     """What a report of a fault should say."""
+    from importlib.metadata import PackageNotFoundError, version
+
     lines = [f"harness {sys.modules['harness'].__version__}", f"Python {sys.version.split()[0]}"]
     for package in REPORTED:
         try:
