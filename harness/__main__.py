@@ -37,7 +37,11 @@ def _run(given: list[str]) -> int:
     from harness.errors import HarnessError
 
     if {"-h", "--help"} & set(given):
-        print(help.show(config.conf_dir(), given), flush=True)
+        try:
+            print(help.show(config.conf_dir(), given), flush=True)
+        except HarnessError as problem:
+            print(f"harness: {problem}", file=sys.stderr)
+            return problem.exit_code
         return 0
     if "--version" in given or (given[:1] and given[0] in verbs.VERBS):
         return _verb(given)

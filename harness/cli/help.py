@@ -4,7 +4,7 @@ import textwrap
 from pathlib import Path
 
 from harness.config import options
-from harness.errors import suggestion
+from harness.errors import ConfigProblem, suggestion
 from harness.variants import folders
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
@@ -62,7 +62,7 @@ def _overview(conf: Path) -> str:
 def _task(name: str) -> str:
     known = options("task")
     if name not in known:
-        return f"task={name} is not a task.{suggestion(name, known)}"
+        raise ConfigProblem(f"task={name} is not a task.{suggestion(name, known)}")
     path = next(p for f in folders() if (p := f / "task" / f"{name}.yaml").is_file())
     lines = [line for line in path.read_text().splitlines() if "@package" not in line]
     said = [line[1:].strip() for line in lines if line.startswith("#")]

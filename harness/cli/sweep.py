@@ -54,6 +54,8 @@ class Watch:
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
         if config.hydra.runtime.choices.get("hydra/launcher") == "submitit_slurm":
             slurm.answer_from_queue()
+        if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
+            _described(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":
             _closed(Watch.folder)
@@ -170,6 +172,14 @@ def _seal(point: Path) -> str | None:
         return json.loads((point / "record.json").read_text("utf-8")).get("id")
     except (OSError, ValueError):
         return None
+
+
+def _described(config: Any, folder: Path) -> None:
+    """What Hydra's own sweeper writes before its first point, and others do not: the sweep as asked."""
+    from omegaconf import OmegaConf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / "multirun.yaml")
 
 
 def lost(problem: Exception) -> str | None:

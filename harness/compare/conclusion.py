@@ -7,6 +7,9 @@ from typing import Any
 def conclusion(result: Mapping[str, Any]) -> str:
     """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
     verdict = result.get("verdict") or "unjudged"
+    measured = (result.get("metrics") or {"none": 0}).values()
+    if verdict in ("exact", "equivalent") and all(value is None for value in measured):
+        return _plain(result)  # a table of measurements: no two runs were compared
     sentence = _SAID.get(verdict, _plain)(result)
     if verdict not in _SAID or verdict == "unsound":
         return sentence
@@ -21,7 +24,9 @@ def _exact(result: Mapping[str, Any]) -> str:
 def _equivalent(result: Mapping[str, Any]) -> str:
     ratio = (result.get("oracle") or {}).get("ratio")
     scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
-    return f"Same thought: the tokens of {_other(result)}, within the noise{scale}"
+    gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
+    within = "rounding" if gap is not None and floor is not None and gap > floor else "the noise"
+    return f"Same thought: the tokens of {_other(result)}, within {within}{scale}"
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
@@ -57,9 +62,12 @@ def _other(result: Mapping[str, Any]) -> str:
     return "the same state, never saved" if itself else "the run that was never interrupted"
 
 
+def _largest(result: Mapping[str, Any], block: str) -> float | None:
+    return (result.get(block) or {}).get("max_abs_diff")
+
+
 def _apart(result: Mapping[str, Any]) -> str:
-    gap = (result.get("metrics") or {}).get("max_abs_diff")
-    floor = (result.get("noise_floor") or {}).get("max_abs_diff")
+    gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
     if gap is None:
         return "its logits are not numbers"
     times = f", {gap / floor:.3g} times the noise" if floor else ""

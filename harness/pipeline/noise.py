@@ -61,7 +61,7 @@ def named(layer: LayerState) -> dict[str, torch.Tensor]:
 
 def largest(tensor: torch.Tensor) -> float:
     """The largest number of `tensor`, whatever its sign."""
-    return float(tensor.double().abs().max())
+    return float(tensor.detach().double().abs().max())
 
 
 def _run(loaded: Loaded, ids: torch.Tensor, split: int | None) -> tuple[Any, torch.Tensor]:

@@ -133,7 +133,7 @@ def _replayed(loaded: Loaded, state: State) -> tuple[torch.Tensor, float] | None
         return None
     decoder = Replay(loaded, state, before, CacheConfig("cloned"))
     logits = decoder.step(state.token_ids[:, -1:])[:, -1]
-    return logits, float(_last_kv_gap(decoder, state).max())
+    return logits, float(_last_kv_gap(decoder, state).detach().max())
 
 
 def floors_now(loaded: Loaded, state: State) -> dict[str, float]:

@@ -165,7 +165,11 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
     if "continuation" in result["text"]:
-        say.line(f"continuation: {result['text']['continuation']!r}")
+        text = result["text"]
+        other = text.get("restored") not in (None, text["continuation"])
+        say.line(f"{'never paused:' if other else 'continuation:'} {text['continuation']!r}")
+        if other:
+            say.line(f"restored:     {text['restored']!r}")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
         say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
     if told := result.get("diagnosis"):

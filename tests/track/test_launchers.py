@@ -60,7 +60,13 @@ def test_four_joblib_workers_on_a_server(shell, tmp_path, postgres):
 @pytest.mark.skipif(not OPTUNA, reason="pip install 'harness[optuna]'")
 def test_a_search_is_told_its_two_objectives(harness, place):
     """Optuna really searches: each point's budget is its own, and the best ones are written down."""
-    done = harness("-m", "experiment=prune_search", "hydra.sweeper.n_trials=3", "prompt.samples=2")
+    done = harness(
+        "-m",
+        "experiment=prune_search",
+        "hydra.sweeper.n_trials=3",
+        "prompt.samples=2",
+        track="mlflow",
+    )
     assert done.code == 0, done.out
     (folder,) = place.glob("runs/prune_search/*")
     found = yaml.safe_load((folder / "optimization_results.yaml").read_text())["solutions"]

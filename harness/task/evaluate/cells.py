@@ -10,7 +10,7 @@ import torch
 from harness.capture import capture
 from harness.capture.observe import observing, received
 from harness.config import Config, sibling
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, HarnessError, InputProblem
 from harness.pipeline.prune import moves, policy_of, without_scores
 from harness.pipeline.quantize import errors, quantizer_of
 from harness.pipeline.session import Session
@@ -105,7 +105,7 @@ class Cells:
                 policy = self._policies.get(place)
                 small = states[None]
                 if policy is not None:
-                    small = without_scores(policy.prune(states[policy.observes]))
+                    small = without_scores(_pruned(policy, states[policy.observes], cell))
                     small = small if turns is None else reindexed(small, turns)
                     layers = tuple(
                         joined(layer) if layer.segments else layer for layer in small.layers
@@ -118,6 +118,17 @@ class Cells:
             else:
                 coded = quantizer.quantize(pruned[place])
                 yield Kept(cell, coded, _mean_errors(pruned[place], coded))
+
+
+def _pruned(policy: Policy, state: State, cell: Cell) -> State:
+    """What `policy` leaves of `state`. Raises InputProblem that names the cell."""
+    try:
+        return policy.prune(state)
+    except HarnessError as problem:
+        raise InputProblem(
+            f"{cell.prune} at {cell.budget:.0%} of a prompt of {state.tokens} tokens: {problem} Or leave "
+            f"it out: task.prunes (without {cell.prune}), task.budgets (without {cell.budget:g})."
+        ) from problem
 
 
 def _mean_errors(plain: State, coded: State) -> dict[str, float]:
