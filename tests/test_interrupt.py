@@ -1,6 +1,7 @@
 """Ctrl-C and `kill` at any moment: one plain line, nothing half-written, what is finished is kept."""
 
 import gc
+import io
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import interrupt
+from harness.report.console import Say
 from harness.save import atomic, store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,6 +84,27 @@ def sleeps(seconds: float) -> Callable[[Running], bool]:
 def test_while_it_starts(place, seconds, number) -> None:
     said = Running(place, "track=none").stop(sleeps(seconds), number)
     assert "nothing was written" in said and not folders(place)
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda say: say.stage("model"), lambda say: say.line("a", end="")]
+)
+def test_a_signal_that_comes_as_soon_as_a_line_is_begun(begin, monkeypatch) -> None:
+    """Writing gives others their turn, so that is when many a signal arrives."""
+
+    class Cut(io.StringIO):
+        def flush(self) -> None:
+            if not self.getvalue().endswith("\n"):
+                raise interrupt.Stopped
+
+    shown = Cut()
+    monkeypatch.setattr(sys, "stderr", shown)
+    say = Say()
+    say.out.file = shown
+    with pytest.raises(interrupt.Stopped):
+        begin(say)
+    say.problem("harness: interrupted")
+    assert shown.getvalue().splitlines()[1:] == ["harness: interrupted"]
 
 
 def test_in_the_middle_of_a_capture(place) -> None:

@@ -39,11 +39,14 @@ class Turn:
         return self._turned(key, angle.cos(), angle.sin())
 
     def averaged(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """`rows` `[..., head_dim]` moved from 0 to each of `positions` `[n]`, the mean of all n."""
+        """`rows` `[batch, heads, ..., head_dim]` moved from 0 to each of `positions` `[batch, n]`, the
+        mean of all n."""
         if self.layout == "still":
             return rows
         angle = self._angle(positions)
-        return self._turned(rows, angle.cos().mean(0), angle.sin().mean(0))
+        inner = (1,) * (rows.dim() - 2)
+        cos, sin = (t.mean(1).unflatten(0, (-1, *inner)) for t in (angle.cos(), angle.sin()))
+        return self._turned(rows, cos, sin)
 
     def _turned(self, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         half = self.frequencies.shape[0]

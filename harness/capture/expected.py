@@ -68,7 +68,7 @@ class Expectation:
         spread = squares / count[..., None] - mean[..., :, None] * mean[..., None, :]
         turn = self.turns[index]
         if turn is not None:
-            ahead = torch.arange(FUTURE, device=at.device) + at[0, -1] + 1
+            ahead = torch.arange(FUTURE, device=at.device) + at[:, -1:] + 1
             mean = turn.averaged(mean, ahead)
             spread = turn.averaged(spread, ahead)
             spread = turn.averaged(spread.transpose(2, 3), ahead).transpose(2, 3)

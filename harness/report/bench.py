@@ -63,12 +63,6 @@ def _panels(rows: list[dict[str, Any]]) -> list[str]:
     left.plot(
         sorted(limits), [limits[c] for c in sorted(limits)], ":", color=plots.INK, label="limit"
     )
-    for axis, title, unit in (
-        (left, "Time per token", "ms"),
-        (right, "Speed against dynamic", "times"),
-    ):
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        plots.plain(axis.yaxis)
-        plots.label(axis, title, "past tokens", unit)
+    plots.against_context(left, "Time per token", "ms")
+    plots.against_context(right, "Speed against dynamic", "times")
     return [plots.svg(times[0]), plots.svg(speed[0])]

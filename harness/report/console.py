@@ -50,7 +50,6 @@ class Say:
         self._start = time.perf_counter()
         if not self.quiet:
             self._begun(f"  {what} ... ")
-            self._open = True
 
     def note(self, what: str) -> None:
         """Something worth knowing about the work that goes on."""
@@ -72,13 +71,16 @@ class Say:
         self._open, self.what, self._bar.line = False, "", ""
 
     def _begun(self, line: str, more: str | None = None) -> None:
-        """What now stands on the open line of stderr, and the last part of it, which is written."""
-        self._bar.line = line
+        """What now stands on the open line of stderr, and the last part of it, which is written.
+
+        The line counts as begun before it is: a signal may come as soon as it is written."""
+        self._open, self._bar.line = True, line
         sys.stderr.write(line if more is None else more)
         sys.stderr.flush()
 
     def line(self, text: str = "", end: str = "\n") -> None:
         """One plain line of result."""
+        self._midline = self._midline or not end.endswith("\n")
         self.out.print(text, markup=False, soft_wrap=True, end=end)
         self._midline = not end.endswith("\n")
 

@@ -48,6 +48,14 @@ def label(axis: Any, title: str, x: str, y: str) -> None:
     axis.set_xlabel(x, fontsize=9, color=INK)
 
 
+def against_context(axis: Any, title: str, unit: str) -> None:
+    """What grows with the past: both axes logarithmic."""
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    plain(axis.yaxis)
+    label(axis, title, "past tokens", unit)
+
+
 def plain(axis: Any) -> None:
     """A few logarithmic ticks as `1e-05`: typeset powers and dozens of ticks cost more time than
     all the rest of a report."""

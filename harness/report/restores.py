@@ -40,12 +40,6 @@ def _panels(rows: list[dict[str, Any]]) -> list[str]:
         style = {"color": plots.COLOURS[number], "marker": plots.mark(number)}
         times[1][0].plot(contexts, [row[f"{way}_s"] for row in rows], **style)
     speed[1][0].plot(contexts, [row["speedup"] for row in rows], "o-", color=plots.COLOURS[1])
-    for (_, (axis,)), title, unit in (
-        (times, "To the first token", "s"),
-        (speed, "Restored against prefilled", "times"),
-    ):
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        plots.plain(axis.yaxis)
-        plots.label(axis, title, "past tokens", unit)
+    plots.against_context(times[1][0], "To the first token", "s")
+    plots.against_context(speed[1][0], "Restored against prefilled", "times")
     return [plots.svg(times[0]), plots.svg(speed[0])]
