@@ -15,7 +15,9 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME = 2.0  # seconds in which a further signal is an impatient repetition: cleaning up has begun
-SOON = 0.05  # seconds after which a signal that came in the middle of an import is sent again
+SOON = 0.05  # seconds after which a signal that came where nothing may be cut is sent again
+IMPORTS = "<frozen importlib"  # libraries in C++ import while they start, and end the process if it raises
+OWNERS = f"{os.sep}llvmlite{os.sep}"  # hands objects to C++ in two lines: cut between, they are freed twice
 _last: list[tuple[float, int]] = []  # (when, exit code) of the signals that were raised
 _began: list[Any] = []  # the frame that listens
 
@@ -106,7 +108,7 @@ def word() -> str:
 
 
 def _stop(number: int, frame: Any) -> None:
-    if _importing(frame):
+    if _whole(frame):
         _send(number, SOON)
         return
     now = time.monotonic()
@@ -124,11 +126,11 @@ def _again(report: Any, otherwise: Any) -> None:
     _send(code - 128, 0.02)
 
 
-def _importing(frame: Any) -> bool:
-    """Whether an import is going on. Libraries in C++ import Python modules while they start, and end
-    the process when one of these raises."""
+def _whole(frame: Any) -> bool:
+    """Whether what goes on must not be cut in two: an import, or a compiled program being made or loaded."""
     while frame is not None and frame not in _began:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        file = frame.f_code.co_filename
+        if file.startswith(IMPORTS) or OWNERS in file:
             return True
         frame = frame.f_back
     return False

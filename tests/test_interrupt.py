@@ -197,6 +197,24 @@ def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch) -> None:
     assert time.monotonic() < began + 4 and sys.modules.pop("halved").whole
 
 
+def test_what_is_handed_to_the_compiler_is_handed_whole() -> None:
+    source = (
+        "def give(owned):\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "    owned.append(False)\n"
+        "    time.sleep(0.2)\n"
+    )
+    for place, owned in (("llvmlite/binding/module.py", [False]), ("elsewhere/module.py", [])):
+        names = {"signal": signal, "time": time}
+        exec(compile(source, os.path.join(os.sep, "packages", *place.split("/")), "exec"), names)
+        given: list[bool] = []
+        with pytest.raises(interrupt.Stopped), interrupt.listening():
+            names["give"](given)
+            while True:
+                time.sleep(0.01)
+        assert given == owned
+
+
 def test_a_job_that_is_itself_imported_can_be_stopped(tmp_path, monkeypatch) -> None:
     (tmp_path / "job.py").write_text(
         "import os, signal, time\n"
