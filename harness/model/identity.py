@@ -87,6 +87,9 @@ def _groups(model: Any) -> dict[str, dict[str, Any]]:
             continue
         for name, tensor in module.named_parameters(recurse=False, remove_duplicate=False):
             groups[_group(path, module, token_table)][f"{path}.{name}".strip(".")] = tensor
+        for name, tensor in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:  # saved with the weights: is one
+                groups[_group(path, module, token_table)][f"{path}.{name}".strip(".")] = tensor
     return groups
 
 
@@ -113,14 +116,27 @@ def weights(model: Any) -> dict[str, str]:
 
 def _together(tensors: dict[str, Any], digests: Mapping[str, str]) -> str:
     """One digest over names, dtypes, shapes and bytes (see `snapshot.digest.digest_named`)."""
-    rows = [[n, str(t.dtype), list(t.shape), digests[n]] for n, t in sorted(tensors.items())]
+    rows = [
+        [n, str(t.dtype), list(t.shape), digests.get(n) or digest_tensor(t)]
+        for n, t in sorted(tensors.items())
+    ]
     return digest_document(rows)
 
 
+def adapts(module: nn.Module, buffer: str) -> bool:
+    """Whether `buffer` of `module` holds RoPE frequencies that each forward sets by the length of its
+    context, so that they say nothing but what ran last."""
+    kind: Any = getattr(module, "rope_type", None)
+    if isinstance(kind, Mapping):
+        kind = kind.get(buffer.removesuffix("inv_freq").rstrip("_"))
+    return buffer.endswith("inv_freq") and str(kind) in ("dynamic", "longrope")
+
+
 def _rotary(model: Any, config: Any) -> dict[str, Any]:
-    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold."""
+    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold; the original
+    ones of those that follow the length of the context."""
     frequencies = {
-        f"{path}.{name}".strip("."): digest_tensor(buffer)
+        f"{path}.{name}".strip("."): digest_tensor(_original(module, name, buffer))
         for path, module in model.named_modules()
         for name, buffer in module.named_buffers(recurse=False)
         if name.endswith("inv_freq") and not name.endswith("original_inv_freq")
@@ -136,6 +152,11 @@ def _rotary(model: Any, config: Any) -> dict[str, Any]:
         "attention_scaling": scaling,
         "parameters": _clean(getattr(config, "rope_parameters", None) or {}),
     }
+
+
+def _original(module: nn.Module, name: str, buffer: Any) -> Any:
+    original = f"{name.removesuffix('inv_freq')}original_inv_freq"
+    return getattr(module, original, buffer) if adapts(module, name) else buffer
 
 
 def _epsilons(model: Any) -> list[float]:

@@ -144,7 +144,12 @@ def _elsewhere(place: Path) -> bool:
 def written(model: Any) -> tuple[Any, ...]:
     """How the parameters lie in memory, how often each was written to, and a sample of each: writes
     through `.data`, which torch does not count, show there when they are more than a few numbers."""
-    return tuple((p.data_ptr(), p._version, _sample(p)) for p in model.parameters())
+    return tuple(map(laid, model.parameters()))
+
+
+def laid(tensor: torch.Tensor) -> tuple[int, int, bytes]:
+    """How one tensor lies, how often it was written to, and a sample of it."""
+    return tensor.data_ptr(), tensor._version, _sample(tensor)
 
 
 def _sample(tensor: torch.Tensor) -> bytes:
