@@ -111,10 +111,15 @@ class Loaded:
     @property
     def twin(self) -> "Loaded":
         """The first layers of this model, one of each kind at least, with its own class, weights and
-        head: it feeds and forgets as the whole does, at a fraction of the price."""
+        head: it feeds and forgets as the whole does, at a fraction of the price. The model itself where
+        the library builds none: weights that count the layers, layers that share others' memory."""
 
         def make() -> Loaded:
-            return Loaded(twin.first_layers(self.model), self.tokenizer, self.source, 0.0)
+            try:
+                short = twin.first_layers(self.model)
+            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+                return self
+            return Loaded(short, self.tokenizer, self.source, 0.0)
 
         made: Loaded = self._derived("twin", make)
         return made

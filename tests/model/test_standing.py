@@ -70,7 +70,9 @@ def test_the_oracle_and_the_digests_are_kept_while_nothing_changes(made) -> None
 
 
 def test_training_mode_is_told_wherever_the_model_is_asked(made) -> None:
-    model = made("gpt2", n_embd=32, n_layer=2, n_head=4)
+    model = made(
+        "gpt2", n_embd=32, n_layer=2, n_head=4
+    )  # a stray num_key_value_heads means nothing
     state = harness.capture_text(model, TEXT)
     assert verdict(model, state) in ("exact", "equivalent")
     model.model.transformer.h[1].attn.train()
