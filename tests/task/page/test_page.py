@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 import pytest
 from browsing import CONTRAST, OUTSIDE, hosts, needs_browser, shown
-from handling import PROMPT, SENT, at, begun, ended, press, said, started, write, wrote
+from handling import PROMPT, SENT, at, begun, click, ended, press, said, started, write, wrote
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     hosts(browser)
     begun(browser, address)
     browser.find_element("css selector", "#sampling button").click()
-    time.sleep(0.5)
-    browser.find_element("css selector", "#how input[value=sample]").click()
+    click(browser, browser.find_element("css selector", "#how input[value=sample]"))
     said(browser, "chosen by sample")
     write(browser, "temperature", "2\ue004")
     said(browser, "chosen by sample, temperature 2.")
@@ -228,9 +227,12 @@ def test_a_run_goes_on_while_the_page_is_closed_and_undo_takes_it_back(browser, 
     browser.switch_to.window(first)
     browser.close()
     browser.switch_to.window(other)
-    time.sleep(1)
+    give_up = time.time() + 60
     browser.get(address)
-    shown(browser, "Ready. One branch, as you left", f"{SENT + 120} held")
+    while f"{SENT + 120} held" not in shown(browser, "Ready. One branch, as you left"):
+        assert time.time() < give_up, "the run does not come to its end"
+        time.sleep(0.5)
+        browser.get(address)
     assert len(wrote(browser, SENT + 119)) == SENT + 120
     press(browser, "undo")
     said(browser, "Undone.")
