@@ -26,7 +26,7 @@ class Progress:
         with self.path.open(
             "a", encoding="utf-8"
         ) as file:  # what a kill cut short stays a line apart
-            file.write("\n" + json.dumps([self.key, question, answers]))
+            file.write(f"\n{json.dumps([self.key, question, answers])}\n")
 
     def write(self, folder: Path) -> None:
         """All of them as `answers.jsonl` in `folder`."""

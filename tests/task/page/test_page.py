@@ -267,17 +267,17 @@ def test_ctrl_c_in_the_middle_of_a_run_ends_the_page_and_nothing_stays_or_left_t
     """The last one here: what the server did during all of the tests above is looked at too."""
     process, address, folder = page
     begun(browser, address)
-    write(browser, "count", "900")
+    write(browser, "count", "3000")
     press(browser, "run")
-    said(browser, "Wrote ", "of 900")
+    said(browser, "Wrote ", "of 3000")
     press(browser, "stop")
     line = said(browser, "Stopped at ")
     stopped = len(wrote(browser, SENT))
     assert line == f"Stopped at {stopped} tokens."
     press(browser, "step")
-    assert len(wrote(browser, stopped)) == stopped + 1 < SENT + 900
+    assert len(wrote(browser, stopped)) == stopped + 1 < SENT + 3000
     press(browser, "run")
-    said(browser, "Wrote ", "of 900")
+    said(browser, "Wrote ", "of 3000")
     asked = time.time()
     assert ended(process) == 0
     assert time.time() - asked < 15
