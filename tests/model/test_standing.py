@@ -102,7 +102,7 @@ def test_a_buffer_that_is_saved_with_the_weights_is_one(made, tmp_path) -> None:
     assert name in model.model.state_dict()
     with torch.no_grad():
         bias[0] += 1e-6  # no proof would see it
-    with pytest.raises(RestoreRefused, match="other_weights"):
+    with pytest.raises(RestoreRefused, match="buffers"):
         harness.load_state(tmp_path / "mine", model)
 
 
