@@ -28,7 +28,7 @@ def standing(model: Any) -> tuple[Any, ...]:
 
 
 def _settings(path: str, module: Any) -> Iterator[Any]:
-    if module.training:
+    if module.training and _random(module):
         where = f" ({path})" if path else ""
         raise InputProblem(
             f"the model is in training mode{where}, where dropout acts: call model.eval()."
@@ -43,6 +43,12 @@ def _settings(path: str, module: Any) -> Iterator[Any]:
             yield name, laid(buffer)
     if (forward := vars(module).get("forward")) is not None:
         yield id(forward)
+
+
+def _random(module: Any) -> bool:
+    """Whether `module` may draw where it trains: any rate or noise that is not zero."""
+    named = ((name, value) for name, value in vars(module).items() if type(value) is float)
+    return any(v > 0 and (n == "p" or "drop" in n or "noise" in n) for n, v in named)
 
 
 def _ours(hook: Any) -> bool:

@@ -87,12 +87,13 @@ class Manual(ReadOnlyDecoder):
 
 def _passed_by(model: Any) -> str | None:
     """Path of a module that is not called here, and that somebody listens to, has wrapped or has
-    exchanged for a class of their own. Linear layers are called where they are not plain."""
+    exchanged for a class of their own. Projections, activations and embeddings are called."""
     for path, module in model.named_modules():
         block = path.rpartition(".")[2]
         opened = block in ("self_attn", "attn", "mlp") or block.isdigit()
         exchanged = opened and type(module).__module__.partition(".")[0] not in ("torch", "transformers")  # fmt: skip
-        if exchanged or (not isinstance(module, torch.nn.Linear) and _listened(module)):
+        whole = bool(module._modules) or "norm" in type(module).__name__.lower()
+        if exchanged or (whole and _listened(module)):
             return path or type(module).__name__
     return None
 
