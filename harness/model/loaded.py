@@ -80,8 +80,7 @@ class Loaded:
         """What everything derived from the model holds for: how the weights lie, which adapters are
         switched on (without any write), how the rest stands."""
         model = self.model
-        with torch._C.DisableTorchFunction():  # asked from within the oracle, it is the same
-            return ledger.written(model), identity.adapters(model), standing(model)
+        return ledger.written(model), identity.adapters(model), standing(model)
 
     def _digests(self, written: Any) -> dict[str, str]:
         """Digest of every parameter: read off the weights, unless they are as they were loaded and
