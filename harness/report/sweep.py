@@ -1,6 +1,7 @@
 """`sweep.csv` and `sweep.html`: one row per point, the verdicts, size, speed, divergence."""
 
 import csv
+import io
 import json
 import math
 from collections import Counter
@@ -15,7 +16,7 @@ from harness.report.html import cell, page, section
 from harness.report.names import plain
 from harness.report.verdicts import KIND, target
 from harness.snapshot.record import PENDING
-from harness.snapshot.result import METRICS, TIMES, worse
+from harness.snapshot.result import METRICS, TIMES, worse, write_text
 
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 TABLE = {
@@ -89,10 +90,11 @@ def varied(found: list[dict[str, Any]]) -> list[str]:
 
 def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     """Both files, into the sweep's directory."""
-    with (folder / "sweep.csv").open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, list(found[0]))
+    writer.writeheader()
+    writer.writerows(found)
+    write_text(folder / "sweep.csv", table.getvalue())
     axes, first = varied(found), best(found)
     sections = [*grid.sections(found, axes, first), *_pictures(found, axes), *_options(found, axes),
                 _table(found, axes, first)]  # fmt: skip
@@ -109,7 +111,8 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         reason += f" The best: {_told(first, axes)}."
     kinds = {KIND.get(str(r["verdict"]), "good") for r in found}
     good = not bad and len(found) >= (total or 0) and "bad" not in kinds
-    (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
+    text = page(f"Sweep {folder.name}", sections, verdict, reason, good)
+    write_text(folder / "sweep.html", text)
 
 
 def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
