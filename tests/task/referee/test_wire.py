@@ -96,13 +96,38 @@ def test_reuse_that_is_not_reported_is_told_by_time(judged) -> None:
     assert "does not say" in rows["hit"]["reason"]
 
 
+@pytest.mark.parametrize("case, key", [("restored", "evict"), ("restarted", "restart")])
+def test_time_tells_of_a_cache_that_was_away(judged, case, key) -> None:
+    """`/evict` moves it away and back, `/flush` is the twin: it empties the cache, and time says so."""
+    done, rows = judged(
+        Toy(reports=False), f"engine.{key}='ROOT/evict'", "task.repeats=1", ids=IDS * 3, steps=6
+    )
+    assert done.code == 0 and rows[case]["verdict"] in GOOD, done.out
+    assert "by time alone" in rows[case]["evidence"] and rows[case]["reused_tokens"] is None
+    done, rows = judged(
+        Toy(reports=False), f"engine.{key}='ROOT/flush'", "task.repeats=1", ids=IDS * 3, steps=6
+    )
+    assert done.code == 1 and rows[case]["verdict"] == "unjudged", done.out
+    assert "time does not tell" in rows[case]["evidence"] and rows["hit"]["verdict"] in GOOD
+
+
+def test_a_server_that_says_nothing_and_ignores_salts(judged) -> None:
+    """Then nothing is cold, and the report says what would be: with that, time tells."""
+    silent = {"reports": False, "salts": False}
+    done, rows = judged(Toy(**silent), "task.repeats=1", ids=IDS * 3, steps=4)
+    assert done.code == 1 and rows["hit"]["verdict"] == "unjudged"
+    assert "engine.flush" in rows["hit"]["evidence"], rows["hit"]
+    done, rows = judged(Toy(**silent), "engine.flush='ROOT/flush'", "task.repeats=1", ids=IDS * 3, steps=4)  # fmt: skip
+    assert done.code == 0 and "by time alone" in rows["hit"]["evidence"], rows["hit"]
+
+
 @pytest.mark.parametrize(
     "ratios, told", [([0.3] * 9, True), ([0.3] * 7 + [1.1] * 2, False), ([1.0] * 9, False)]
 )
 def test_what_time_tells(ratios, told) -> None:
     from harness.task.referee.clock import interval
 
-    assert interval(ratios).told is told
+    assert interval(ratios, 1).told is told
 
 
 def test_a_flaky_fault_is_a_rate(judged) -> None:
