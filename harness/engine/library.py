@@ -134,16 +134,20 @@ class Library:
 
 @contextmanager
 def _uncompiled(package: str | None) -> Iterator[None]:
-    """quanto unpacks by its own Python: its compiled code is built in site-packages at first use, which
-    takes minutes and waits for whoever began it."""
+    """quanto's codes unpacked in Python: its compiled code for that is built in site-packages at first use,
+    which takes minutes and waits for whoever began it."""
     if package != QUANTO:
         yield
         return
-    from optimum.quanto.library.unpack import unpack
+    import torch
     from optimum.quanto.tensor.packed import PackedTensor
 
-    compiled = PackedTensor.unpack
-    PackedTensor.unpack = lambda packed: unpack(packed._data, packed._bits)[: packed.shape[0]]
+    def unpack(packed: Any) -> Any:
+        bits, data = packed._bits, packed._data
+        rows = [(data >> place) & (2**bits - 1) for place in range(0, 8, bits)]
+        return torch.cat(rows)[: packed.shape[0]]
+
+    compiled, PackedTensor.unpack = PackedTensor.unpack, unpack
     try:
         yield
     finally:
