@@ -122,11 +122,27 @@ def test_a_ring_that_holds_everything_becomes_a_snapshot(harness, place) -> None
     assert done.code == 0 and done.result["verdict"] in GOOD and not done.result["pruned"], done.out
 
 
-def test_what_a_full_ring_read_later_is_refused_with_the_reason(harness, place) -> None:
-    """What it read with a window has not seen what it dropped: another thought, from layer 1 on."""
-    file = mlx_other(place, then=10, size=16)
-    done = harness("task=save", f"from={file}", given([*IDS, *IDS[:10]]), "steps=6")
-    assert done.code == 3 and "layer 1, token" in done.out and "has not seen" in done.out
+@pytest.mark.parametrize("then", [0, 1, 7, 12, 30])
+def test_a_ring_becomes_a_snapshot_of_its_window(harness, place, then) -> None:
+    """The first four and the latest at their own positions, after a prompt and `then` decoded tokens; the
+    twin: one value of a token that is held is another."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    from harness.save import store
+
+    file, ids = mlx_other(place, then=then, size=16), [*IDS, *IDS[:then]]
+    done = harness("task=save", f"from={file}", given(ids), "steps=6", f"out={place / 's'}")
+    assert done.code == 0 and done.result["pruned"], done.out
+    state, _ = store.load(place / "s")
+    assert state.layers[1].positions[0].tolist() == [0, 1, 2, 3, *range(28 + then, 40 + then)]
+    with safe_open(file, "pt") as opened:
+        said = opened.metadata()
+    arrays = load_file(file)
+    arrays["1.1"][0, 0, 2, 5] += 0.01
+    save_file(arrays, file, said)
+    twin = harness("task=save", f"from={file}", given(ids), "steps=6")
+    assert twin.code == 3 and "layer 1, token 2" in twin.out, twin.out
 
 
 def test_a_ring_that_lies_about_itself(harness, place) -> None:

@@ -14,6 +14,7 @@ from harness.snapshot.codes import Codes
 
 HEADER_LIMIT = 2**24  # bytes of a safetensors header that are read
 PLAIN, CODED = "KVCache", "QuantizedKVCache"  # hold every token, oldest first
+WAYS = 8  # in which a full ring can have come about that are tried
 RING = "RotatingKVCache"  # holds the first few and the latest
 
 
@@ -55,24 +56,37 @@ def read(path: Path) -> Saved:
             arrays.coded(la) if k == CODED else arrays.plain(la) for la, k in sorted(kinds.items())
         ]
 
-    positions = None if ring is None or ring.whole else ring.positions
-    return Saved(
-        "mlx-lm prompt cache", facts, rows, frozenset({"kv_cache"}), [], pairs, positions, grid
-    )
+    dropped = ring is not None and not ring.whole
+    positions, seen = (ring.positions, ring.seen()) if ring and dropped else (None, ())
+    holds = frozenset({"kv_cache"})
+    return Saved("mlx-lm prompt cache", facts, rows, holds, [], pairs, positions, grid, seen)
 
 
 @dataclass(frozen=True)
 class Ring:
-    """What a rotating cache still looks at. tokens: that it saw; places: of the kept ones, oldest first, in
-    its arrays; positions: theirs."""
+    """What a rotating cache still looks at. tokens: that it saw; keep, size: the first that stay, and how many
+    it holds; places: of the kept ones, oldest first, in its arrays; positions: theirs; prompts: lengths
+    that the part read at once can have had, the others were decoded one by one."""
 
     tokens: int
+    keep: int
+    size: int
     places: list[int]
     positions: list[int]
+    prompts: list[int]
 
     @property
     def whole(self) -> bool:
         return len(self.positions) == self.tokens
+
+    def seen(self) -> tuple[torch.Tensor, ...]:
+        """A prompt is read with a window of the last `size`; a decoded token reads the first `keep` and the
+        latest, `size` in all. Source: `RotatingKVCache` of mlx-lm 0.32."""
+        place = torch.arange(self.tokens)
+        back = place[:, None] - place
+        prompt = (back >= 0) & (back < self.size)
+        decoded = (back >= 0) & ((place < self.keep) | (back < self.size - self.keep))
+        return tuple(torch.where((place < p)[:, None], prompt, decoded) for p in self.prompts)
 
 
 class Arrays:
@@ -146,7 +160,13 @@ class Arrays:
             raise ValueError(f"layer {layer} holds {len(order)} tokens and saw {tokens}")
         drop = max(len(order) - size, 0)
         kept = [i for i in range(len(order)) if i < keep or i >= keep + drop]
-        return Ring(tokens, [order[i] for i in kept], [held[i] for i in kept])
+        prompts = [tokens]
+        if length <= size:  # written in place: since the prompt, so many tokens or rounds more
+            begun = tokens - (at - keep)
+            rounds = range(begun, 0, keep - size)
+            prompts = [*[p for p in rounds if p > size][:WAYS], min(begun, size)]
+        places, positions = [order[i] for i in kept], [held[i] for i in kept]
+        return Ring(tokens, keep, size, places, positions, prompts)
 
     @staticmethod
     def _used(layer: int, tensor: torch.Tensor, used: int) -> torch.Tensor:
