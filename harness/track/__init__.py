@@ -1,7 +1,7 @@
 """Where results go besides the run directory. An option is one file with a class of its name."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,10 +88,14 @@ def upload(folders: Iterable[Path]) -> str:
 
 
 def summarise(
-    folder: Path, points: list[Path], rows: list[dict[str, Any]], text: str
+    folder: Path,
+    points: list[Path],
+    rows: list[dict[str, Any]],
+    text: str,
+    sought: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, described by `text`; None when nothing
-    is tracked."""
+    is tracked. sought: columns of `rows` that a search looked for."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
@@ -101,7 +105,7 @@ def summarise(
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
     try:
         run_id = store.summary(
-            f"sweep {_axes(folder)}", _sweep_tags(folder, rows), list(_totals(rows)), files,
+            f"sweep {_axes(folder)}", _sweep_tags(folder, rows), list(_totals(rows, sought)), files,
             text, (before or {}).get("run_id"),
             int((folder / "multirun.yaml").stat().st_mtime * 1000),
             [r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")],
@@ -148,12 +152,20 @@ def _axes(folder: Path) -> str:
     return " ".join(o for o in typed if "," in o or "(" in o)[:120] or folder.name
 
 
-def _totals(rows: list[dict[str, Any]]) -> Any:
+def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = ()) -> Any:
     """Counts per verdict, the worst and the best; and every figure by point number."""
     yield "sweep/points", float(len(rows)), 0
     for verdict in ("exact", "equivalent", "drifted", "diverged", "unsound", "refused", "failed"):
         yield f"sweep/{verdict}", float(sum(r["verdict"] == verdict for r in rows)), 0
-    for key in ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s"):
+    for key in (
+        "kl_max",
+        "max_abs_diff",
+        "stored_bytes",
+        "per_token_s",
+        "save_s",
+        "load_s",
+        *sought,
+    ):
         known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip
         if known:
             yield f"sweep/largest_{key}", max(v for _, v in known), 0

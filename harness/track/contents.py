@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from harness.config.literal import spelled
 
@@ -19,6 +20,7 @@ PARAM_LIMIT, PARAMS = (
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "task", "sign", "encrypt", "decrypt")
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
+COMPARED = 50  # points of a sweep in one comparison
 WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 
 
@@ -201,6 +203,24 @@ def note(result: dict[str, Any], run_id: str) -> str:
     table = ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
     again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
     return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
+
+
+def comparison(experiment: str, parent: str, points: list[str]) -> str:
+    """Links from a sweep's description to its points side by side, which are folded below it: MLflow's own
+    comparison (of so many that its address stays short), and their charts."""
+    if len(points) < 2:
+        return ""
+    some = points[:COMPARED]
+    runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
+    which = (
+        f"the {len(some)} points" if len(some) == len(points) else f"the first {len(some)} points"
+    )
+    asked = quote(f"tags.`mlflow.parentRunId` = '{parent}'")
+    charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
+    return (
+        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where})** \u00b7 "
+        f"[the charts of all {len(points)}]({charts})\n\n"
+    )
 
 
 def _short(value: Any) -> str:
