@@ -46,6 +46,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     session.say = type(say)(quiet=True)  # from now on the page speaks
     shelf = Shelf(place, cfg.save)
     with engine_of(cfg, say) as engine:
+        if engine is not None:
+            say.done(_versions(engine))
 
         def desk() -> Desk:
             made = Desk(session, shelf, folder, engine)
@@ -83,7 +85,7 @@ def facts(session: Any, engine: "Engine | None") -> str:
 
     cfg = session.cfg
     runs = f"Transformers {metadata.version('transformers')}"
-    beside = ", ".join(f"{name} {v}" for name, v in engine.versions().items()) if engine else ""
+    beside = _versions(engine) if engine else ""
     return " \u00b7 ".join(
         [
             f"model {cfg.model.name}",
@@ -95,6 +97,10 @@ def facts(session: Any, engine: "Engine | None") -> str:
             f"save {cfg.save.name}",
         ]
     )
+
+
+def _versions(engine: "Engine") -> str:
+    return ", ".join(f"{name} {version}" for name, version in engine.versions().items())
 
 
 def _wait(seconds: float) -> None:
