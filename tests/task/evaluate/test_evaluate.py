@@ -155,7 +155,7 @@ def test_what_cannot_be_evaluated_is_one_message(harness, given, said) -> None:
 
 
 def test_a_stopped_evaluation_goes_on_where_it_was(harness, place, monkeypatch) -> None:
-    from harness.task import evaluate
+    from harness.pipeline import evaluation as evaluate
 
     small = (*SMALL, "prompt.samples=3", "task.prunes=[random]", "task.budgets=[0.5]")
     whole = harness(*small, "name=whole")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browsing import CONTRAST, OUTSIDE, needs_browser, shown
-from handling import at, begun, press, said, started, write
+from handling import PROMPT, at, begun, press, said, started, write
 
 from harness.errors import InputProblem
 from harness.task.ui import scores
@@ -114,10 +114,10 @@ def test_answers_that_are_all_wrong_are_no_success(desk, place):
 def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
     from handling import ended as closed
 
-    process, address = started(tmp_path, f"out={tmp_path / 'shelf'}")
+    process, address = started(tmp_path, f"text={PROMPT}", f"out={tmp_path / 'shelf'}")
     try:
         begun(browser, address)
-        browser.find_element("css selector", "#prunes input[value=random]").click()
+        browser.find_element("css selector", "#prunes input[name=random]").click()
         write(browser, "samples", "6")
         press(browser, "evaluate")
         said(browser, "Asking 6 questions of 7 settings.")
