@@ -116,6 +116,8 @@ def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[
                   linewidth=1.2)  # fmt: skip
         _name_some(axis, [(at[place], rows[place]) for place in best], axes)
     axis.margins(x=0.08, y=0.12)
+    if all(0 <= y <= 1 for _, y in at):
+        axis.set_ylim(-0.05, 1.08)  # shares
     plots.label(axis, heading(up), heading(across), "by point")
     return plots.svg(made)
 
