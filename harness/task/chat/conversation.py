@@ -51,6 +51,7 @@ class Conversation:
 
     def hold(self) -> None:
         """Until nobody says any more."""
+        self.dialogue.tell = self.terminal.tell
         self._greet()
         while (text := self.terminal.line()) is not None:
             word, _, rest = text.strip().partition(" ")
