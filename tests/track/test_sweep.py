@@ -247,5 +247,9 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     rows = [{"verdict": "unjudged", "evaluate.contains": value} for value in (0.5, None, 1.0)]
     told = list(track._totals(rows, ["evaluate.contains"]))
     assert ("points/evaluate.contains", 1.0, 2) in told and ("sweep/largest_evaluate.contains", 1.0, 0) in told  # fmt: skip
+    assert "sweep/exact" not in {key for key, *_ in told}  # nothing to draw
+    assert ("sweep/exact", 0.0, 0) in track._totals(rows, again=True)  # a later try may correct it
+    alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
+    assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
     text = pages.markdown([{"point": "0", "reason": "r", **rows[0]}], ["evaluate.contains"])
     assert text.splitlines()[0] == "| point | evaluate.contains | verdict | reason |"

@@ -59,7 +59,7 @@ def test_an_engine_is_asked_the_branch_and_another_token_is_seen(desk):
     desk.elsewhere.engine, desk.elsewhere.places = engine, ["engine mine"]
     ids = desk.branch.state.token_ids[0].tolist()
     made = desk.go_on("engine mine", 5)
-    assert engine.asked == [ids] and made.parted is None and made.read == 1 and made.apart == 0
+    assert engine.asked == [ids] and made.parted is None and made.read == 1 and made.apart < 1e-3
     desk.switch("A")
     engine.wrong = True  # the twin
     other = desk.go_on("engine mine", 5)

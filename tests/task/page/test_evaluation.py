@@ -117,7 +117,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
     process, address = started(tmp_path, f"text={PROMPT}", f"out={tmp_path / 'shelf'}")
     try:
         begun(browser, address)
-        browser.find_element("css selector", "#prunes input[name=random]").click()
+        browser.execute_script("document.querySelector('#prunes input[name=random]').click()")
         write(browser, "samples", "6")
         press(browser, "evaluate")
         said(browser, "Asking 6 questions of 7 settings.")
