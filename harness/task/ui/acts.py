@@ -46,10 +46,10 @@ class Page:
             c.step, c.run, c.stop, c.add, c.more, c.pruned, c.name, c.save, c.fork, c.judge, c.coded,
             c.close, c.back, c.there,
         ]  # fmt: skip
-        self.asked = [c.scores, c.evaluate, c.enough]
+        self.asked = [c.scores, c.evaluate, c.enough, c.status]
         self.everything = [
             c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
-            c.compared, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
+            c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
             c.choice, c.judged, *self.acts,
         ]  # fmt: skip
 
@@ -167,7 +167,7 @@ class Page:
         }
 
     def _anew(self, desk: Desk) -> dict[Any, Any]:
-        clean = {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR}
+        clean = {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR, self.c.gone: ""}
         return {**self._turned(desk), **clean}
 
     def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
@@ -295,7 +295,7 @@ class Page:
         yield f"{where}: {many} tokens.", {}
         made = desk.go_on(where, many)
         said = f"Branch {desk.current} is how it goes on in {where}."
-        yield said, {**self._turned(desk), self.c.compared: picture.elsewhere(desk, made)}
+        yield said, {**self._turned(desk), self.c.gone: picture.elsewhere(desk, made)}
 
     def _judge(self, desk: Desk) -> Any:
         yield f"Saving, restoring, judging{desk.judging(self.steps)}.", {}
@@ -313,19 +313,28 @@ class Page:
 
     def _enough(self, desk: Desk) -> Any:
         desk.evaluation.stop()
-        yield f"The evaluation was stopped after {desk.evaluation.done} questions.", {}
+        yield self._counted(desk), {}
+
+    def _counted(self, desk: Desk) -> str:
+        return f"The evaluation ended after {desk.evaluation.done} questions."
 
     def _scored(self, desk: Desk | None) -> Iterator[dict[Any, Any]]:
         """Looks at an evaluation until it has ended; the other acts go on beside it."""
-        going = desk is not None
-        while desk is not None and going:
+        ran = False
+        while desk is not None:
             going = desk.evaluation.running
-            yield {
+            seen = {
                 self.c.scores: scores.shown(desk.evaluation),
                 self.c.evaluate: gr.update(interactive=not going),
                 self.c.enough: gr.update(interactive=going),
             }
-            time.sleep(LOOK * going)
+            if ran and not going:
+                seen[self.c.status] = f'<p role="status">{self._counted(desk)}</p>'
+            yield seen
+            if not going:
+                return
+            ran = True
+            time.sleep(LOOK)
 
 
 def _asking(kind: str) -> tuple[Any, Any]:

@@ -129,7 +129,8 @@ class Controls:
                 self.where = gr.Dropdown(
                     places, value=places[-1], label="Continue in", elem_id="where", min_width=80
                 )
-                self.there = _button("Go on there", "there", scale=0, min_width=100)
+                self.there = _button("Go on", "there", scale=0, min_width=80)
+            self.gone = gr.HTML(elem_id="gone")
 
     def _verdict(self) -> None:
         with _card("Verdict", "Save, restore, go on: is it still the same thought?"):

@@ -9,7 +9,7 @@ from harness.task.ui.evaluation import Evaluation
 from harness.task.ui.picture import safe, size
 
 NOTHING = '<p class="empty">Choose what to try, then see how many questions each setting still answers.</p>'
-SAID = 12  # answers that are shown
+SAID = 60  # answers that are shown
 FEWER = '<span class="fewer" title="measurably fewer than the whole state">\u25bc</span>'
 
 

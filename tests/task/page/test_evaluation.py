@@ -138,7 +138,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
         press(browser, "evaluate")
         shown(browser, "of 900 questions asked")
         press(browser, "enough")
-        said(browser, "The evaluation was stopped after")
+        said(browser, "The evaluation ended after")
         shown(browser, "Stopped: ")
         assert at(browser, "evaluate").is_enabled() and not at(browser, "enough").is_enabled()
     finally:
