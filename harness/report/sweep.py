@@ -1,6 +1,7 @@
 """`sweep.csv` and `sweep.html`: one row per point, the verdicts, size, speed, divergence."""
 
 import csv
+import io
 import json
 import math
 from collections import Counter
@@ -17,7 +18,7 @@ from harness.report.names import plain
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import kind, marked, target
 from harness.snapshot.record import PENDING
-from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, worse
+from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, worse, write_text
 
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 TABLE = {
@@ -92,10 +93,11 @@ def varied(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> list[str]:
 
 def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     """Both files, into the sweep's directory."""
-    with (folder / "sweep.csv").open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, list(found[0]))
+    writer.writeheader()
+    writer.writerows(found)
+    write_text(folder / "sweep.csv", table.getvalue())
     ways = directions(folder)
     axes, first = varied(found, ways), best(found)
     searched = bool(ways) and all(r["verdict"] == UNJUDGED for r in found)
@@ -127,7 +129,8 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     elif first:
         reason += f" The best: {_told(first, axes)}."
     tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost)
-    (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, tone), "utf-8")  # fmt: skip
+    text = page(f"Sweep {folder.name}", sections, verdict, reason, tone)
+    write_text(folder / "sweep.html", text)
 
 
 def _answerless(found: list[dict[str, Any]]) -> bool:

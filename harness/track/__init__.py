@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,8 @@ def _log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], nam
         if type(problem).__name__ != "Unreachable":
             raise
         held = read(folder / PENDING) if (folder / PENDING).exists() else {}
-        write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
+        with suppress(OSError):  # on a full disk: it is marked already
+            write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
         return None, str(problem) if problem.tried else ""  # type: ignore[attr-defined]
 
 
@@ -101,7 +103,9 @@ def summarise(
     if config is None or config.track.name == "none":
         return None
     store = tracker(config.track, config.runs_dir)
-    before = read(folder / "sweep.json").get("mlflow") if (folder / "sweep.json").exists() else None
+    before = None
+    with suppress(OSError, ValueError):  # the first time, or cut off while it was written
+        before = read(folder / "sweep.json").get("mlflow")
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
     try:
         run_id = store.summary(

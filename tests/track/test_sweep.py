@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -119,13 +120,29 @@ def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
     (folder / "2" / "record.json").unlink()
     kept = (folder / "0" / "result.json").read_bytes()
     stamp = (folder / "0" / "result.json").stat().st_mtime_ns
+    asked = {p: p.stat().st_mtime_ns for p in folder.glob("0/.hydra/*.yaml")}
     done = shell(f"resume={folder}")
     assert done.returncode == 2, done.stdout + done.stderr  # the failed points fail again
     ran = [line for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(ran) == 5 and "cache=dynamic prompt.batch=1" not in done.stdout.replace("99", "")
     assert (folder / "0" / "result.json").read_bytes() == kept
     assert (folder / "0" / "result.json").stat().st_mtime_ns == stamp
+    assert len(asked) == 3 and {p: p.stat().st_mtime_ns for p in asked} == asked
     assert [r["verdict"] for r in table(folder)] == [r["verdict"] for r in table(swept)]
+
+
+def test_a_disk_that_is_full_leaves_the_sweep_as_it_is(swept):
+    """A limit on the size of files is a real failure to write."""
+    before = (swept / "multirun.yaml").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            resume.resumed([f"resume={swept}"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (swept / "multirun.yaml").read_bytes() == before
+    assert not list(swept.glob(".multirun*"))
 
 
 def test_a_changed_point_is_not_taken_for_finished(swept, compose):
@@ -142,6 +159,8 @@ def test_resume_of_what_is_no_sweep(tmp_path):
         resume.resumed([f"resume={tmp_path}"])
     with pytest.raises(InputProblem, match="leave out steps=3"):
         resume.resumed([f"resume={tmp_path}", "steps=3"])
+    with pytest.raises(InputProblem, match="not a sweep"):  # a limit may be another
+        resume.resumed([f"resume={tmp_path}", "limit_s=3"])
 
 
 def test_points_are_counted_as_hydra_sweeps_them():

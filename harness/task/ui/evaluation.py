@@ -153,5 +153,6 @@ class Evaluation:
         sections = evaluate.sections(self.rows, progress.answered, plain)
         write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
         write_json(place / "evaluate.json", self.rows)
-        progress.finish(place)
+        progress.write(place)
+        progress.end()
         self.place = place
