@@ -83,7 +83,7 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
     while made.running and made.done < 60 and len(kept.read_text().split()) <= len(before):
         time.sleep(0.005)
     made.stop()
-    after = kept.read_text().split() if kept.exists() else before + [""]
+    after = kept.read_text().split() if kept.exists() else [*before, ""]
     assert after[: len(before)] == before and len(after) > len(before)  # nothing is asked twice
 
 
