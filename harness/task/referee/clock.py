@@ -35,31 +35,23 @@ class Ratio:
         return f"{self.middle:.2f} of a cold request's time ({self.low:.2f} to {self.high:.2f})"
 
 
-<<<<<<< HEAD
+UNTIMED = Ratio(1.0, 1.0, 1.0)
+
+
 def reuse(engine: Engine, case: str, prompt: Prompt) -> Ratio:
     """Leaves `prompt` in the cache. Where the engine ignores what makes a request cold, both take as
-    long, and nothing is told; no more is it where a case leaves nothing to be reused."""
+    long, and nothing is told; nor is it where a case leaves nothing to be reused, or where the engine
+    does not time its answers."""
     pairs, out = PAIRS[case]
     ratios = []
     for _ in range(pairs):
         engine.save(prompt)  # a cold request may have emptied the cache
         engine.restore(case)
-        again = engine.resume(prompt, 1).seconds
-        ratios.append(again / engine.evaluate(prompt, 1).seconds)
+        again, cold = engine.resume(prompt, 1), engine.evaluate(prompt, 1)
+        if not cold.seconds:
+            return UNTIMED
+        ratios.append(again.seconds / cold.seconds)
     return interval(ratios, out)
-=======
-UNTIMED = Ratio(1.0, 1.0, 1.0)
-
-
-def reuse(engine: Engine, prompt: Prompt) -> Ratio:
-    """Leaves `prompt` in the cache. Where the engine ignores what makes a request cold, both take as
-    long, and nothing is told; nor is it where the engine does not time its answers."""
-    engine.resume(prompt, 1)
-    pairs = [(engine.resume(prompt, 1), engine.evaluate(prompt, 1)) for _ in range(PAIRS)]
-    if not all(cold.seconds for _, cold in pairs):
-        return UNTIMED
-    return interval([cached.seconds / cold.seconds for cached, cold in pairs])
->>>>>>> main
 
 
 def interval(ratios: list[float], out: int) -> Ratio:
