@@ -18,9 +18,9 @@ from typing import Any
 
 from harness import config, interrupt
 from harness.cli import afar, point, slurm
-from harness.cli.objective import objectives
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
+from harness.report.objective import directions, objectives
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
@@ -171,7 +171,8 @@ def conclude() -> int:
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
-    tracked = summarise(folder, points, rows, pages.markdown(rows))
+    sought = list(directions(folder))  # by a search
+    tracked = summarise(folder, points, rows, pages.markdown(rows, sought), sought)
     record: dict[str, Any]
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):

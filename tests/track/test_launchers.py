@@ -14,7 +14,7 @@ import pytest
 import yaml
 from tracking import ENV, ROOT, free_port, start, stop, whole
 
-from harness.cli import objective
+from harness.report import objective
 from harness.snapshot import record
 
 JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None

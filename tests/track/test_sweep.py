@@ -248,3 +248,27 @@ def test_pages_of_a_single_point(tmp_path, swept):
     found = pages.rows([tmp_path / "0"])
     pages.write(tmp_path, found, None)
     assert "Every point" in (tmp_path / "sweep.html").read_text()
+
+
+def test_a_sweeps_description_leads_to_its_points_side_by_side():
+    """The addresses are MLflow's own: `test_dashboard` follows them in a browser."""
+    text = contents.comparison("1", "abc", ["r1", "r2"])
+    assert "[Compare the 2 points](#/compare-runs?runs=%5B%22r1%22%2C%22r2%22%5D&experiments=%5B%221%22%5D)" in text  # fmt: skip
+    assert "tags.%60mlflow.parentRunId%60%20%3D%20%27abc%27" in text
+    many = contents.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
+    assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
+    assert contents.comparison("1", "abc", ["r1"]) == ""
+
+
+def test_a_search_tells_its_objectives_to_its_parent_run():
+    from harness import track
+
+    rows = [{"verdict": "unjudged", "evaluate.contains": value} for value in (0.5, None, 1.0)]
+    told = list(track._totals(rows, ["evaluate.contains"]))
+    assert ("points/evaluate.contains", 1.0, 2) in told and ("sweep/largest_evaluate.contains", 1.0, 0) in told  # fmt: skip
+    assert "sweep/exact" not in {key for key, *_ in told}  # nothing to draw
+    assert ("sweep/exact", 0.0, 0) in track._totals(rows, again=True)  # a later try may correct it
+    alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
+    assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
+    text = pages.markdown([{"point": "0", "reason": "r", **rows[0]}], ["evaluate.contains"])
+    assert text.splitlines()[0] == "| point | evaluate.contains | verdict | reason |"
