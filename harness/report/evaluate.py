@@ -76,6 +76,11 @@ def conclusion(rows: list[Row]) -> str:
     others = [r for r in right if not _is_full(r) and r["asked"] == full["asked"]]
     good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE]
     said = f"{full['n']} prompts: the full cache answers {full['value']:.0%}"
+    if not full["value"]:
+        return (
+            f"{full['n']} prompts: the full cache answers none of them, which shows nothing about the "
+            "others: take prompts that this model can answer, or more steps= (KL and ppl still compare)"
+        )
     if not good:
         return said + ("; every other cell answers fewer" if others else "")
     best = min(good, key=lambda r: r["kv_bytes"])

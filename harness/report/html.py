@@ -7,12 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.report.console import number
+from harness.snapshot.result import UNJUDGED
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style | safe }}</style></head>
 <body><h1>{{ title }}</h1>
-{% if verdict %}<p class="conclusion"><span class="verdict {{ 'good' if good else 'bad' }}">{{ verdict }}</span>
+{% if verdict %}<p class="conclusion"><span class="verdict {{ kind }}">{{ verdict }}</span>
 {{ reason }}</p>{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
@@ -62,15 +63,18 @@ def page(
     sections: list[dict[str, Any]],
     verdict: str = "",
     reason: str = "",
-    good: bool = True,
+    good: bool | None = True,
     links: list[tuple[str, str]] | None = None,
     answers: list[dict[str, str]] | None = None,
 ) -> str:
-    """The page as text. Everything but our own SVG is escaped. links: `(name, target)` below the
-    verdict. answers: what was said, with `text`, `said` and `kind`."""
+    """The page as text. Everything but our own SVG is escaped. good: whether the verdict is green or
+    red, None for neither; `unjudged` is never green. links: `(name, target)` below it. answers: what
+    was said, with `text`, `said` and `kind`."""
     blocks = [{**block, "right": _numeric(block.get("rows"))} for block in sections]
+    neutral = good is None or (good and verdict == UNJUDGED)
+    kind = "" if neutral else "good" if good else "bad"
     return _template().render(
-        title=title, sections=blocks, style=_style(), verdict=verdict, reason=reason, good=good,
+        title=title, sections=blocks, style=_style(), verdict=verdict, reason=reason, kind=kind,
         links=links, answers=answers or [],
     )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """What a figure is called on a page: the record's keys in a person's words."""
 
+from typing import Any
+
 NAMES = {
     "bitwise_equal": "bit-equal logits",
     "max_abs_diff": "largest difference of a logit",
@@ -41,6 +43,14 @@ NAMES = {
     "per_token_s": "seconds per token",
     "answer": "answer",
 }
+
+
+STEPS = ("first_divergence", "first_beyond")  # the record counts steps from 0, people from 1
+
+
+def counted(key: str, value: Any) -> Any:
+    """The value of a figure as people count it: the first step is step 1."""
+    return value + 1 if key in STEPS and value is not None else value
 
 
 def plain(key: str) -> str:

@@ -15,6 +15,7 @@ VERDICTS = {  # drawn with the first, shown as the second: they follow the page 
     "good": ("#010204", "var(--good)"),
     "fair": ("#010205", "var(--fair)"),
     "bad": ("#010206", "var(--bad)"),
+    "soft": ("#010207", "var(--soft)"),
 }
 MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
@@ -111,9 +112,8 @@ def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, uni
         values = curve[key]
         every += [v for v in values if v == v]
         style = "--" if number else "-"
-        axis.plot(
-            values, style, color=COLOURS[number % len(COLOURS)], linewidth=1.4 if number else 1.8
-        )
+        colour, width = COLOURS[number % len(COLOURS)], 1.4 if number else 1.8
+        axis.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=width)
     if any(every):
         _scaled(axis, every)
     else:

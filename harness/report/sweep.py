@@ -13,7 +13,7 @@ from harness.report import verdicts as grid
 from harness.report.console import number
 from harness.report.html import cell, page, section
 from harness.report.names import plain
-from harness.report.verdicts import KIND, target
+from harness.report.verdicts import KIND, NEUTRAL, target
 from harness.snapshot.record import PENDING
 from harness.snapshot.result import METRICS, TIMES, worse
 
@@ -107,8 +107,10 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         reason = f"{reason[:-1]}: {counted}."
     if first:
         reason += f" The best: {_told(first, axes)}."
-    kinds = {KIND.get(str(r["verdict"]), "good") for r in found}
-    good = not bad and len(found) >= (total or 0) and "bad" not in kinds
+    kinds = {_kind(r) for r in found}
+    good: bool | None = not bad and len(found) >= (total or 0) and "bad" not in kinds
+    if good and NEUTRAL in kinds:
+        good = None
     (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
 
 
@@ -236,14 +238,17 @@ def _panels(
 
 
 def _kind(row: dict[str, Any]) -> str:
-    return KIND.get(row["verdict"], "bad")
+    return KIND.get(row["verdict"], NEUTRAL)
 
 
 def _legend(rows: list[dict[str, Any]], by: str | None) -> str:
     """The verdicts in their colours, and what each marker is."""
-    said = dict.fromkeys((r["verdict"], _kind(r)) for r in rows)
+    said: dict[str, list[str]] = {}
+    for verdict, kind in dict.fromkeys((r["verdict"], _kind(r)) for r in rows):
+        said.setdefault(kind, []).append(escape(verdict))
     colours = "".join(
-        f'<span><b class="{kind}">\u25a0</b> {escape(verdict)}</span>' for verdict, kind in said
+        f'<span><b class="{kind}">\u25a0</b> {", ".join(verdicts)}</span>'
+        for kind, verdicts in said.items()
     )
     marks = plots.markers(rows, by)
     if by is None or len(set(marks.values())) < len(marks):

@@ -7,6 +7,7 @@ from harness.report.html import cell, section
 
 KIND = {"exact": "good", "equivalent": "good", "drifted": "fair", "diverged": "bad",
         "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
+NEUTRAL = "soft"  # what was not judged
 STOPPED = ("failed", "refused")  # such points have no report
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order."
@@ -48,7 +49,7 @@ def _grid(found: list[dict[str, Any]], across: str, down: list[str], best: Any) 
 
 def _tiles(found: list[dict[str, Any]], best: Any) -> dict[str, Any]:
     tiles = "".join(
-        f'<a class="{KIND.get(r["verdict"], "soft")}{" best" * (r is best)}" href="{escape(target(r))}" '
+        f'<a class="{KIND.get(r["verdict"], NEUTRAL)}{" best" * (r is best)}" href="{escape(target(r))}" '
         f'title="point {escape(r["point"])}: {escape(_said(r))}"></a>'
         for r in found
     )

@@ -61,7 +61,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if needed.worth_saying:
         say.note(f"judging: {needed}; what was generated is shown and saved already")
     reference = line.uninterrupted(rows, new_ids, follow=path.fed)
-    return line.finish(line.verdict(rows, reference, path, restored.waived))
+    return line.finish(line.verdict(rows, reference, path, restored))
 
 
 def back(line: Line, restored: Restored, source: Stored) -> Restored:
@@ -72,7 +72,6 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
     rewind = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage)
     say.done(str(rewind))
     line.whole, restored = rewind.state, replace(restored, state=rewind.state)
-    line.restored = restored
     line.record |= source.record(rewind.state, rewind.state) | {"back": rewind.document()}
     line.record["text"]["prompt"] = session.loaded.tokenizer.decode(
         rewind.state.token_ids[0].tolist()

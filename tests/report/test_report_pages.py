@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import html
+from harness.report import html, referee, sweep
 from harness.report.console import Say, dashboard, number, show, table, tabled
 
 NASTY = "<script>alert(1)</script>"
@@ -31,6 +31,19 @@ def test_a_verdict_is_coloured_by_whether_it_is_good_enough() -> None:
     assert 'class="verdict good"' in html.page("t", [], "drifted", "", good=True)
     assert 'class="verdict bad"' in html.page("t", [], "drifted", "", good=False)
     assert 'class="verdict' not in html.page("t", [], "", "")
+
+
+def test_what_nobody_judged_is_never_green(tmp_path) -> None:
+    for page in (html.page("t", [], "unjudged", "", good=True), html.page("t", [], "4 unjudged", "", None)):  # fmt: skip
+        assert 'class="verdict "' in page and "verdict good" not in page
+    assert 'class="verdict bad"' in html.page("t", [], "unjudged", "", good=False)
+    row = {"verdict": "unjudged", "exit_code": 0, "reason": "", "stored_bytes": 1, "per_token_s": 1}
+    rows = [{**row, "point": str(i), "seed": i, "kl_max": i} for i in range(3)]
+    sweep.write(tmp_path, rows, 3)
+    page = (tmp_path / "sweep.html").read_text()
+    assert 'class="verdict "' in page and 'class="good' not in page and "var(--good)" not in page.partition("<svg")[2]  # fmt: skip
+    control = {"verdict": "unjudged", "control": True}
+    assert [referee._coloured(control | change)["kind"] for change in ({}, {"verdict": "diverged"})] == ["soft", "good"]  # fmt: skip
 
 
 def test_cells_link_and_colour_and_escape_their_text() -> None:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from harness.report.console import number
+from harness.report.names import counted
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
 from harness.task.ui.sight import Comparison
@@ -136,8 +137,8 @@ def comparison(found: Comparison) -> str:
 def proof(made: Proof, where: str) -> str:
     """The verdict, the reason, and the figures beside their noise floor."""
     rows = "".join(
-        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(made.metrics[key])}</td>'
-        f"<td>{number(made.noise.get(key))}</td></tr>"
+        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(counted(key, made.metrics[key]))}</td>'
+        f"<td>{number(counted(key, made.noise.get(key)))}</td></tr>"
         for key in SHOWN
     )
     kind = "good" if made.verdict in GOOD else "bad"

@@ -7,7 +7,7 @@ import pytest
 
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
-from harness.report.evaluate import pareto
+from harness.report.evaluate import conclusion, pareto
 from harness.task.evaluate.progress import Progress
 from harness.task.evaluate.statistics import mean, paired, share
 
@@ -248,3 +248,16 @@ def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatc
     wrong = harness(*small, "prompt.seed=9")  # the first is remembered
     assert wrong.code == 1 and wrong.result["verdict"] == "unsound", wrong.out
     assert "without a cache" in wrong.result["reason"]
+
+
+def test_answers_of_none_are_no_success():
+    """Where the full cache is never right, no cell is called as good as it."""
+    row = {"measure": "contains", "asked": "after", "quantize": "none", "n": 24, "delta": 0.0,
+           "delta_high": 0.0}  # fmt: skip
+    full = {**row, "prune": "none", "budget": 1.0, "kv_bytes": 100}
+    small = {**row, "prune": "snapkv", "budget": 0.25, "kv_bytes": 25}
+    said = {
+        share: conclusion([{**r, "value": share} for r in (full, small)]) for share in (0.0, 0.5)
+    }
+    assert "answers none" in said[0.0] and "not measurably worse" not in said[0.0]
+    assert "not measurably worse is snapkv" in said[0.5]
