@@ -180,7 +180,7 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
     "wrong, says",
     [
         (lambda m, s, p: harness.save_state(s, p), "overwrite=True"),
-        (lambda m, s, p: harness.save_state(s, p / "file"), "choose another out=DIR"),
+        (lambda m, s, p: harness.save_state(s, p.parent / "file"), "choose another out=DIR"),
         (lambda m, s, p: harness.save_state(s, p / "new", "blosc2", codec="no"), "codec=\"no\""),
         (lambda m, s, p: harness.load_state(p / "nowhere"), "source="),
         (lambda m, s, p: harness.load_state(p, trusted=[p]), "trusted="),
@@ -194,7 +194,7 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
 def test_an_error_names_arguments_that_python_can_pass(model, tmp_path, wrong, says) -> None:
     state, place = harness.capture_text(model, PROMPT), tmp_path / "mine"
     harness.save_state(state, place)
-    (place / "file").write_text("")
+    (tmp_path / "file").write_text("")
     with pytest.raises(HarnessError) as told:
         wrong(model, state, place)
     message = str(told.value)

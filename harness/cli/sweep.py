@@ -47,9 +47,9 @@ class Watch:
         cls.sign = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
-        from harness.cli import repository
+        from harness.cli.composition import compose_once
 
-        repository.remember()
+        compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
         Watch.total = _total(config)

@@ -19,7 +19,7 @@ from harness.errors import InputProblem
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.rewind import Rewind, checkpoints, rewound
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, tokenizer_files
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, continuation, encode, render
@@ -126,6 +126,7 @@ class Dialogue:
         decoder = build_decoder(session.loaded, state, session.cfg.cache)
         decoder.step(ids)
         decoder.step(ids[:, :1])
+        _ = session.documents, tokenizer_files(session.loaded)  # made once for a model
         if self.template:
             question = {"role": "user", "content": "."}
             History(session.loaded.tokenizer).encode([*self.messages, question])

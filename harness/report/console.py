@@ -19,7 +19,7 @@ from harness.report.bar import Bar
 from harness.report.names import counted
 from harness.snapshot.result import UNJUDGED
 
-PROSE = 16  # characters that cells of several words need beyond their longest words
+PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
 
 
@@ -148,7 +148,8 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
         return
     for row in rows:
         say.line(number(row[0]))
-        pairs = [f"{c} {number(v)}" for c, v in zip(columns[1:], row[1:], strict=True)]
+        told = zip(columns[1:], row[1:], strict=True)
+        pairs = [f"{column} {number(value)}" for column, value in told if value != ""]
         for line in _packed(pairs, say.out.width - 2):
             say.line(f"  {line}")
 

@@ -167,8 +167,8 @@ def closing(
 
 
 def _counts(found: list[dict[str, Any]]) -> dict[str, int]:
-    counted = Counter(r["verdict"] for r in found)
-    return {v: counted[v] for v in (*KIND, "done") if counted[v]}
+    counted = Counter(str(r["verdict"]) for r in found)
+    return {v: counted[v] for v in dict.fromkeys((*KIND, *counted)) if counted[v]}
 
 
 def best(found: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -46,6 +46,21 @@ def test_where_all_points_are_alike_none_is_best(tmp_path):
     assert sweep.best(rows) is None and marked(drawn(tmp_path, rows)) == []
 
 
+def test_a_sweep_that_was_not_judged_is_neither_green_nor_red(tmp_path):
+    rows = points({"kl_max": 1.0, "save_s": 0.1}, {"kl_max": 2.0, "save_s": 0.4})
+    for verdict, kind in (("unjudged", ""), ("equivalent", "good"), ("diverged", "bad")):
+        page = drawn(tmp_path, [{**row, "verdict": verdict} for row in rows])
+        assert f'class="verdict {kind}"' in page
+        colour = f"var(--{kind or 'soft'})"
+        assert colour in page[page.index("<figure>") :]
+        assert "var(--good)" not in page[page.index("<figure>") :] or kind == "good"
+
+
+def test_verdicts_of_one_colour_share_a_mark_in_the_legend(tmp_path):
+    rows = points({"verdict": "exact", "save_s": 0.1}, {"verdict": "equivalent", "save_s": 0.4})
+    assert "</b> exact, equivalent</span>" in drawn(tmp_path, rows)
+
+
 def test_a_point_that_failed_is_never_best():
     rows = points({"verdict": "failed", "stored_bytes": None, "per_token_s": None}, {"exit_code": 1},
                   {"exit_code": 1, "stored_bytes": 900})  # fmt: skip
