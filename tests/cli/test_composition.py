@@ -53,7 +53,7 @@ def test_one_point_leaves_nothing_in_the_next(loaders) -> None:
     one = ours.load_sweep_config(master, ["seed=3", "+model.config.x=1"])
     one.steps, one.hydra.job.num = 99, 7
     other = ours.load_sweep_config(master, ["seed=4"])
-    assert other.steps == 32 and "x" not in other.model.config and other.seed == 4
+    assert other.steps == 32 and "config" not in other.model and other.seed == 4
 
 
 def test_values_cost_no_composition_and_options_one(loaders, monkeypatch) -> None:
