@@ -138,7 +138,7 @@ def load_state(
     state, _ = store.load(source, access)
     if model is None:
         return state
-    identity_check(_session(model, strict=strict, verify=verify), state, Path(source))
+    identity_check(_session(model, strict=strict, verify=verify), state, source)
     return state.to(model.device)
 
 

@@ -154,5 +154,14 @@ def _handled(handler: Any) -> Iterator[None]:
             signal.signal(number, handler)
         yield
     finally:
-        for number in ours:
-            signal.signal(number, before[number])
+        _give_back({number: before[number] for number in ours})
+
+
+def _give_back(handlers: dict[int, Any]) -> None:
+    """Install them, the others too where the first one is called, and raises, at once."""
+    if handlers:
+        (number, handler), *rest = handlers.items()
+        try:
+            signal.signal(number, handler)
+        finally:
+            _give_back(dict(rest))

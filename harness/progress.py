@@ -11,8 +11,10 @@ Item = TypeVar("Item")
 
 
 class Display(Protocol):
-    """Shows one count at a time."""
+    """Shows one count at a time. close: so closely that the layers of a pass are worth counting."""
 
+    @property
+    def close(self) -> bool: ...
     def begin(self, what: str, total: float) -> None: ...
     def advance(self, by: float) -> None: ...
     def end(self) -> None: ...
@@ -56,8 +58,8 @@ def over(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
 @contextmanager
 def passes(model: Any, layers: int, what: str, tokens: int) -> Iterator[None]:
     """Count the forward passes of `model` (its `layers` decoder layers) over `tokens` tokens, layer
-    by layer. Hooks are there only inside the block, and only where somebody looks."""
-    if _display is None or _busy:
+    by layer. Hooks are there only inside the block, and only where somebody looks closely."""
+    if _display is None or _busy or not _display.close:
         yield
         return
     with counting(what, tokens * layers) as done:

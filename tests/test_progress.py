@@ -13,12 +13,15 @@ from rich.console import Console
 
 from harness import progress
 from harness.report import bar
+from harness.report.console import Say
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class Seen:
     """Counts what it is told."""
+
+    close = True
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, float]] = []
@@ -86,10 +89,72 @@ def test_a_bar_says_how_much_is_left_and_gives_the_line_back(monkeypatch) -> Non
     assert text.endswith("  prefill ... ")
 
 
+def test_where_nothing_is_done_yet_no_estimate_is_made(monkeypatch) -> None:
+    monkeypatch.setattr(bar, "MOMENT", 0)
+    monkeypatch.setattr(bar, "OFTEN", 0)
+    file = io.StringIO()
+    display = bar.Bar(Console(file=file, force_terminal=True, width=80))
+    display.begin("write", 4)
+    display.advance(0)  # an empty tensor, say
+    assert not file.getvalue()
+    display.advance(1)
+    display.end()
+    assert "25%" in file.getvalue()
+
+
 def test_a_bar_without_colour_has_none(monkeypatch) -> None:
     plain = shown(monkeypatch, no_color=True)
     assert "3s left" in plain and "\x1b[3" not in plain and "\x1b[9" not in plain
     assert "\x1b[3" in shown(monkeypatch)
+
+
+def noted(monkeypatch, seconds: float, steps: int) -> list[str]:
+    """What a log says of `steps` steps that take `seconds` each."""
+    clock = (seconds * tick for tick in range(1000))
+    monkeypatch.setattr(bar.time, "monotonic", lambda: next(clock))
+    said: list[str] = []
+    display = bar.Estimate(said.append)
+    display.begin("steps", steps)
+    for _ in range(steps):
+        display.advance(1)
+    display.end()
+    return said
+
+
+def test_a_log_says_once_how_much_is_left_of_long_work(monkeypatch) -> None:
+    assert noted(monkeypatch, 1, 40) == ["about 38s left"]
+    assert noted(monkeypatch, 1, 8) == [] == noted(monkeypatch, 0.01, 100)
+
+
+def test_a_log_counts_no_layers(captured) -> None:
+    """A pass is announced before it starts: hooks would tell the same again."""
+    loaded = captured("prompt=text")[0].loaded
+    progress.show_on(bar.Estimate(lambda text: None))
+    try:
+        with progress.passes(loaded.model, loaded.layers, "prefill", 8):
+            assert not any(m._forward_hooks for m in loaded.model.modules())
+    finally:
+        progress.show_on(None)
+
+
+@pytest.mark.parametrize("given", [("task=loop", "text=let k be 5 ."), ("text=let k be 5 .",)])
+def test_many_tokens_are_never_a_silent_minute(harness, monkeypatch, given) -> None:
+    given = (*given, "steps=12", "compare.oracle=false", "name=long")
+    assert " left" not in harness(*given).out
+    monkeypatch.setattr(bar, "SURE", 0)
+    monkeypatch.setattr(bar, "LONG", -1)
+    shown = harness(*given).out
+    stages = [line for line in shown.splitlines() if "about" in line and " left" in line]
+    wanted = ["loop 12 steps"] if "task=loop" in given else ["uninterrupted run", "restored run"]
+    assert all(any(w in line for line in stages) for w in wanted), shown
+
+
+def test_a_note_that_interrupts_no_line_is_a_line(capsys) -> None:
+    say = Say()
+    say.note("reading 9 tokens: about 7 s")
+    say.stage("save")
+    say.note("about 8 s")
+    assert capsys.readouterr().err == "  reading 9 tokens: about 7 s\n  save ... about 8 s ... "
 
 
 def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path) -> None:

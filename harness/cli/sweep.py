@@ -21,6 +21,7 @@ from harness.errors import HarnessError
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
+from harness.snapshot.result import write_text
 
 RECORD = "sweep.json"
 SOLUTIONS = "optimization_results.yaml"  # of a sweeper that searches
@@ -156,11 +157,11 @@ def conclude() -> int:
         "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
         "records": {p.name: _seal(p) for p in points},
     }
-    data = (json.dumps(record, indent=2) + "\n").encode()
-    (folder / RECORD).write_bytes(data)
+    text = json.dumps(record, indent=2) + "\n"
+    write_text(folder / RECORD, text)
     (folder / SIGNATURE).unlink(missing_ok=True)
     if Watch.sign:
-        (folder / SIGNATURE).write_bytes(signature.sign(data, Watch.sign))
+        (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
     before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
     if before:
         print(f"\n{before} points were there, {len(points) - before} were run now.")

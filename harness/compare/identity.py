@@ -11,6 +11,7 @@ SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_val
 COMPARED = (
     "token_embeddings", "positions", "model_config", "layer_norm", "attention_weights", "tokenizer",
 )  # fmt: skip
+LATER = {("model_config", "buffers")}  # older snapshots do not say it
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,13 @@ def differences(
     saved: Mapping[str, Any], live: Mapping[str, Any], dtype: str, device_dtype: str
 ) -> list[Difference]:
     """All fields that differ, those that explain others first. saved, live: documents by element name;
-    dtypes: of K/V and of model."""
-    mismatches = [d for name in COMPARED for d in element(name, saved.get(name), live.get(name))]
+    dtypes: of K/V and of model. What was not recorded yet when `saved` was written is not compared."""
+    mismatches = []
+    for name in COMPARED:
+        before, now = saved.get(name), live.get(name)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            now = {k: v for k, v in now.items() if k in before or (name, k) not in LATER}
+        mismatches += element(name, before, now)
     if dtype != device_dtype:
         mismatches.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
     return sorted(mismatches, key=_rank)

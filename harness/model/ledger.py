@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from harness import machine
+from harness.model.identity import buffers
 from harness.snapshot.digest import digest_document
 
 SCHEME = 1
@@ -142,9 +143,11 @@ def _elsewhere(place: Path) -> bool:
 
 
 def written(model: Any) -> tuple[Any, ...]:
-    """How the parameters lie in memory, how often each was written to, and a sample of each: writes
-    through `.data`, which torch does not count, show there when they are more than a few numbers."""
-    return tuple((p.data_ptr(), p._version, _sample(p)) for p in model.parameters())
+    """How the parameters, and the buffers saved with them, lie in memory, how often each was written
+    to, and a sample of each: writes through `.data`, which torch does not count, show there when they
+    are more than a few numbers."""
+    tensors = (*model.parameters(), *buffers(model).values())
+    return tuple((t.data_ptr(), t._version, _sample(t)) for t in tensors)
 
 
 def _sample(tensor: torch.Tensor) -> bytes:

@@ -7,7 +7,7 @@ What fits in `KEEP` of the free memory stays widened between passes, which makes
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,11 @@ class Cost:
     def worth_saying(self) -> bool:
         """Whether somebody who waits, or whose memory fills, wants to know before it starts."""
         return self.seconds > PATIENCE or self.nbytes > NOTICED
+
+    def announce(self, tell: Callable[[str], None], work: str = "") -> None:
+        """Tell what `work` is going to take, where that is worth knowing."""
+        if self.worth_saying:
+            tell(f"{work}: {self}" if work else str(self))
 
 
 class Oracle:

@@ -72,7 +72,7 @@ class Dialogue:
 
     A model without a chat template is given what is typed as it is, and goes on from it. repair: what
     a mismatch does: True goes on with the true ids, False raises InputProblem. asked, ends: tokens
-    before and after each answer.
+    before and after each answer. tell: is told what long work is going to take, before it starts.
     """
 
     session: Session
@@ -83,6 +83,7 @@ class Dialogue:
     buffer: list[int] = field(default_factory=list)  # every id processed so far
     asked: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    tell: Callable[[str], None] = _nobody
     _ended: bool = True  # the last id ends a sequence
     _whole: bool = True  # the last answer came to its end
 
@@ -192,7 +193,8 @@ class Dialogue:
 
     def _back(self, at: int, place: Path) -> Rewind:
         session = self.session
-        rewind = rewound(session.loaded, self.state(), at, session.cfg.cache, checkpoints(place))
+        state, lineage = self.state(), checkpoints(place)
+        rewind = rewound(session.loaded, state, at, session.cfg.cache, lineage, self.tell)
         self._take(rewind.state)
         return rewind
 
@@ -256,6 +258,7 @@ class Dialogue:
     ) -> torch.Tensor:
         """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
         session = self.session
+        session.loaded.cost(len(new)).announce(self.tell, f"reading {len(new)} tokens")
         if self.decoder is None:
             row = encode("chat", session.loaded.tokenizer, "", messages) if self.template else whole
             captured = session.capture([row], self.sampler)

@@ -21,7 +21,6 @@ from harness.compare.identity import Difference
 from harness.config import Config
 from harness.errors import RestoreRefused
 from harness.fault.base import Fault
-from harness.model.oracle import Cost
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bounded import Bounded, continuation
@@ -95,7 +94,7 @@ class Line:
         rows = session.encoded()
         check_length(session.loaded, max(len(r.ids) for r in rows), steps)
         say.stage("capture")
-        self._announce(session.loaded.cost(sum(len(r.ids) for r in rows)))
+        session.loaded.cost(sum(len(r.ids) for r in rows)).announce(say.note)
         self.sampler = session.sampler()
         self.captured = session.capture(rows, self.sampler)
         self.whole = state = self.captured.state
@@ -238,10 +237,12 @@ class Line:
                 cache.batch_repeat_interleave(session.cfg.cache.branches)
             run = drive.Uninterrupted(loaded, cache, state)
         else:
-            self._announce(loaded.cost(state.token_ids.numel()))
+            loaded.cost(state.token_ids.numel()).announce(session.say.note)
             run, session.times["recompute"] = drive.rebuilt(loaded, state, session.cfg.prompt.chunk)
             sampler = session.sampler(state)
-        path = drive.drive(run, sampler, session.cfg.steps, prompt, follow)
+        steps = session.cfg.steps if follow is None else follow.shape[1]
+        with progress.counting("uninterrupted run", steps) as count:
+            path = drive.drive(run, sampler, steps, prompt, follow, lambda ids: count(1))
         if self.captured is not None:
             session.times["recompute"] = drive.recompute_seconds(loaded, state)
         session.say.done(f"{path.fed.shape[1]} tokens{', the end' if path.ended else ''}")
@@ -279,7 +280,7 @@ class Line:
         session.say.stage("noise floor, oracle, verdict")
         settings, chunk = session.cfg.compare, session.cfg.prompt.chunk
         ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], settings.oracle)
-        self._announce(ahead)
+        ahead.announce(session.say.note)
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
         session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD:
@@ -287,11 +288,6 @@ class Line:
             diagnosis = why(judgement, loaded, small, waived, reference.fed)
             self.record["diagnosis"] = diagnosis.document()
         return judgement
-
-    def _announce(self, ahead: Cost) -> None:
-        """Say what the work that begins is going to take, where that is worth knowing."""
-        if ahead.worth_saying:
-            self.session.say.note(str(ahead))
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""

@@ -7,7 +7,7 @@ that is not past N, and replay the rest, or from nothing, whichever costs less.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,11 @@ def rewound(
     at: int,
     cache: CacheConfig,
     lineage: Iterable[Checkpoint] = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Rewind:
     """`state` as it was after its first `at` tokens. It is only read. The generator stays where it is:
-    what is drawn next is drawn anew. lineage: looked at only where `state` cannot be cut.
+    what is drawn next is drawn anew. lineage: looked at only where `state` cannot be cut. tell: is
+    told what a long replay is going to take, before it starts.
 
     Raises InputProblem for a place that `state` does not have, several rows, or what was pruned away.
     """
@@ -149,6 +151,7 @@ def rewound(
             continue
         earlier = earlier.to(loaded.device)
         if missing:
+            loaded.cost(missing).announce(tell, f"replaying {missing} tokens")
             decoder = continuation(
                 loaded, earlier, replace(cache, branches=1), PruneConfig(name="none")
             )
@@ -156,6 +159,7 @@ def rewound(
             return rewind(decoder.commit(), CHECKPOINT, missing, point.place.name, earlier.kv_bytes)
         same = replace(earlier, tokenizer_files=state.tokenizer_files)
         return rewind(same, CHECKPOINT, 0, point.place.name, earlier.kv_bytes)
+    loaded.cost(at).announce(tell, f"processing {at} tokens anew")
     ids, mask = state.token_ids[:, :at], state.attention_mask[:, :at]
     documents = {k: v for k, v in state.documents.items() if k != "kv_format"}
     anew = capture(loaded, ids, mask, documents, state.tokenizer_files, state.rng).state

@@ -1,6 +1,7 @@
-"""A bar with an estimate, on a terminal: for work that takes longer than a moment."""
+"""How long work still takes: a bar on a terminal, one note in a log."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -10,11 +11,15 @@ if TYPE_CHECKING:
 
 MOMENT = 0.7  # seconds; what is done sooner shows no bar
 OFTEN = 0.1  # seconds between two pictures
+SURE = 2.0  # seconds of work that say how long the rest of it takes
+LONG = 10.0  # seconds of rest that are worth a note
 
 
 class Bar:
     """Shows one count on `console` and leaves nothing behind. `line`: what stands on the current
     line of the terminal; the bar takes its place for a while."""
+
+    close = True
 
     def __init__(self, console: Console):
         self.console, self.line = console, ""
@@ -30,7 +35,7 @@ class Bar:
     def advance(self, by: float) -> None:
         self._done += by
         now = time.monotonic()
-        if now - self._began < MOMENT or now - self._drawn < OFTEN:
+        if not self._done or now - self._began < MOMENT or now - self._drawn < OFTEN:
             return
         self._drawn = now
         if self._shown is None:
@@ -63,6 +68,33 @@ class Bar:
         self._task = shown.add_task(self._what, total=self._total, left="")
         shown.start()
         return shown
+
+
+class Estimate:
+    """Notes once of each long count how much is left, where no bar can be shown."""
+
+    close = False
+
+    def __init__(self, note: Callable[[str], None]):
+        self._note, self._said = note, False
+        self._total = self._done = self._began = 0.0
+
+    def begin(self, what: str, total: float) -> None:
+        self._said, self._total, self._done = False, total, 0.0
+        self._began = time.monotonic()
+
+    def advance(self, by: float) -> None:
+        self._done += by
+        spent = time.monotonic() - self._began
+        if self._said or spent < SURE:
+            return
+        self._said = True
+        rest = spent * (self._total - self._done) / self._done
+        if rest > LONG:
+            self._note(f"about {span(rest)} left")
+
+    def end(self) -> None:
+        """Nothing stands there to be taken away."""
 
 
 def span(seconds: float) -> str:

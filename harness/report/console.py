@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import interrupt, process, progress
-from harness.report.bar import Bar
+from harness.report.bar import Bar, Estimate
 from harness.report.names import counted
 from harness.snapshot.result import UNJUDGED
 
@@ -38,9 +38,9 @@ class Say:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside the block long work shows a bar, where somebody looks: on a terminal."""
-        seen = not self.quiet and self._bar.console.is_terminal
-        progress.show_on(self._bar if seen else None)
+        """Inside the block long work shows a bar on a terminal, and notes an estimate in a log."""
+        seen = self._bar if self._bar.console.is_terminal else Estimate(self.note)
+        progress.show_on(None if self.quiet else seen)
         try:
             yield
         finally:
@@ -55,9 +55,14 @@ class Say:
             self._begun(f"  {what} ... ")
 
     def note(self, what: str) -> None:
-        """Something worth knowing about the work that goes on."""
-        if not self.quiet:
+        """Something worth knowing about the work that goes on; a line of its own where none began."""
+        if self.quiet:
+            return
+        if self._open:
             self._begun(f"{self._bar.line}{what} ... ", f"{what} ... ")
+        else:
+            sys.stderr.write(f"  {what}\n")
+            sys.stderr.flush()
 
     def once(self, what: str) -> None:
         """A note that one process shows one time, however many jobs it runs."""

@@ -35,6 +35,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     new_ids = torch.tensor([added.ids] * rows.batch) if added.ids else None
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
 
+    fed = rows.batch * len(added.ids)
+    loaded.cost(fed).announce(say.note, f"reading {fed} tokens")
     say.line(f"{cfg.text or ''}", end="")
     stream = Stream(loaded.tokenizer)
 
@@ -58,8 +60,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     needed = cost(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
     if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
-    if needed.worth_saying:
-        say.note(f"judging: {needed}; what was generated is shown and saved already")
+    needed.announce(say.note, "judging, what was generated is shown and saved already")
     reference = line.uninterrupted(rows, new_ids, follow=path.fed)
     return line.finish(line.verdict(rows, reference, path, restored))
 
@@ -69,7 +70,7 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
     cfg, session, say = line.session.cfg, line.session, line.session.say
     say.stage(f"back to token {cfg.at}")
     lineage = checkpoints(source.place)
-    rewind = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage)
+    rewind = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage, say.note)
     say.done(str(rewind))
     line.whole, restored = rewind.state, replace(restored, state=rewind.state)
     line.record |= source.record(rewind.state, rewind.state) | {"back": rewind.document()}

@@ -98,6 +98,7 @@ def test_the_console_says_it_once_and_the_log_why(run, harness, tmp_path):
 
 def test_a_process_of_many_jobs_says_it_once(capfd):
     for job in (Say(quiet=True), Say(), Say()):
+        job.stage("work")
         job.once("slower here")
         job.note("and on")
-    assert capfd.readouterr().err == "slower here ... and on ... and on ... "
+    assert capfd.readouterr().err == "  work ... slower here ... and on ...   work ... and on ... "

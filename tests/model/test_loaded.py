@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from harness.compare.identity import differences
 from harness.errors import InputProblem
 from harness.model import identity
 
@@ -54,6 +55,25 @@ def test_one_changed_weight_changes_its_element_only(compose, element: str, name
         dict(other.named_parameters())[name].view(-1)[0] += 1e-3
     before, after = identity.documents(loaded.model), identity.documents(other)
     assert {k for k in before if before[k] != after[k]} == {element}
+
+
+def test_a_buffer_that_is_saved_with_the_weights_is_identity_too(compose) -> None:
+    """As DeepSeek's routers keep what they add to their scores; other buffers follow from the config."""
+    loaded = load(compose, "model=tiny")
+    mine = copy.copy(loaded)
+    mine.model = copy.deepcopy(loaded.model)
+    assert "buffers" not in mine.documents["model_config"]
+    router = mine.model.model.layers[0].mlp
+    router.register_buffer("computed", torch.zeros(4), persistent=False)
+    assert "buffers" not in mine.documents["model_config"]
+    router.register_buffer("correction", torch.zeros(4))
+    before = mine.documents
+    assert before["model_config"]["buffers"]["tensors"] == 1
+    router.correction[2] += 1
+    after = mine.documents
+    assert {k for k in before if before[k] != after[k]} == {"model_config"}
+    assert [d.field for d in differences(before, after, "x", "x")] == ["buffers.digest"]
+    assert differences(loaded.documents, after, "x", "x") == []  # an older snapshot does not say it
 
 
 def test_rope_and_epsilon_are_read_from_the_modules(compose) -> None:

@@ -150,3 +150,34 @@ def test_rows_end_for_themselves() -> None:
     sampler._begin(1, None)
     logits = torch.nn.functional.one_hot(torch.tensor([7, 7]), 10).float()
     assert sampler.choose(logits, ids).tolist() == [[5], [7]]
+
+
+DECLARED = {
+    "sampled": {"do_sample": True, "temperature": 1.6, "top_k": 9, "min_p": 0.01},
+    "sampled, as the library fills it up": {"do_sample": True},
+    "greedy": {"repetition_penalty": 1.6, "no_repeat_ngram_size": 2},
+}
+
+
+@pytest.mark.parametrize("values", DECLARED.values(), ids=list(DECLARED))
+def test_a_folder_says_how_it_wants_to_be_sampled(tmp_path, session, values) -> None:
+    """By `generate` with no argument of its own, and by the folder's file once more changed."""
+    tiny = session("model=tiny").loaded
+    tiny.model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer.save_pretrained(tmp_path / "model")
+    GenerationConfig(pad_token_id=0, **values).save_pretrained(tmp_path / "model")
+    model = harness.load_model(str(tmp_path / "model"))
+    state = harness.capture_text(model, PROMPT)
+
+    def ours() -> list[int]:
+        resumed = harness.resume(model, state, steps=STEPS, sampling="generation_config", seed=7)
+        list(resumed)
+        return resumed.ids
+
+    torch.manual_seed(7)
+    whole = model.model.generate(
+        state.token_ids, attention_mask=state.attention_mask, max_new_tokens=STEPS
+    )
+    assert ours() == whole[0, state.tokens :].tolist()
+    model.model.generation_config.suppress_tokens = [int(whole[0, state.tokens])]
+    assert ours() != whole[0, state.tokens :].tolist()

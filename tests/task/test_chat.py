@@ -5,6 +5,7 @@ import json
 import pytest
 
 from harness.errors import InputProblem
+from harness.model.oracle import Cost
 from harness.pipeline.dialogue import Dialogue
 from harness.task.chat import growth
 
@@ -39,6 +40,17 @@ def test_the_chat_goes_on_from_any_pause(chat):
         place = done.folders[0] / rows[turn - 1]["snapshot"]
         again, rest = chat(f"snapshot={place}", "task.verify=false")
         assert [r["ids"] for r in rest] == [r["ids"] for r in rows[turn:]], again.out
+
+
+def test_long_work_of_a_turn_is_announced(chat, monkeypatch):
+    given = ("task.turns=[{ask: 'let k be 5 .'},{ask: 'what is k ?'}]", "steps=2")
+    assert "about" not in chat(*given)[0].out
+    monkeypatch.setattr(Cost, "worth_saying", property(lambda cost: True))
+    done, rows = chat(*given)
+    said = [line for line in done.out.splitlines() if ": about " in line]
+    for row in rows:
+        assert any(line.startswith(f"  reading {row['sent_tokens']} tokens") for line in said)
+    assert sum("the same without a cache" in line for line in said) == len(rows), done.out
 
 
 def test_nothing_is_left_after_the_last_turn(chat):

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from harness.errors import InputProblem
+from harness.model.oracle import Cost
 from harness.pipeline.line import Line
 from harness.save import store
 from harness.task.chat import _opened
@@ -165,6 +166,41 @@ def test_a_turn_that_was_undone_was_never_said(talk, tmp_path, model) -> None:
     assert any("undone: 'what is m ?'" in told for told in other.terminal.told)
     assert [p.name for p in other.pauses.places] == ["turn-001", "turn-002", "turn-003"]
     assert (tmp_path / "a" / "undone-001").is_dir()  # nothing that was said is deleted
+
+
+def test_a_turn_that_the_disk_refused_is_undone_alone(talk, tmp_path, monkeypatch) -> None:
+    """The pause that stays is the one before it, which nobody undid."""
+
+    def full(*_: object) -> None:
+        raise InputProblem("cannot write a snapshot: No space left on device.")
+
+    made = talk(tmp_path / "a", "let k be 5 .")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "save", full)
+        made.terminal.lines = iter(["what is k ?"])
+        made.hold()
+    assert "No space left" in made.terminal.told[-1] and made.dialogue.turns == 2
+    made.terminal.lines = iter(["/back", "what is k ?", "/back"])
+    made.hold()
+    assert [p.name for p in made.pauses.places] == ["turn-001"] and len(made.rows) == 1
+    assert made.dialogue.turns == 1
+    assert len(list((tmp_path / "a").glob("undone-*"))) == 1
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny_hybrid"])
+def test_long_work_is_announced_to_whoever_types(talk, tmp_path, monkeypatch, model) -> None:
+    """Reading a question; and going back where a recurrent state has to be replayed."""
+    options = (f"model={model}", "steps=2")
+    said = ("let k be 5 .", "what is k ?", "/again")
+    plain = talk(tmp_path / "a", *said, options=options)
+    assert not any("about" in told for told in plain.terminal.told)
+    monkeypatch.setattr(Cost, "worth_saying", property(lambda cost: True))
+    made = talk(tmp_path / "b", *said, options=options)
+    told = [t for t in made.terminal.told if re.search(r": about \d+ s", t)]
+    assert [t.split()[0] for t in told[:2]] == ["reading"] * 2, made.terminal.told
+    assert told[0].split()[1] == str(made.rows[0]["sent_tokens"])
+    assert len(told) == (3 if model == "tiny_hybrid" else 2), told  # full attention is only cut
+    assert ids(made) == ids(plain)
 
 
 def test_undone_stays_undone_tomorrow_and_all_of_it_can_be_undone(talk, tmp_path) -> None:

@@ -15,6 +15,7 @@ from harness.errors import InputProblem, printable
 CHILD = Path(__file__).with_name("child.py")
 LOG = "server.log"  # in the slots' folder
 STOP_S = 10
+LONGEST_S = 6 * 3600.0  # of one request: 16,384 tokens of a 1B model took more than ten minutes
 
 
 class Server:
@@ -39,7 +40,7 @@ class Server:
             if "problem" in said:
                 log_end = _tail(slots / LOG)
                 raise InputProblem(f"llama.cpp does not load {model}: {said['problem']}\n{log_end}")
-            self.wire = Wire(said["address"], key)
+            self.wire = Wire(said["address"], key, LONGEST_S)
         except BaseException:
             self.stop()
             raise

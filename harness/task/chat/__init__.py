@@ -20,6 +20,7 @@ from harness.pipeline.origin import chosen
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored
+from harness.progress import over
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
@@ -51,6 +52,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         )
     line = Line.open(replace(cfg, snapshot=str(newest)) if newest else cfg, folder, say)
     dialogue, earlier = _opened(line)
+    dialogue.tell = say.note
     say.stage("warm up")
     dialogue.warm()
     say.done()
@@ -112,6 +114,8 @@ def spoken(
     row = _row(number, turn, said)
     if cfg.task.naive:
         history = torch.tensor([dialogue.buffer[: before + said.sent]])
+        work = f"the same without a cache, {history.numel()} tokens"
+        session.loaded.cost(history.numel()).announce(session.say.note, work)
         ids, seconds = answered_anew(session.loaded, history, cfg.steps, end_tokens(session.loaded))
         seconds += said.rendering
         plain = dialogue.sampler.plain and not dialogue.sampler.ending.texts
@@ -122,7 +126,8 @@ def spoken(
 
 def verify(session: Session, rows: list[dict[str, Any]], folder: Path) -> None:
     """Restore each pause but the last and ask the next question: the ids must be the same."""
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
+    pairs = zip(rows, [*rows[1:], None], strict=True)
+    for row, following in over(pairs, "restored turns", len(rows)):
         if following is None:
             row["restored_equal"] = None
             continue

@@ -48,11 +48,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
                 progress.add(name, [*answers(session, cells, question, when, caches, timed)])
     say.done(f"{before} were answered before" if before else "")
     rows = averages(cfg.model.name, cfg.prompt.name, list(progress.answered.values()))
-    progress.finish(folder)
+    progress.write(folder)
     from harness.report import evaluate
 
     size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}
-    return finish_table(
+    outcome = finish_table(
         session,
         "evaluate",
         rows,
@@ -64,6 +64,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         record={"evaluation": size, "soundness": plain.document()},
         shown_rows=evaluate.shown(rows),
     )
+    progress.end()
+    return outcome
 
 
 def cached(cfg: Config) -> list[CacheConfig]:

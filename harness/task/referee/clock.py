@@ -32,16 +32,17 @@ class Ratio:
         return f"{self.middle:.2f} of a cold request's time ({self.low:.2f} to {self.high:.2f})"
 
 
+UNTIMED = Ratio(1.0, 1.0, 1.0)
+
+
 def reuse(engine: Engine, prompt: Prompt) -> Ratio:
     """Leaves `prompt` in the cache. Where the engine ignores what makes a request cold, both take as
-    long, and nothing is told."""
+    long, and nothing is told; nor is it where the engine does not time its answers."""
     engine.resume(prompt, 1)
-    return interval(
-        [
-            engine.resume(prompt, 1).seconds / engine.evaluate(prompt, 1).seconds
-            for _ in range(PAIRS)
-        ]
-    )
+    pairs = [(engine.resume(prompt, 1), engine.evaluate(prompt, 1)) for _ in range(PAIRS)]
+    if not all(cold.seconds for _, cold in pairs):
+        return UNTIMED
+    return interval([cached.seconds / cold.seconds for cached, cold in pairs])
 
 
 def interval(ratios: list[float]) -> Ratio:

@@ -230,6 +230,7 @@ class Page:
         yield f"Branch {desk.back(at)} stands after {at} tokens.", self._turned(desk)
 
     def _begin(self, desk: Desk, text: str) -> Any:
+        yield from ((said, {}) for said in desk.reading(text))
         desk.begin(text)
         yield f"Read {desk.branch.state.tokens} tokens.", self._anew(desk)
 
@@ -247,6 +248,7 @@ class Page:
         yield f"Stopped at {desk.branch.state.tokens} tokens.", {}
 
     def _add(self, desk: Desk, text: str) -> Any:
+        yield from ((said, {}) for said in desk.reading(text))
         added = desk.say(text)
         yield f"Read {added} tokens.", {self.c.more: gr.update(value="", interactive=True)}
 
@@ -290,7 +292,7 @@ class Page:
         yield f"{found.a} beside {found.b}.", {self.c.compared: picture.comparison(found)}
 
     def _judge(self, desk: Desk) -> Any:
-        yield "Saving, restoring, judging.", {}
+        yield f"Saving, restoring, judging{desk.judging(self.steps)}.", {}
         made = desk.verdict(self.steps)
         where = f"Branch {desk.current} at {desk.branch.state.tokens} tokens"
         yield f"Verdict: {made.verdict}.", {self.c.judged: picture.proof(made, where)}

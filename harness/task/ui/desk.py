@@ -27,6 +27,7 @@ from harness.pipeline.rewind import rewound
 from harness.pipeline.sampling import saved_settings
 from harness.pipeline.session import Session
 from harness.pipeline.step import feed, joined
+from harness.pipeline.yardstick import cost
 from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
 from harness.snapshot.state import LayerState, State, aligned
@@ -170,6 +171,21 @@ class Desk(Sight):
         self.sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
         own = tuple(i for i in held.get("own", ()) if isinstance(i, int))
         self._new(state.to(self.loaded.device), own)
+
+    def reading(self, text: str) -> list[str]:
+        """What reading `text` is going to take, where that is worth knowing."""
+        said: list[str] = []
+        count = len(continuation(self.cfg.tokenizer, self.loaded.tokenizer, text).ids)
+        self.loaded.cost(count).announce(said.append, f"Reading {count} tokens")
+        return said
+
+    def judging(self, steps: int) -> str:
+        """What a verdict is going to take, where that is worth knowing; else nothing."""
+        tokens, settings = self.branch.state.tokens, self.cfg.compare
+        if tokens > settings.limit:
+            return ""
+        ahead = cost(self.loaded, 1, tokens + steps, settings.oracle)
+        return f", {ahead}" if ahead.worth_saying else ""
 
     def verdict(self, steps: int) -> Proof:
         """Save the current branch, restore it, and judge `steps` tokens of what comes back."""

@@ -187,8 +187,35 @@ def test_progress_of_another_evaluation_is_not_taken(tmp_path) -> None:
     one.add("0/after", [{"said": "x"}])
     with one.path.open("a") as file:
         file.write('["cut sho')
-    assert Progress(tmp_path, {"a": 1}).answered == {"0/after": [{"said": "x"}]}
+    again = Progress(tmp_path, {"a": 1})
+    assert again.answered == {"0/after": [{"said": "x"}]}
+    again.add("1/after", [{"said": "y"}])  # is not lost behind what was cut short
+    assert Progress(tmp_path, {"a": 1}).answered == again.answered and len(again.answered) == 2
     assert Progress(tmp_path, {"a": 2}).answered == {}
+
+
+def test_progress_is_there_until_the_record_is(harness, place, monkeypatch) -> None:
+    """Told to end while the record is written: nothing is asked again."""
+    from harness.task import evaluate
+
+    path = lines(place / "p.jsonl", 2)
+    given = [
+        "task=evaluate",
+        "prompt=jsonl",
+        f"prompt.path={path}",
+        "task.prunes=[none]",
+        "steps=2",
+    ]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "finish_table", full)
+        assert harness(*given).code == 1
+    again = harness(*given)
+    assert again.code == 0 and again.result["evaluation"]["resumed"] == 4, again.out
+    assert not list(place.glob("runs/.evaluate/*.jsonl"))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import torch
 
 from harness.capture.observe import observe_again
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
+from harness.model.oracle import Cost
 from harness.prune.base import EVERY_QUERY
 from harness.save import store
 from harness.task.ui import picture
+from harness.task.ui.acts import Page
 from harness.task.ui.desk import POLICIES, Desk
 from harness.task.ui.shelf import Shelf
 
@@ -229,3 +231,16 @@ def test_pictures_leave_nothing_for_the_page_to_read(desk):
         assert mark not in shown
     assert picture.safe("<a b='c'>{") == "&lt;a b=&#x27;c&#x27;&gt;&#123;"
     assert picture.size(1023) == "1023 B" and picture.size(2048) == "2.0 KiB"
+
+
+def test_long_work_is_announced_by_the_page(desk, monkeypatch):
+    one = begun(desk())
+    assert (one.reading(TEXT), one.judging(4)) == ([], "")
+    monkeypatch.setattr(Cost, "worth_saying", property(lambda cost: True))
+    (said,), count = one.reading(" a bird"), one.say(" a bird")
+    assert said.startswith(f"Reading {count} tokens: about ")
+    assert one.judging(4).startswith(", about ")
+    page = object.__new__(Page)  # its acts alone: what they say first touches no control
+    page.steps = 4
+    assert next(page._begin(one, TEXT))[0].startswith("Reading ")
+    assert next(page._judge(one))[0].startswith("Saving, restoring, judging, about ")

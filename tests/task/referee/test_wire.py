@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,14 +85,20 @@ def test_no_reuse_is_no_pass(judged) -> None:
     assert "nothing was reused" in done.out
 
 
-def test_reuse_that_is_not_reported_is_told_by_time(judged) -> None:
-    """Weaker evidence, and said so; where nothing is reused, time does not tell and it is no pass."""
-    done, rows = judged(Toy(reports=False), ids=IDS * 3)
+def test_reuse_that_is_not_reported_is_told_by_time(judged, monkeypatch) -> None:
+    """Weaker evidence, and said so; where nothing is reused, time does not tell and it is no pass.
+    The clock counts the tokens that the server computes, so that no chance is in it."""
+
+    def timed(toy: Toy, **how) -> tuple:
+        monkeypatch.setattr("harness.engine.openai.time", SimpleNamespace(perf_counter=lambda: toy.work))  # fmt: skip
+        return judged(toy, **how)
+
+    done, rows = timed(Toy(reports=False), ids=IDS * 3)
     assert done.code == 0 and rows["hit"]["verdict"] in GOOD, done.out
     assert "by time alone" in rows["hit"]["evidence"] and rows["hit"]["reused_tokens"] is None
-    done, rows = judged(Toy("off_by_one", reports=False), ids=IDS * 3)
+    done, rows = timed(Toy("off_by_one", reports=False), ids=IDS * 3)
     assert done.code == 1 and rows["hit"]["verdict"] in ("drifted", "diverged")
-    done, rows = judged(Toy(reports=False, reuse=False))
+    done, rows = timed(Toy(reports=False, reuse=False))
     assert done.code == 1 and rows["hit"]["verdict"] == "unjudged"
     assert "does not say" in rows["hit"]["reason"]
 
@@ -103,6 +110,15 @@ def test_what_time_tells(ratios, told) -> None:
     from harness.task.referee.clock import interval
 
     assert interval(ratios).told is told
+
+
+def test_an_engine_that_times_nothing_tells_nothing() -> None:
+    from harness.engine import Answer
+    from harness.task.referee.clock import reuse
+
+    untimed = SimpleNamespace(resume=lambda *_: Answer((1,), ({1: 0.0},), None))
+    untimed.evaluate = untimed.resume
+    assert not reuse(untimed, [1, 2]).told
 
 
 def test_a_flaky_fault_is_a_rate(judged) -> None:
