@@ -153,8 +153,8 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
         return
     for row in rows:
         say.line(number(row[0]))
-        told = zip(columns[1:], row[1:], strict=True)
-        pairs = [f"{column} {number(value)}" for column, value in told if value != ""]
+        cells = zip(columns[1:], row[1:], strict=True)
+        pairs = [f"{column} {number(value)}" for column, value in cells if value != ""]
         for line in _packed(pairs, say.out.width - 2):
             say.line(f"  {line}")
 
