@@ -30,12 +30,13 @@ class Composer(ConfigLoaderImpl):
         )
         return cfg
 
-    def __reduce__(self) -> Any:
-        return Composer, (self.config_search_path,)  # a worker composes its own
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was composed: a worker composes its own."""
+        return {key: value for key, value in vars(self).items() if key != "_kept"}
 
     def _composed(self, master_config: Any, chosen: tuple[str, ...]) -> Any:
         """What Hydra composes of a point's options, none of its values given. Not to be changed."""
-        kept: dict[tuple[str, ...], Any] = self.__dict__.setdefault("_kept", {})
+        kept: dict[tuple[str, ...], Any] = vars(self).setdefault("_kept", {})
         if chosen not in kept:
             if len(kept) >= KEPT:
                 kept.clear()
