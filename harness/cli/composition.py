@@ -36,7 +36,7 @@ class Composer(ConfigLoaderImpl):
 
     def _composed(self, master_config: Any, chosen: tuple[str, ...]) -> Any:
         """What Hydra composes of a point's options, none of its values given. Not to be changed."""
-        kept: dict[tuple[str, ...], Any] = vars(self).setdefault("_kept", {})
+        kept: dict[tuple[str, ...], Any] = self.__dict__.setdefault("_kept", {})
         if chosen not in kept:
             if len(kept) >= KEPT:
                 kept.clear()
