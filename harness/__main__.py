@@ -4,6 +4,7 @@ import os
 import sys
 
 from harness import interrupt, process
+from harness.errors import DiskFull
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -21,6 +22,8 @@ def main() -> int:
             return 0
         except KeyboardInterrupt as stop:
             return _fail(f"{interrupt.word()}{_kept(stop)}", interrupt.code())
+        except DiskFull as stop:
+            return _fail(str(stop), 2)
 
 
 def command() -> None:
@@ -81,7 +84,8 @@ def _run(given: list[str]) -> int:
             return _fail(message, 2)
         if isinstance(problem, OSError):
             where = problem.filename or "the run directory"
-            return _fail(f"cannot write {where}: {problem.strerror}. Choose runs_dir=DIR.", 2)
+            remedy = sweep.left() if sweep.Watch.folder else ". Choose runs_dir=DIR."
+            return _fail(f"cannot write {where}: {problem.strerror}{remedy}", 2)
         if (message := sweep.lost(problem)) is not None:
             return _fail(message, 1)
         raise

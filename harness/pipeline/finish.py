@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness import interrupt
 from harness.compare.conclusion import conclusion
 from harness.config import Config
 from harness.snapshot.result import (
@@ -199,6 +200,7 @@ def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> st
     from harness.pipeline.environment import packages
     from harness.snapshot.record import PENDING, seal
 
+    interrupt.in_time()
     result.setdefault("mlflow", None)
     if not tracked:
         write_json(folder / "result.json", result)

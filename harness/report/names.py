@@ -42,6 +42,12 @@ NAMES = {
     "load_s": "seconds to load",
     "per_token_s": "seconds per token",
     "answer": "answer",
+    "evaluate.contains": "share of right answers",
+    "evaluate.exact": "share of exact answers",
+    "evaluate.kv_bytes": "bytes of keys and values held",
+    "evaluate.nll": "nats per token of the expected answer",
+    "evaluate.kl": "KL divergence from the full cache (nats)",
+    "evaluate.per_token_s": "seconds per token",
 }
 
 
@@ -54,5 +60,5 @@ def counted(key: str, value: Any) -> Any:
 
 
 def plain(key: str) -> str:
-    """The name of a figure, or the key with its underscores gone."""
-    return NAMES.get(key, key.replace("_", " "))
+    """The name of a figure, or the key with its underscores gone; `size.kv_bytes` is its last part."""
+    return NAMES.get(key) or NAMES.get(key.rpartition(".")[2]) or key.replace("_", " ")

@@ -44,6 +44,11 @@ def scan_sections(rows: list[dict], conclusion: str) -> list[dict]:
     return [section("Where it goes wrong", text=conclusion, columns=list(rows[0]), rows=[list(r.values()) for r in rows])]  # fmt: skip
 
 
+def script_sections(scripts: dict[str, str]) -> list[dict]:
+    """Programs that show what is wrong without this harness, by case."""
+    return [section(f"{name}, without this harness", pre=text) for name, text in scripts.items()]
+
+
 def floor_rows(floors: dict[str, dict]) -> list[dict[str, Any]]:
     keys = ("max_abs_diff", "kl_max", "top1_agreement")
     return [{"composition": name, **{k: m[k] for k in keys}} for name, m in floors.items()]

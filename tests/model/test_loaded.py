@@ -98,7 +98,8 @@ def test_learned_positions_belong_to_positions(compose) -> None:
 
 @pytest.mark.parametrize("model", ["tiny", "tiny_gpt2", "tiny_gemma3"])
 def test_the_oracle_is_float64_all_the_way(compose, model: str) -> None:
-    """Two float64 evaluation orders agree to 1e-12 or so: no hidden float32 step is left."""
+    """Two float64 evaluation orders agree as much better than float32 as its roundings are finer: no
+    hidden float32 step is left."""
     loaded = load(compose, f"model={model}")
     ids = torch.arange(40)[None] % loaded.text_config.vocab_size
     positions = torch.arange(40)[None]
@@ -111,7 +112,8 @@ def test_the_oracle_is_float64_all_the_way(compose, model: str) -> None:
     shifted = torch.cat([torch.arange(-7, 0)[None], positions], dim=1)
     other = loaded.oracle.forward(padded, shifted, mask, keep=1)
     plain = loaded.forward(ids, positions, keep=1).double()
-    assert (exact - other).abs().max() < 1e-5 * (exact - plain).abs().max()
+    finer = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    assert (exact - other).abs().max() < 16 * finer * (exact - plain).abs().max()
 
 
 def test_what_a_tokenizer_saves_does_not_tell_the_network(process, place):

@@ -89,7 +89,8 @@ def test_the_shared_forward_sends_the_mask(captured):
         ids = made.state.token_ids[row : row + 1, made.state.attention_mask[row] != 0]
         alone = session.loaded.uncached(ids, 1)[0, -1]
         gap = (made.state.logits[row] - alone).abs().max()
-        assert gap <= 1e-4 * alone.abs().max(), f"row {row}: {gap}"
+        allowed = 16 * torch.finfo(alone.dtype).eps * alone.abs().max()  # measured 2 roundings
+        assert gap <= allowed, f"row {row}: {gap}"
 
 
 def test_the_shared_forward_hands_its_mask_to_the_model(session):

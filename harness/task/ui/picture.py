@@ -10,6 +10,7 @@ from harness.report.console import number
 from harness.report.names import counted
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
+from harness.task.ui.elsewhere import Continued
 from harness.task.ui.sight import Comparison
 from harness.task.ui.verdict import Proof
 
@@ -131,6 +132,29 @@ def comparison(found: Comparison) -> str:
         f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
         f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
         f'<table class="bars pair"><tbody>{body}</tbody></table>'
+    )
+
+
+def elsewhere(desk: Desk, made: Continued) -> str:
+    """How a branch went on elsewhere, below how it goes on here."""
+    said, kind, sign = f"the same {len(made.tokens)} tokens", "good", "="
+    if made.parted is not None:
+        said, kind, sign = f"another token at step {made.parted + 1}", "bad", "\u2260"
+    parts = [f"{made.where}: {said}"]
+    if made.apart is not None:
+        parts.append(f"log-probabilities differ by up to {made.apart:.3g}")
+    if made.read is not None:
+        parts.append(f"{made.read} tokens were read again")
+    if made.whole:
+        parts.append("it has read every token, though this branch holds fewer")
+    rows = (("there", made.tokens), ("here", made.here))
+    body = "".join(
+        f'<tr><th scope="row">{name}</th><td>{shown(desk.text(list(ids)))}</td></tr>'
+        for name, ids in rows
+    )
+    return (
+        f'<p class="verdict {kind}"><b>{sign}</b></p><p class="said">{safe("; ".join(parts))}.</p>'
+        f'<table class="plain words"><tbody>{body}</tbody></table>'
     )
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.pipeline.evaluation.progress import Progress
+from harness.pipeline.evaluation.statistics import mean, paired, share
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
-from harness.report.evaluate import conclusion, pareto
-from harness.task.evaluate.progress import Progress
-from harness.task.evaluate.statistics import mean, paired, share
+from harness.report.evaluate import pareto
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
 
@@ -65,7 +65,7 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
 
 def test_the_keys_of_the_chosen_policy_are_its_own_in_an_evaluation_too(compose) -> None:
     """`prune.recent` and `quantize.group` were once answered with their defaults."""
-    from harness.task.evaluate.cells import Cells
+    from harness.pipeline.evaluation.cells import Cells
 
     asked = ["task=evaluate", "prune=heavy_hitter", "quantize=int4", "task.budgets=[0.25]"]
     lists = ["task.prunes=[heavy_hitter,knorm]", "task.quantizers=[none,int4,int8]"]
@@ -155,7 +155,7 @@ def test_what_cannot_be_evaluated_is_one_message(harness, given, said) -> None:
 
 
 def test_a_stopped_evaluation_goes_on_where_it_was(harness, place, monkeypatch) -> None:
-    from harness.task import evaluate
+    from harness.pipeline import evaluation as evaluate
 
     small = (*SMALL, "prompt.samples=3", "task.prunes=[random]", "task.budgets=[0.5]")
     whole = harness(*small, "name=whole")
@@ -277,14 +277,15 @@ def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatc
     assert "without a cache" in wrong.result["reason"]
 
 
-def test_answers_of_none_are_no_success():
-    """Where the full cache is never right, no cell is called as good as it."""
-    row = {"measure": "contains", "asked": "after", "quantize": "none", "n": 24, "delta": 0.0,
-           "delta_high": 0.0}  # fmt: skip
-    full = {**row, "prune": "none", "budget": 1.0, "kv_bytes": 100}
-    small = {**row, "prune": "snapkv", "budget": 0.25, "kv_bytes": 25}
-    said = {
-        share: conclusion([{**r, "value": share} for r in (full, small)]) for share in (0.0, 0.5)
-    }
-    assert "answers none" in said[0.0] and "not measurably worse" not in said[0.0]
-    assert "not measurably worse is snapkv" in said[0.5]
+def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
+    from harness.report.evaluate import conclusion
+
+    def row(prune: str, value: float, kv_bytes: int) -> dict:
+        place = {"prune": prune, "quantize": "none", "budget": 1.0 if prune == "none" else 0.1, "cache": "manual", "asked": "after"}  # fmt: skip
+        gap = {"delta": 0.0, "delta_low": 0.0, "delta_high": 0.0}
+        return {**place, "measure": "contains", "value": value, "n": 8, "kv_bytes": kv_bytes, **gap}
+
+    assert "nothing can be told" in conclusion([row("none", 0.0, 100), row("random", 0.0, 10)])
+    assert "smallest" in conclusion([row("none", 1.0, 100), row("random", 1.0, 10)])
+    lost = [row("none", 0.04, 100), {**row("random", 0.0, 10), "delta": -0.04}]
+    assert "smallest" not in conclusion(lost)
