@@ -21,7 +21,6 @@ import torch
 
 from harness import config
 from harness.cache.base import Decoder
-from harness.cache.registry import decoder as build_decoder
 from harness.capture import check_length
 from harness.errors import InputProblem
 from harness.model.build import SHIPPED
@@ -37,6 +36,7 @@ from harness.pipeline.resumed import Resumed
 from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.sampling import sampled
 from harness.pipeline.session import Session
+from harness.pipeline.switching import decoder
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
@@ -251,7 +251,7 @@ def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Ten
 
 
 def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
-    return build_decoder(model, state, config.CacheConfig(name=cache))
+    return decoder(model, state, config.CacheConfig(name=cache))
 
 
 def _session(

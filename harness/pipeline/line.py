@@ -214,7 +214,9 @@ class Line:
         before = decoder.fingerprint(cfg.cache.audit == "digest")
         path = drive.drive(decoder, restored.sampler, cfg.steps, prompt, follow, on_token)
         times.update(path.times)
-        path = replace(path, logits=path.logits.to(self.session.loaded.device))
+        device = self.session.loaded.device
+        stored = None if path.stored is None else path.stored.to(device)
+        path = replace(path, logits=path.logits.to(device), stored=stored)
         self.record["mutation"] = mutation(decoder, before, cfg.steps)
         if isinstance(decoder, Bounded):
             self.record["bound"] = decoder.account()

@@ -21,6 +21,9 @@ def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None)
     gap, other = metrics["max_abs_diff"], metrics["first_divergence"]
     if not metrics["steps"]:
         return "unjudged", "the engine answered without a single token"
+    if other is None and metrics.get("missing"):
+        ended = f"it ended after {metrics['steps']} tokens"
+        return "diverged", f"{ended}, the cold run went on for {metrics['missing']} more"
     if metrics["bitwise_equal"]:
         return "exact", "every log-probability is bit-equal to the cold run's"
     rule = f"largest difference {gap:.3g} nats, noise floor {floor:.3g}"

@@ -105,7 +105,9 @@ def _yardstick(
         return Yardstick(prompt, reference, others, least)
     yard = Yardstick(prompt, reference, others, least, exact, tuple(tops.errors(reference, exact)))
     bad = [wrong(engine, prompt, make(prompt), reference) for make in CONTROLS.values()]
-    if FACTOR * (yard.plain or 0.0) < min(max(tops.errors(answer, exact)) for answer in bad):
+    if FACTOR * (yard.plain or 0.0) < min(
+        max(tops.errors(answer, exact), default=0.0) for answer in bad
+    ):
         return yard
     unmeasured = {n: {k: v for k, v in m.items() if k != "errors"} for n, m in others.items()}
     return Yardstick(prompt, reference, unmeasured, least, blunt=yard.plain)
