@@ -52,6 +52,9 @@ gpu-wheels: $(READY) ## collect what `make gpu` needs on a machine without netwo
 cost: $(READY) ## task=resume beside fifteen lines by hand, at 124M, 0.6B and 1.1B (minutes, 5 GB of disk)
 	@$(PY) tests/task/session_cost.py $(ARGS)
 
+thousand: $(READY) ## a sweep of 1,000 points through one Slurm job array, and its cost (ARGS='--launcher local')
+	@PYTHONPATH=. $(PY) tests/track/thousand.py $(ARGS)
+
 dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
 	@$(PY) -m harness.track.dashboard $(ARGS)
 
@@ -84,4 +87,4 @@ clean: ## remove caches and run records (not the environment)
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels dashboard audit reference across train peers recall clean
+.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels thousand dashboard audit reference across train peers recall clean

@@ -4,6 +4,7 @@ import os
 import sys
 
 from harness import interrupt, process
+from harness.errors import DiskFull
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -21,6 +22,8 @@ def main() -> int:
             return 0
         except KeyboardInterrupt as stop:
             return _fail(f"{interrupt.word()}{_kept(stop)}", interrupt.code())
+        except DiskFull as stop:
+            return _fail(str(stop), 2)
 
 
 def command() -> None:
@@ -36,14 +39,15 @@ def _run(given: list[str]) -> int:
     from harness.cli import help, verbs
     from harness.errors import HarnessError
 
+    word = bool(given) and given[0] in verbs.VERBS
     if {"-h", "--help"} & set(given):
         try:
-            print(help.show(config.conf_dir(), given), flush=True)
+            told = verbs.described(given[0]) if word else help.show(config.conf_dir(), given)
         except HarnessError as problem:
-            print(f"harness: {problem}", file=sys.stderr)
-            return problem.exit_code
+            return _fail(str(problem), problem.exit_code)
+        print(told, flush=True)
         return 0
-    if "--version" in given or (given[:1] and given[0] in verbs.VERBS):
+    if "--version" in given or word:
         return _verb(given)
     from harness.cli import arguments, resume, sweep
 
@@ -80,7 +84,8 @@ def _run(given: list[str]) -> int:
             return _fail(message, 2)
         if isinstance(problem, OSError):
             where = problem.filename or "the run directory"
-            return _fail(f"cannot write {where}: {problem.strerror}. Choose runs_dir=DIR.", 2)
+            remedy = sweep.left() if sweep.Watch.folder else ". Choose runs_dir=DIR."
+            return _fail(f"cannot write {where}: {problem.strerror}{remedy}", 2)
         if (message := sweep.lost(problem)) is not None:
             return _fail(message, 1)
         raise

@@ -3,6 +3,7 @@
 Every message says what is wrong, where, and how to mend it. `__main__` prints it without a traceback.
 """
 
+import errno
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -38,6 +39,32 @@ class MissingExtra(InputProblem):
         super().__init__(
             f"{what} needs the package {module.rpartition('.')[2]}, which is not installed: "
             f"pip install 'harness[{extra}]' (in a checkout: .venv/bin/pip install -e '.[{extra}]')."
+        )
+
+
+class DiskFull(BaseException):
+    """No further point of a sweep can be kept, so none is begun. No Exception: after one of those Hydra and
+    its launchers go on with the next point."""
+
+
+def disk_is_full(problem: BaseException | None) -> bool:
+    """Whether what went wrong comes of a full disk, or of a quota that is used up."""
+    while problem is not None:
+        if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+class TooLong(HarnessError):
+    """A job that was given so much time and took more."""
+
+    exit_code = 1
+
+    def __init__(self, seconds: float):
+        super().__init__(
+            f"stopped after limit_s={seconds:g} seconds. Give a larger limit_s, or find out what it waited "
+            "for: `harness.log` of its folder may say."
         )
 
 

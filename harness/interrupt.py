@@ -9,16 +9,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+AGAIN = 5.0  # seconds after which a job that goes on past its limit is told once more
 SAME = 2.0  # seconds in which a further signal is an impatient repetition: cleaning up has begun
 SOON = 0.05  # seconds after which a signal that came where nothing may be cut is sent again
 IMPORTS = "<frozen importlib"  # libraries in C++ import while they start, and end the process if it raises
 OWNERS = f"{os.sep}llvmlite{os.sep}"  # hands objects to C++ in two lines: cut between, they are freed twice
 _last: list[tuple[float, int]] = []  # (when, exit code) of the signals that were raised
+_limits: list[float] = []  # of the job that runs now
 _began: list[Any] = []  # the frame that listens
 
 
@@ -46,17 +48,49 @@ def listening() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Put SIGINT and SIGTERM off until the block ends; they then do what they would have done.
+    """Put SIGINT, SIGTERM and a limit off until the block ends; they then do what they would have done.
 
     Works under any handler, so also for a program that uses the Python API.
     """
     arrived: list[int] = []
     try:
-        with _handled(lambda number, frame: arrived.append(number)):
+        with _handled(lambda number, frame: arrived.append(number), (*SIGNALS, signal.SIGALRM)):
             yield
     finally:
-        if arrived:
-            signal.raise_signal(arrived[0])
+        if arrived:  # a limit comes again by itself
+            signal.raise_signal(next((n for n in arrived if n in SIGNALS), arrived[0]))
+
+
+@contextmanager
+def limited(seconds: float | None, problem: Exception) -> Iterator[None]:
+    """Raise `problem` in the block once it has taken so long, again and again where a library makes
+    nothing of it, until it is `in_time`. Not inside what is `held`, and only in the main thread; None
+    sets no limit."""
+
+    def late(number: int, frame: Any) -> None:
+        if _whole(frame):
+            signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
+        else:
+            raise problem
+
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, late)
+    _limits.append(seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        yield
+    finally:
+        in_time()
+        signal.signal(signal.SIGALRM, before)
+
+
+def in_time() -> None:
+    """The work was done within its limit; keeping it takes as long as it takes."""
+    if _limits:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _limits.clear()
 
 
 @contextmanager
@@ -143,16 +177,25 @@ def _send(number: int, seconds: float) -> None:
 
 
 @contextmanager
-def _handled(handler: Any) -> Iterator[None]:
+def _handled(handler: Any, numbers: Sequence[int] = SIGNALS) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {n: signal.getsignal(n) for n in SIGNALS}
+    before = {n: signal.getsignal(n) for n in numbers}
     ours = [n for n, old in before.items() if old not in (signal.SIG_IGN, None)]
     try:
         for number in ours:
             signal.signal(number, handler)
         yield
     finally:
-        for number in ours:
-            signal.signal(number, before[number])
+        _give_back({number: before[number] for number in ours})
+
+
+def _give_back(handlers: dict[int, Any]) -> None:
+    """Install them, the others too where the first one is called, and raises, at once."""
+    if handlers:
+        (number, handler), *rest = handlers.items()
+        try:
+            signal.signal(number, handler)
+        finally:
+            _give_back(dict(rest))

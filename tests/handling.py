@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 
 from browsing import shown
-from selenium.common.exceptions import ElementClickInterceptedException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = "let k be 5 . the bird sang . the old man walked to the river . what is"
@@ -53,14 +56,19 @@ def at(browser, name: str):
 
 
 def press(browser, name: str) -> None:
-    """Click, once nothing moves or lies over it."""
-    element, give_up = at(browser, name), time.time() + 10
+    """Click on what bears that name."""
+    click(browser, at(browser, name))
+
+
+def click(browser, element) -> None:
+    """Once nothing moves or lies over it."""
+    give_up = time.time() + 30
     while True:
         browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
         try:
             return element.click()
-        except ElementClickInterceptedException:
-            assert time.time() < give_up, f"#{name} stays covered"
+        except (ElementClickInterceptedException, ElementNotInteractableException):
+            assert time.time() < give_up, "it stays covered or hidden"
             time.sleep(0.1)
 
 

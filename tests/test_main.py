@@ -1,6 +1,7 @@
 """The front door: help at once, mistakes answered in one message, any directory, offline, a wheel."""
 
 import os
+import resource
 import shlex
 import socket
 import subprocess
@@ -180,14 +181,15 @@ def test_a_tracking_server_that_is_away_costs_no_result(harness) -> None:
 
 
 def test_help_lists_every_group_and_answers_at_once(process) -> None:
-    start = time.perf_counter()
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = process("--help")
-    seconds = time.perf_counter() - start
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
     assert done.code == 0
     for word in ("task", "model", "tokenizer", "cache", "prune", "save", "manual", "tiny_gemma3"):
         assert word in done.out
     assert max(len(line) for line in done.out.splitlines()) <= 80
-    assert seconds < 2  # generous on a busy machine; it takes about 0.05 s
+    assert seconds < 1  # of the processor, however busy; it takes about 0.1
 
 
 def test_help_may_be_cut_short() -> None:

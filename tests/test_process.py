@@ -42,7 +42,9 @@ def test_the_end_flushes_runs_what_is_registered_and_takes_nothing_apart() -> No
 
 def test_with_another_thread_it_ends_as_python_does() -> None:
     """The twin: here the modules are taken apart, after the thread's work is done."""
-    wait = "threading.Timer(0.2, lambda: print('thread')).start()"
+    wait = (
+        "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start()"
+    )
     done = ended(wait)
     assert done.returncode == 7
     assert done.stdout.split() == ["written", "thread", "registered", "taken", "apart"]

@@ -89,6 +89,19 @@ def test_a_bar_says_how_much_is_left_and_gives_the_line_back(monkeypatch) -> Non
     assert text.endswith("  prefill ... ")
 
 
+def test_where_nothing_is_done_yet_no_estimate_is_made(monkeypatch) -> None:
+    monkeypatch.setattr(bar, "MOMENT", 0)
+    monkeypatch.setattr(bar, "OFTEN", 0)
+    file = io.StringIO()
+    display = bar.Bar(Console(file=file, force_terminal=True, width=80))
+    display.begin("write", 4)
+    display.advance(0)  # an empty tensor, say
+    assert not file.getvalue()
+    display.advance(1)
+    display.end()
+    assert "25%" in file.getvalue()
+
+
 def test_a_bar_without_colour_has_none(monkeypatch) -> None:
     plain = shown(monkeypatch, no_color=True)
     assert "3s left" in plain and "\x1b[3" not in plain and "\x1b[9" not in plain

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness import variants
 from harness.config import Config, chosen, readable
+from harness.config.explain import PLUGINS
 from harness.config.option import NAMES, schemas
 from harness.errors import ConfigProblem, suggestion
 
@@ -41,8 +42,8 @@ SHELLS = {
     "fish": (FISH, "fish/vendor_completions.d/harness.fish"),
 }
 HYDRA_OPTIONS = {
-    "hydra/launcher": ("basic", "joblib", "ray", "submitit_local", "submitit_slurm"),
-    "hydra/sweeper": ("basic", "optuna"),
+    "hydra/launcher": PLUGINS["launcher"],
+    "hydra/sweeper": PLUGINS["sweeper"],
     "hydra.verbose": ("true", "false"),
 }
 HYDRA = tuple(f"{key}=" for key in HYDRA_OPTIONS)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
+from harness.snapshot.result import write_text
 
 SUBDIR = "hydra.sweep.subdir="
 
@@ -12,22 +13,24 @@ SUBDIR = "hydra.sweep.subdir="
 def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
-    The task's overrides and the names of the points' folders are taken from the record; launcher
-    and flags come from the command line. Raises InputProblem when DIR is no sweep.
+    The task's overrides and the names of the points' folders are taken from the record; launcher,
+    flags and `limit_s` come from the command line. Raises InputProblem when DIR is no sweep, OSError
+    where nothing can be written.
     """
     given = [a for a in arguments if a.startswith("resume=")]
     if not given:
         return arguments
     folder = Path(given[-1].removeprefix("resume=")).expanduser()
     others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
-    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "-"))]:
+    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "limit_s=", "-"))]:
         raise InputProblem(
             f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
         )
     try:
         import yaml
 
-        tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
+        text = (folder / "multirun.yaml").read_text("utf-8")
+        tree = yaml.safe_load(text)
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
         places = [a for a in map(str, tree["hydra"]["overrides"]["hydra"]) if a.startswith(SUBDIR)]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
@@ -35,6 +38,7 @@ def resumed(arguments: list[str]) -> list[str]:
             f"resume={folder} is not a sweep: it holds no readable multirun.yaml. "
             "Give the directory that `python -m harness -m ...` wrote."
         ) from None
+    write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
     return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
 

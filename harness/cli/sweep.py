@@ -4,23 +4,27 @@ Everything is read from the job folders, so it holds for any launcher, in this p
 """
 
 import json
+import os
 import shlex
 import shutil
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt
-from harness.cli import slurm
-from harness.cli.objective import objectives
+from harness.cli import afar, point, slurm
 from harness.config.literal import spelled
-from harness.errors import HarnessError
+from harness.errors import DiskFull, HarnessError, disk_is_full
+from harness.report.objective import directions, objectives
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
+from harness.snapshot.result import write_text
 
 RECORD = "sweep.json"
 SOLUTIONS = "optimization_results.yaml"  # of a sweeper that searches
@@ -34,6 +38,7 @@ class Watch:
     total: int | None = None
     began: float = 0.0
     ready: int = 0  # points that were finished before
+    done: set[str] = set()  # folders of points that this process knows to be finished
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     given: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
@@ -47,15 +52,22 @@ class Watch:
         cls.sign = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
+        from harness.cli.composition import compose_once
+
+        compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
-        Watch.began, Watch.ready = time.time(), len(finished(Watch.folder))
+        Watch.began, Watch.done = time.time(), set()
+        Watch.ready = _count(Watch.folder)
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
-        if config.hydra.runtime.choices.get("hydra/launcher") == "submitit_slurm":
+        launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
+        if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
+        if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
+            afar.begin(partial(_count, Watch.folder), Watch.total)
         if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
-            _described(config, Watch.folder)
+            point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":
             _closed(Watch.folder)
@@ -83,13 +95,23 @@ class Job:
 
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
-        from harness.task import dispatch
-
         interrupt.check()
         folder, sweep, overrides = Watch.job
+        try:
+            with point.alone(folder) if sweep else nullcontext():
+                return self._run(cfg, folder, sweep, overrides)
+        except Exception as problem:
+            if sweep and disk_is_full(problem):
+                raise DiskFull(f"the disk is full{left()}") from problem
+            raise
+
+    def _run(self, cfg: Any, folder: Path, sweep: bool, overrides: list[str]) -> Any:
+        from harness.task import dispatch
+
         wanted = list(cfg.get("report", {}).get("objectives") or [])
         if sweep and (kept := _kept(cfg, folder)):
             return objectives(folder, wanted) if wanted else kept
+        point.of_point(cfg, folder)
         start = time.perf_counter()
         outcome = dispatch(lambda: config.typed(cfg, Watch.given), folder, sweep, Watch.fresh)
         self.outcomes.append(outcome)
@@ -125,13 +147,23 @@ def _closed(folder: Path) -> None:
 
 def finished(folder: Path) -> list[Path]:
     """The point folders with a complete record, in order."""
-    found = [p.parent for p in Path(folder).glob("*/result.json")]
-    return sorted(found, key=lambda p: (len(p.name), p.name))
+    points = folder.iterdir() if folder.is_dir() else ()
+    done = [point for point in points if (point / "result.json").is_file()]
+    return sorted(done, key=lambda point: (len(point.name), point.name))
+
+
+def _count(folder: Path) -> int:
+    """How many points are finished. Asked after each of them, so only the others are looked at."""
+    names = {entry.name for entry in os.scandir(folder)} if folder.is_dir() else set()
+    new = (name for name in names - Watch.done if (folder / name / "result.json").is_file())
+    Watch.done = (Watch.done & names) | set(new)
+    return len(Watch.done)
 
 
 def conclude() -> int:
     """After the last point: `sweep.csv`, `sweep.html`, the MLflow parent run; the exit code."""
     folder = Watch.folder
+    afar.end()
     if folder is None:
         return 0
     from harness.report import sweep as pages
@@ -143,7 +175,8 @@ def conclude() -> int:
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
-    tracked = summarise(folder, points, rows, pages.markdown(rows))
+    sought = list(directions(folder))  # by a search
+    tracked = summarise(folder, points, rows, pages.markdown(rows, sought), sought)
     record: dict[str, Any]
     record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):
@@ -152,11 +185,11 @@ def conclude() -> int:
         "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
         "records": {p.name: _seal(p) for p in points},
     }
-    data = (json.dumps(record, indent=2) + "\n").encode()
-    (folder / RECORD).write_bytes(data)
+    text = json.dumps(record, indent=2) + "\n"
+    write_text(folder / RECORD, text)
     (folder / SIGNATURE).unlink(missing_ok=True)
     if Watch.sign:
-        (folder / SIGNATURE).write_bytes(signature.sign(data, Watch.sign))
+        (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
     before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
     if before:
         print(f"\n{before} points were there, {len(points) - before} were run now.")
@@ -172,14 +205,6 @@ def _seal(point: Path) -> str | None:
         return json.loads((point / "record.json").read_text("utf-8")).get("id")
     except (OSError, ValueError):
         return None
-
-
-def _described(config: Any, folder: Path) -> None:
-    """What Hydra's own sweeper writes before its first point, and others do not: the sweep as asked."""
-    from omegaconf import OmegaConf
-
-    folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(config, folder / "multirun.yaml")
 
 
 def lost(problem: Exception) -> str | None:
@@ -249,7 +274,7 @@ def _kept(cfg: Any, folder: Path) -> Any:
 def same(cfg: config.Config, held: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
     now = json.loads(json.dumps(asdict(cfg)))
-    for key in ("report",):  # what is shown is not what was measured
+    for key in ("report", "limit_s"):  # what is shown is not what was measured, nor is a limit
         now.pop(key, None), held.pop(key, None)
     return now == held
 
@@ -275,7 +300,7 @@ def _tell(
     search is told of it, in place of a verdict."""
     from harness.report.bar import span
 
-    done = len(finished(Watch.folder)) if Watch.folder else 0
+    done = _count(Watch.folder) if Watch.folder else 0
     count, left = f"{done}", ""
     if Watch.total:
         count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"

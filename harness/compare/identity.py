@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.snapshot.elements import BY_NAME
+from harness.snapshot.elements import BY_NAME, spoken
 
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
          "head_dim", "intermediate_size", "vocab_size")  # fmt: skip
 COMPARED = (
     "token_embeddings", "positions", "model_config", "layer_norm", "attention_weights", "tokenizer",
 )  # fmt: skip
+LATER = {("model_config", "buffers")}  # older snapshots do not say it
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Difference:
     found: Any
 
     def __str__(self) -> str:
-        return f"{self.element}: {self.field} was {_short(self.saved)}, is {_short(self.found)}"
+        changed = f"{self.field} was {_short(self.saved)}, is {_short(self.found)}"
+        return f"{spoken(self.element)}: {changed}"
 
     def row(self) -> dict[str, Any]:
         """JSON-able."""
@@ -34,8 +36,13 @@ def differences(
     saved: Mapping[str, Any], live: Mapping[str, Any], dtype: str, device_dtype: str
 ) -> list[Difference]:
     """All fields that differ, those that explain others first. saved, live: documents by element name;
-    dtypes: of K/V and of model."""
-    mismatches = [d for name in COMPARED for d in element(name, saved.get(name), live.get(name))]
+    dtypes: of K/V and of model. What was not recorded yet when `saved` was written is not compared."""
+    mismatches = []
+    for name in COMPARED:
+        before, now = saved.get(name), live.get(name)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            now = {k: v for k, v in now.items() if k in before or (name, k) not in LATER}
+        mismatches += element(name, before, now)
     if dtype != device_dtype:
         mismatches.append(Difference("1 kv_cache", "dtype", dtype, device_dtype))
     return sorted(mismatches, key=_rank)

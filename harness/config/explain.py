@@ -9,10 +9,8 @@ from harness.config.schema import Config
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options
 
-PLUGINS = {
-    "launcher": ("basic", "joblib", "ray", "submitit_local", "submitit_slurm"),
-    "sweeper": ("basic", "optuna"),
-}
+SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submitit_slurm_packed")
+PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
 

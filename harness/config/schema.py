@@ -235,6 +235,7 @@ class Config:
     dtype: str = "float32"
     threads: int | None = None
     steps: int = 32
+    limit_s: float | None = None  # seconds that a job, or a point of a sweep, may take
     snapshot: str | None = None
     foreign: str | None = (
         None  # task=save: a file of another program's; `from=` on the command line
@@ -285,6 +286,7 @@ class Config:
         at_least("steps", self.steps, 1)
         at_least("at", self.at, 1)
         at_least("threads", self.threads, 1)
+        at_least("limit_s", self.limit_s, 1)
 
 
 def _unset(cls: type) -> Any:

@@ -37,8 +37,8 @@ class Mlx(Engine):
             raise ConfigProblem(f"engine.options: mlx knows {known}, not {others}.")
         from mlx_lm import utils
 
-        self._folder = Path(tempfile.mkdtemp(prefix="harness-mlx-"))
         self._model, self._config = utils.load_model(Path(path).expanduser())
+        self._folder = Path(tempfile.mkdtemp(prefix="harness-mlx-"))
         self._cache: Any = None
         self._tokens: list[int] = []
         return self
@@ -59,7 +59,8 @@ class Mlx(Engine):
     def encode(self, text: str) -> Prompt:
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self.settings.model)(text).input_ids
+        folder = Path(self.settings.model).expanduser()
+        return AutoTokenizer.from_pretrained(folder)(text).input_ids
 
     def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
         feed = in_chunks(self._feed(self._fresh()), composition.chunk or WHOLE)

@@ -1,4 +1,5 @@
-"""What a model is: digests of its weights by Big 8+4 element, its config, its positions as loaded.
+"""What a model is: digests of its weights by Big 8+4 element, of the buffers saved with them, its
+config, its positions as loaded.
 
 Modules are told apart by what they are (an embedding, a norm) or where they are (inside attention),
 never by a list of models. Nothing is mutated.
@@ -9,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from harness.snapshot.digest import digest_document, digest_tensor
+from harness.snapshot.digest import digest_document, digest_named, digest_tensor
 
 # bookkeeping that does not change what the model computes, or that is recorded elsewhere
 _IGNORED = {
@@ -44,6 +45,7 @@ def documents(model: Any, digests: Mapping[str, str] | None = None) -> dict[str,
             "config": _clean(model.config.to_dict()),
             "generation": _clean(generation.to_dict()) if generation is not None else {},
             "other_weights": groups["other"],
+            **({"buffers": kept} if (kept := _buffers(model)) else {}),
             **({"adapters": switched} if (switched := adapters(model)) else {}),
         },
     }
@@ -77,7 +79,7 @@ def _idle(model: Any) -> set[str]:
 
 
 def _groups(model: Any) -> dict[str, dict[str, Any]]:
-    """Every parameter and persistent buffer, by group; tied weights appear under each name."""
+    """Every parameter, by group; tied weights appear under each name."""
     groups: dict[str, dict[str, Any]] = {
         k: {} for k in ("embeddings", "positions", "norms", "attention", "other")
     }
@@ -88,6 +90,24 @@ def _groups(model: Any) -> dict[str, dict[str, Any]]:
         for name, tensor in module.named_parameters(recurse=False, remove_duplicate=False):
             groups[_group(path, module, token_table)][f"{path}.{name}".strip(".")] = tensor
     return groups
+
+
+def buffers(model: Any) -> dict[str, Any]:
+    """The buffers that are saved with the weights, by name: what a router adds to its scores, say.
+    Those of adapters that are switched off are left out."""
+    idle = _idle(model)
+    return {
+        f"{path}.{name}".strip("."): tensor
+        for path, module in model.named_modules()
+        if not idle & {*path.split(".")}
+        for name, tensor in module.named_buffers(recurse=False)
+        if name not in module._non_persistent_buffers_set
+    }
+
+
+def _buffers(model: Any) -> dict[str, Any]:
+    kept = buffers(model)
+    return {"tensors": len(kept), "digest": digest_named(kept)} if kept else {}
 
 
 def _group(path: str, module: nn.Module, token_table: nn.Module) -> str:
@@ -117,10 +137,20 @@ def _together(tensors: dict[str, Any], digests: Mapping[str, str]) -> str:
     return digest_document(rows)
 
 
+def adapts(module: nn.Module, buffer: str) -> bool:
+    """Whether `buffer` of `module` holds RoPE frequencies that each forward sets by the length of its
+    context, so that they say nothing but what ran last."""
+    kind: Any = getattr(module, "rope_type", None)
+    if isinstance(kind, Mapping):
+        kind = kind.get(buffer.removesuffix("inv_freq").rstrip("_"))
+    return buffer.endswith("inv_freq") and str(kind) in ("dynamic", "longrope")
+
+
 def _rotary(model: Any, config: Any) -> dict[str, Any]:
-    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold."""
+    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold; the original
+    ones of those that follow the length of the context."""
     frequencies = {
-        f"{path}.{name}".strip("."): digest_tensor(buffer)
+        f"{path}.{name}".strip("."): digest_tensor(_original(module, name, buffer))
         for path, module in model.named_modules()
         for name, buffer in module.named_buffers(recurse=False)
         if name.endswith("inv_freq") and not name.endswith("original_inv_freq")
@@ -136,6 +166,11 @@ def _rotary(model: Any, config: Any) -> dict[str, Any]:
         "attention_scaling": scaling,
         "parameters": _clean(getattr(config, "rope_parameters", None) or {}),
     }
+
+
+def _original(module: nn.Module, name: str, buffer: Any) -> Any:
+    original = f"{name.removesuffix('inv_freq')}original_inv_freq"
+    return getattr(module, original, buffer) if adapts(module, name) else buffer
 
 
 def _epsilons(model: Any) -> list[float]:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from harness import machine
+from harness.model.identity import buffers
 from harness.snapshot.digest import digest_document
 
 SCHEME = 1
@@ -142,9 +143,15 @@ def _elsewhere(place: Path) -> bool:
 
 
 def written(model: Any) -> tuple[Any, ...]:
-    """How the parameters lie in memory, how often each was written to, and a sample of each: writes
-    through `.data`, which torch does not count, show there when they are more than a few numbers."""
-    return tuple((p.data_ptr(), p._version, _sample(p)) for p in model.parameters())
+    """How the parameters, and the buffers saved with them, lie in memory, how often each was written
+    to, and a sample of each: writes through `.data`, which torch does not count, show there when they
+    are more than a few numbers."""
+    return tuple(map(laid, (*model.parameters(), *buffers(model).values())))
+
+
+def laid(tensor: torch.Tensor) -> tuple[int, int, bytes]:
+    """How one tensor lies, how often it was written to, and a sample of it."""
+    return tensor.data_ptr(), tensor._version, _sample(tensor)
 
 
 def _sample(tensor: torch.Tensor) -> bytes:

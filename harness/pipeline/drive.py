@@ -26,7 +26,8 @@ class Rollout:
     was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
-    chunks: in which lengths `fed` was fed. ended: every row came to its end.
+    chunks: in which lengths `fed` was fed. ended: every row came to its end. stored: `[batch, vocab]`,
+    the logits that `ids[:, 0]` was chosen from.
     """
 
     logits: torch.Tensor
@@ -36,6 +37,7 @@ class Rollout:
     rng: torch.Tensor | None = None
     chunks: tuple[int, ...] = ()
     ended: bool = False
+    stored: torch.Tensor | None = None
 
     @property
     def said(self) -> torch.Tensor:
@@ -87,13 +89,13 @@ def drive(
 ) -> Rollout:
     """Feed `prompt` `[batch, k]` in one call, then `steps` tokens one by one.
 
-    follow: `[batch, k + n]` ids to feed
-    whatever this path would choose itself (teacher forcing), n steps. on_token sees each generated
-    token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
+    follow: `[batch, k + n]` ids to feed whatever this path would choose itself (teacher forcing), n
+    steps. on_token sees each generated token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
     generated; a row that ends before the others goes on with padding. Times leave out what was
     compiled meanwhile. Advances `runner` and `sampler`.
     """
-    context, last = runner.state.token_ids.cpu(), runner.state.logits
+    stored = runner.state.logits
+    context, last = runner.state.token_ids.cpu(), stored
     count = 0 if prompt is None else prompt.shape[1]
     chosen, logits, fed, seconds = [], [], [], []
     sampler.begin(runner.state, count)
@@ -134,6 +136,7 @@ def drive(
         rng,
         lengths,
         ended,
+        stored,
     )
 
 

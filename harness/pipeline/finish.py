@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness import interrupt
 from harness.compare.conclusion import conclusion
 from harness.config import Config
 from harness.snapshot.result import (
@@ -137,7 +138,8 @@ def finish_table(
             console.tabled(say, name, list(columns), cells)
             say.line()
             if verdict != UNJUDGED:
-                say.line(f"verdict:      {verdict.upper()}: {reason}")
+                why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
+                say.line(f"verdict:      {verdict.upper()}{why}")
             say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code
@@ -198,6 +200,7 @@ def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> st
     from harness.pipeline.environment import packages
     from harness.snapshot.record import PENDING, seal
 
+    interrupt.in_time()
     result.setdefault("mlflow", None)
     if not tracked:
         write_json(folder / "result.json", result)

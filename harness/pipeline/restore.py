@@ -72,7 +72,7 @@ def proof(loaded: Loaded, state: State) -> list[Difference]:
     state = state.to(loaded.device)
     try:
         replayed = _replayed(loaded, state)
-    except UnsupportedModel:  # about the model, not about the snapshot
+    except (UnsupportedModel, torch.OutOfMemoryError):  # not about the snapshot
         raise
     except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]

@@ -40,7 +40,7 @@ class Stored:
         }
 
     def record(self, whole: State, pruned: State) -> dict[str, Any]:
-        """What `result.json` says about a snapshot of `kept`, which was `whole` before pruning."""
+        """What `result.json` says about a snapshot of `pruned`, which was `whole` before pruning."""
         size = {
             "tokens": whole.tokens,
             "kept_tokens": pruned.kept_tokens,

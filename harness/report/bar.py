@@ -35,7 +35,7 @@ class Bar:
     def advance(self, by: float) -> None:
         self._done += by
         now = time.monotonic()
-        if now - self._began < MOMENT or now - self._drawn < OFTEN:
+        if not self._done or now - self._began < MOMENT or now - self._drawn < OFTEN:
             return
         self._drawn = now
         if self._shown is None:

@@ -13,6 +13,7 @@ SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the
 PLACE = ("prune", "quantize", "budget", "cache", "asked")
 BEST = 3  # answers shown per cell that is worse than the full cache
 APART = 0.08  # how far series of the same size stand apart, as a share of it
+WHOLE = "full cache"
 WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
 
 Row = dict[str, Any]
@@ -60,7 +61,7 @@ def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> lis
                 ],
             )
         )  # fmt: skip
-    made.append(section("What was said otherwise than by the full cache", columns=["cell", "said", "full cache"], rows=_said(answered)))  # fmt: skip
+    made.append(section("What was said otherwise than by the full cache", columns=["cell", "said", "full cache"], rows=otherwise(answered)))  # fmt: skip
     return [*made, soundness(plain)]
 
 
@@ -74,14 +75,19 @@ def conclusion(rows: list[Row]) -> str:
     right = [r for r in rows if r["measure"] == "contains"]
     full = next(r for r in right if _is_full(r))
     others = [r for r in right if not _is_full(r) and r["asked"] == full["asked"]]
-    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE]
+    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
+    if not full["value"]:
+        return (
+            f"nothing can be told from these {full['n']} prompts: the full cache answers none of them, "
+            "so there is nothing to lose"
+        )
     said = f"{full['n']} prompts: the full cache answers {full['value']:.0%}"
     if not good:
         return said + ("; every other cell answers fewer" if others else "")
     best = min(good, key=lambda r: r["kv_bytes"])
     share = best["kv_bytes"] / full["kv_bytes"]
     return (
-        f"{said}; the smallest that is not measurably worse is {_name(best)}: "
+        f"{said}; the smallest that is not measurably worse is {name(best)}: "
         f"{best['value']:.0%} from {share:.0%} of the bytes"
     )
 
@@ -89,7 +95,7 @@ def conclusion(rows: list[Row]) -> str:
 def children(rows: list[Row]) -> list[Row]:
     """One MLflow run per cell."""
     made = []
-    for place, cell in _cells(rows).items():
+    for place, cell in cells(rows).items():
         where = dict(zip(PLACE, place, strict=True))
         first = next(iter(cell.values()))
         metrics = {f"answers/{m}": r["value"] for m, r in cell.items()}
@@ -98,15 +104,16 @@ def children(rows: list[Row]) -> list[Row]:
         if first["per_token_s"] is not None:
             metrics["time/per_token_s"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
-        made.append({"name": _name(where), "tags": tags, "metrics": metrics})
+        made.append({"name": name(where), "tags": tags, "metrics": metrics})
     return made
 
 
-def _cells(rows: list[Row]) -> dict[tuple[Any, ...], dict[str, Row]]:
-    cells: dict[tuple[Any, ...], dict[str, Row]] = {}
+def cells(rows: list[Row]) -> dict[tuple[Any, ...], dict[str, Row]]:
+    """The rows by cell, in the order of `PLACE`, and measure; the full cache comes first."""
+    made: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
-        cells.setdefault(tuple(row[key] for key in PLACE), {})[row["measure"]] = row
-    return cells
+        made.setdefault(tuple(row[key] for key in PLACE), {})[row["measure"]] = row
+    return made
 
 
 def _is_full(row: Row) -> bool:
@@ -118,9 +125,10 @@ def _full(rows: list[Row], row: Row) -> Row:
     return next(r for r in rows if _is_full(r) and all(r[k] == row[k] for k in alike))
 
 
-def _name(row: Row) -> str:
+def name(row: Row) -> str:
+    """A cell in a person's words."""
     if _is_full(row):
-        return "full cache"
+        return WHOLE
     parts = [row["prune"] if row["prune"] != "none" else "", f"{row['budget']:.0%}" if row["budget"] < 1 else ""]  # fmt: skip
     parts.append(row["quantize"] if row["quantize"] != "none" else "")
     return " ".join(part for part in parts if part)
@@ -129,13 +137,13 @@ def _name(row: Row) -> str:
 def _table(rows: list[Row]) -> list[list[Any]]:
     several = len({row["cache"] for row in rows}) > 1
     made = []
-    for place, cell in _cells(rows).items():
+    for place, cell in cells(rows).items():
         where = dict(zip(PLACE, place, strict=True))
         right, seconds = cell["contains"], cell["contains"]["per_token_s"]
         share = right["kv_bytes"] / _full(rows, right)["kv_bytes"]
         made.append(
             [
-                _name(where) + (f", {where['cache']}" if several else ""),
+                name(where) + (f", {where['cache']}" if several else ""),
                 where["asked"],
                 round(right["kv_bytes"] / 1024),
                 f"{share:.1%}",
@@ -160,7 +168,7 @@ def _differences(rows: list[Row]) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def _said(answered: dict[str, list[Row]]) -> list[list[str]]:
+def otherwise(answered: dict[str, list[Row]]) -> list[list[str]]:
     """A few answers of each cell that differ from the full cache's."""
     made: list[list[str]] = []
     count: dict[str, int] = {}
@@ -170,10 +178,10 @@ def _said(answered: dict[str, list[Row]]) -> list[list[str]]:
             if _is_full(answer):
                 full[answer["cache"]] = answer["said"]
                 continue
-            name = _name(answer)
-            if answer["said"] != full[answer["cache"]] and count.get(name, 0) < BEST:
-                count[name] = count.get(name, 0) + 1
-                made.append([name, answer["said"].strip(), full[answer["cache"]].strip()])
+            cell = name(answer)
+            if answer["said"] != full[answer["cache"]] and count.get(cell, 0) < BEST:
+                count[cell] = count.get(cell, 0) + 1
+                made.append([cell, answer["said"].strip(), full[answer["cache"]].strip()])
     return sorted(made, key=lambda row: row[0])
 
 

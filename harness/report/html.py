@@ -7,18 +7,19 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.report.console import number
+from harness.snapshot.result import UNJUDGED
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style | safe }}</style></head>
 <body><h1>{{ title }}</h1>
-{% if verdict %}<p class="conclusion"><span class="verdict {{ 'good' if good else 'bad' }}">{{ verdict }}</span>
+{% if verdict %}<p class="conclusion"><span class="verdict {{ tone }}">{{ verdict }}</span>
 {{ reason }}</p>{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
 {% endfor %}</p>{% endif %}
 {% macro cells(row, right) %}{% for cell in row %}{% if cell is mapping %}<td class="{{ cell.kind }}">
-{%- if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
+{%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i> {% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
 {%- else %}<td{% if loop.index0 in right %} class="n"{% elif cell is string and cell | length > 40 %} class="long"{% elif cell is string and cell | length < 20 %} class="name"{% endif %}>{{ cell | show }}</td>
 {%- endif %}{% endfor %}{% endmacro %}
 {% for section in sections %}{% if section.fold %}<details><summary>{{ section.title }}</summary>{% else %}<h2>{{ section.title }}</h2>{% endif %}
@@ -41,9 +42,10 @@ def section(title: str, **parts: Any) -> dict[str, Any]:
     return {"title": title, **parts}
 
 
-def cell(text: Any, href: str = "", kind: str = "") -> dict[str, str]:
-    """A table cell with a link, or of a class: `good`, `fair`, `bad`, `best`, `digest`, `n`."""
-    return {"text": number(text), "href": href, "kind": kind}
+def cell(text: Any, href: str = "", kind: str = "", sign: str = "") -> dict[str, str]:
+    """A table cell with a link, or of a class: `good`, `alike`, `fair`, `bad`, `soft`, `best`, `digest`,
+    `n`. sign: stands before the text, so that colour is not all that tells it apart."""
+    return {"text": number(text), "href": href, "kind": kind, "sign": sign}
 
 
 def soundness(block: dict[str, Any]) -> dict[str, Any]:
@@ -62,15 +64,19 @@ def page(
     sections: list[dict[str, Any]],
     verdict: str = "",
     reason: str = "",
-    good: bool = True,
+    good: bool | str = True,
     links: list[tuple[str, str]] | None = None,
     answers: list[dict[str, str]] | None = None,
 ) -> str:
-    """The page as text. Everything but our own SVG is escaped. links: `(name, target)` below the
+    """The page as text. Everything but our own SVG is escaped. good: the verdict's colour, or whether it
+    is a good one; where nothing was judged nothing is. links: `(name, target)` below the
     verdict. answers: what was said, with `text`, `said` and `kind`."""
     blocks = [{**block, "right": _numeric(block.get("rows"))} for block in sections]
+    tone = good if isinstance(good, str) else "good" if good else "bad"
+    if verdict == UNJUDGED and tone == "good":
+        tone = "soft"
     return _template().render(
-        title=title, sections=blocks, style=_style(), verdict=verdict, reason=reason, good=good,
+        title=title, sections=blocks, style=_style(), verdict=verdict, reason=reason, tone=tone,
         links=links, answers=answers or [],
     )  # fmt: skip
 

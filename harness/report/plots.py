@@ -15,9 +15,13 @@ VERDICTS = {  # drawn with the first, shown as the second: they follow the page 
     "good": ("#010204", "var(--good)"),
     "fair": ("#010205", "var(--fair)"),
     "bad": ("#010206", "var(--bad)"),
+    "alike": ("#010207", "var(--alike)"),
+    "soft": ("#010208", "var(--soft)"),
 }
+HOLLOW, CROSSED = ("alike", "fair"), ("bad",)  # so that colour is not all that tells verdicts apart
 MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
+LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
@@ -111,9 +115,8 @@ def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, uni
         values = curve[key]
         every += [v for v in values if v == v]
         style = "--" if number else "-"
-        axis.plot(
-            values, style, color=COLOURS[number % len(COLOURS)], linewidth=1.4 if number else 1.8
-        )
+        colour, width = COLOURS[number % len(COLOURS)], 1.4 if number else 1.8
+        axis.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=width)
     if any(every):
         _scaled(axis, every)
     else:
@@ -178,8 +181,8 @@ def scatter(
     rows: list[dict[str, Any]], x: str, y: str, kind: Any, by: str | None, title: str,
     under: str, beside: str, floor: float | None = None,
 ) -> str:  # fmt: skip
-    """Points `rows[x] -> rows[y]` coloured by `kind(row)` (good, fair, bad), one marker per value of
-    `by`; `x` may name things instead of numbers. floor: a dashed line. Rows without `y` are left out."""
+    """Points `rows[x] -> rows[y]` coloured by `kind(row)` (a key of VERDICTS), one marker per value
+    of `by`; `x` may name things instead of numbers. floor: a dashed line. Rows without `y` are left out."""
     made, (axis,) = figure(WIDTH, HEIGHT)
     shown = [r for r in rows if r[x] is not None and isinstance(r[y], int | float)]
     places, names_ = positions([r[x] for r in shown])
@@ -188,11 +191,14 @@ def scatter(
         mine = [
             (p, r) for p, r in zip(places, shown, strict=True) if by is None or str(r[by]) == group
         ]
-        if mine:
-            axis.scatter(
-                [p for p, _ in mine], [float(r[y]) for _, r in mine], s=26, alpha=0.85, marker=marker,
-                color=[VERDICTS[kind(r)][0] for _, r in mine], linewidths=0,
-            )  # fmt: skip
+        for tone, (ink, _) in VERDICTS.items():
+            at = [(p, float(r[y])) for p, r in mine if kind(r) == tone]
+            if at:
+                fill = "none" if tone in HOLLOW else ink
+                axis.scatter(*zip(*at, strict=True), s=28, marker=marker, facecolors=fill,
+                             edgecolors=ink, linewidths=1.3, alpha=0.9)  # fmt: skip
+            if at and tone in CROSSED:
+                axis.scatter(*zip(*at, strict=True), s=64, marker="x", color=ink, linewidths=1)
     _scaled(axis, [float(r[y]) for r in shown])
     if floor:
         axis.axhline(floor, color=INK, linestyle="--", linewidth=0.9, alpha=0.7)
@@ -206,6 +212,12 @@ def scatter(
     axis.margins(x=0.12)
     label(axis, title, under, beside)
     return svg(made)
+
+
+def short(value: Any) -> str:
+    """A swept value for a person: a search draws 17 digits of a number."""
+    text = str(value)
+    return f"{float(text):.4g}" if LONG.fullmatch(text) else text
 
 
 def positions(values: list[Any]) -> tuple[list[float], list[str]]:

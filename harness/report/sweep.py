@@ -1,21 +1,24 @@
 """`sweep.csv` and `sweep.html`: one row per point, the verdicts, size, speed, divergence."""
 
 import csv
+import io
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.report import plots
+from harness.report import plots, search
 from harness.report import verdicts as grid
 from harness.report.console import number
 from harness.report.html import cell, page, section
 from harness.report.names import plain
-from harness.report.verdicts import KIND, target
+from harness.report.objective import directions, figures, front
+from harness.report.verdicts import kind, marked, target
 from harness.snapshot.record import PENDING
-from harness.snapshot.result import METRICS, TIMES, worse
+from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, worse, write_text
 
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 TABLE = {
@@ -28,8 +31,9 @@ FEW = 12  # values of an option that are told one by one
 
 
 def rows(points: list[Path]) -> list[dict[str, Any]]:
-    """One flat row per finished point folder, the same columns in each."""
-    found = [_row(p) for p in points]
+    """One flat row per finished point folder of one sweep, the same columns in each."""
+    told = directions(points[0].parent) if points else {}
+    found = [{**_row(p), **figures(p, list(told))} for p in points]
     columns = list(dict.fromkeys(key for row in found for key in row))
     return [{key: row.get(key) for key in columns} for row in found]
 
@@ -41,7 +45,7 @@ def _row(folder: Path) -> dict[str, Any]:
     overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
     given = dict(str(o).lstrip("+~").partition("=")[::2] for o in overrides)
     verdict, required = result["verdict"], result.get("required")
-    code = 1 if required and verdict in KIND and worse(verdict, required) else 0
+    code = 1 if required and verdict in ORDER and worse(verdict, required) else 0
     return {
         "point": folder.name,
         "verdict": verdict,
@@ -79,37 +83,67 @@ def as_text(found: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
 
 
-def varied(found: list[dict[str, Any]]) -> list[str]:
-    """The columns that were swept: options or overrides with more than one value."""
+def varied(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> list[str]:
+    """The columns that were swept: options or overrides with more than one value. ways: objectives."""
     measured = {"point", "verdict", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max", "mutated",
                 "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
-                *METRICS, *SIZES, *SECONDS}  # fmt: skip
+                *METRICS, *SIZES, *SECONDS, *ways}  # fmt: skip
     return [k for k in found[0] if k not in measured and len({str(r[k]) for r in found}) > 1]
 
 
 def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     """Both files, into the sweep's directory."""
-    with (folder / "sweep.csv").open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
-    axes, first = varied(found), best(found)
-    sections = [*grid.sections(found, axes, first), *_pictures(found, axes), *_options(found, axes),
-                _table(found, axes, first)]  # fmt: skip
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, list(found[0]))
+    writer.writeheader()
+    writer.writerows(found)
+    write_text(folder / "sweep.csv", table.getvalue())
+    ways = directions(folder)
+    axes, first = varied(found, ways), best(found)
+    searched = bool(ways) and all(r["verdict"] == UNJUDGED for r in found)
+    sections = [
+        *search.sections(found, axes, ways),
+        *([] if searched else grid.sections(found, axes, first)),
+        *_pictures(found, axes),
+        *_options(found, axes),
+        _table(found, axes, first, ways, searched),
+    ]
     if waiting := pending(folder, found):
         told = f"Points {', '.join(waiting)}. Upload them: {again(folder)}"
         sections.append(section("Not yet on the tracking server", text=told))
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     verdict = _headline(found, bad, total or len(found))
+    if searched and not bad:
+        verdict = search.headline(found, ways) or verdict
     reason = f"{len(found)} of {total} points." if total else f"{len(found)} points."
     counted = ", ".join(f"{n} {v}" for v, n in _counts(found).items())
-    if verdict != counted:
+    if verdict != counted and not searched:
         reason = f"{reason[:-1]}: {counted}."
-    if first:
+    if said := search.conclusion(found, ways):
+        reason += f" {said}"
+    lost = search.hopeless(found, ways) or _answerless(found)
+    if lost:
+        reason += (
+            " No point gives a right answer." if _answerless(found) else " None reaches anything."
+        )
+    elif first:
         reason += f" The best: {_told(first, axes)}."
-    kinds = {KIND.get(str(r["verdict"]), "good") for r in found}
-    good = not bad and len(found) >= (total or 0) and "bad" not in kinds
-    (folder / "sweep.html").write_text(page(f"Sweep {folder.name}", sections, verdict, reason, good), "utf-8")  # fmt: skip
+    tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost)
+    text = page(f"Sweep {folder.name}", sections, verdict, reason, tone)
+    write_text(folder / "sweep.html", text)
+
+
+def _answerless(found: list[dict[str, Any]]) -> bool:
+    """Whether answers were expected and every one is wrong."""
+    said = {row.get("answer") for row in found} - {None}
+    return said == {"wrong"}
+
+
+def _tone(found: list[dict[str, Any]], lost: bool) -> str:
+    """The colour of the whole: that of its worst verdict, and no success where every answer is wrong."""
+    kinds = {kind(row["verdict"]) for row in found if row["verdict"] != "done"}
+    worst = next((k for k in ("bad", "fair", "soft", "alike") if k in kinds), "good")
+    return "fair" if lost and worst in ("good", "alike", "soft") else worst
 
 
 def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
@@ -120,14 +154,14 @@ def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in _counts(found).items())
 
 
-def markdown(found: list[dict[str, Any]]) -> str:
-    """What was varied and what came out, point by point: the parent run's description."""
-    axes = varied(found)
+def markdown(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> str:
+    """What was varied and what came out, point by point: the parent run's description. ways: objectives."""
+    axes = [*varied(found, ways), *ways]
     head = ["point", *axes, "verdict", "reason"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for r in found[:200]:
         told = str(r["reason"]).splitlines()[0][:120] if r["reason"] else ""
-        cells = [r["point"], *(r[a] for a in axes), r["verdict"], told]
+        cells = [r["point"], *(plots.short(r[a]) for a in axes), r["verdict"], told]
         lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
     return "\n".join(lines)
 
@@ -166,7 +200,7 @@ def closing(
 
 def _counts(found: list[dict[str, Any]]) -> dict[str, int]:
     counted = Counter(r["verdict"] for r in found)
-    return {v: counted[v] for v in (*KIND, "done") if counted[v]}
+    return {v: counted[v] for v in (*ORDER, "done") if counted[v]}
 
 
 def best(found: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -174,7 +208,7 @@ def best(found: list[dict[str, Any]]) -> dict[str, Any] | None:
     first, then the right answer, a better verdict, fewer bytes, less time."""
 
     def rank(row: dict[str, Any]) -> tuple[Any, ...]:
-        verdict = list(KIND.values()).index(KIND.get(row["verdict"], "bad"))
+        verdict = grid.rank(row["verdict"])
         costs = (row.get("stored_bytes") or math.inf, row.get("per_token_s") or math.inf)
         return (int(row["exit_code"]) != 0, row.get("answer") == "wrong", verdict, *costs)
 
@@ -236,15 +270,12 @@ def _panels(
 
 
 def _kind(row: dict[str, Any]) -> str:
-    return KIND.get(row["verdict"], "bad")
+    return kind(row["verdict"])
 
 
 def _legend(rows: list[dict[str, Any]], by: str | None) -> str:
     """The verdicts in their colours, and what each marker is."""
-    said = dict.fromkeys((r["verdict"], _kind(r)) for r in rows)
-    colours = "".join(
-        f'<span><b class="{kind}">\u25a0</b> {escape(verdict)}</span>' for verdict, kind in said
-    )
+    colours = grid.legend(rows)
     marks = plots.markers(rows, by)
     if by is None or len(set(marks.values())) < len(marks):
         return colours
@@ -281,16 +312,36 @@ def _median(values: list[float]) -> float | None:
 
 
 def _table(
-    found: list[dict[str, Any]], axes: list[str], first: dict[str, Any] | None
+    found: list[dict[str, Any]],
+    axes: list[str],
+    first: dict[str, Any] | None,
+    ways: dict[str, int],
+    searched: bool,
 ) -> dict[str, Any]:
+    """searched: the figures say it all; no verdict and no reason."""
     keys = [k for k in TABLE if any(r.get(k) is not None for r in found)]
+    if not any(r.get("stored_bytes") for r in found):
+        keys = [k for k in keys if k != "stored_bytes"]
     asked = ["answer"] if "answer" in found[0] else []
-    table = [
-        [cell(r["point"], target(r)), *(str(r[a]) for a in axes),
-         cell(r["verdict"], "", f"{_kind(r)}{' best' * (r is first)}"),
-         *(cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked),
-         cell(r["reason"], kind="long"), *(r[k] for k in keys)]
-        for r in found
-    ]  # fmt: skip
-    columns = ["point", *axes, "verdict", *asked, "reason", *(TABLE[k] for k in keys)]
+    best = {id(found[place]) for place in front(found, ways)}
+    table = []
+    for r in found:
+        line = [cell(r["point"], target(r)), *(plots.short(r[a]) for a in axes)]
+        line += [search.cell(name, r[name]) for name in ways]
+        if best:
+            line.append(cell("\u25c6 front" if id(r) in best else "", kind="alike"))
+        if not searched:
+            line.append(marked(r, first))
+        line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
+        if not searched:
+            line.append(cell(r["reason"], kind="long"))
+        table.append([*line, *(r[k] for k in keys)])
+    columns = [
+        "point",
+        *axes,
+        *(search.heading(name) for name in ways),
+        *(["front"] if best else []),
+    ]
+    columns += [*([] if searched else ["verdict"]), *asked, *([] if searched else ["reason"])]
+    columns += [TABLE[k] for k in keys]
     return section("Every point", columns=columns, rows=table, fold=len(found) > MANY)

@@ -4,15 +4,20 @@ from html import escape
 from typing import Any
 
 from harness.report.html import cell, section
+from harness.snapshot.result import ORDER, UNJUDGED
 
-KIND = {"exact": "good", "equivalent": "good", "drifted": "fair", "diverged": "bad",
+KIND = {"exact": "good", "equivalent": "alike", "drifted": "fair", "diverged": "bad", "unjudged": "soft",
         "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
+SIGNS = {"exact": "=", "equivalent": "\u2248", "drifted": "\u0394", "diverged": "\u2260", "unjudged": "?",
+         "unsound": "!", "refused": "\u2013", "failed": "\u00d7"}  # fmt: skip
 STOPPED = ("failed", "refused")  # such points have no report
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order."
 
+Row = dict[str, Any]
 
-def sections(found: list[dict[str, Any]], axes: list[str], best: dict[str, Any] | None) -> list[dict[str, Any]]:  # fmt: skip
+
+def sections(found: list[Row], axes: list[str], best: Row | None) -> list[Row]:
     """One block where anything was varied. best: the row that is marked."""
     if not axes:
         return []
@@ -23,19 +28,44 @@ def sections(found: list[dict[str, Any]], axes: list[str], best: dict[str, Any] 
     return [_grid(found, across, [a for a in axes if a != across], best)]
 
 
-def target(row: dict[str, Any]) -> str:
+def kind(verdict: Any) -> str:
+    """Which colour a verdict has; what is no verdict has that of what was not judged."""
+    return KIND.get(str(verdict), "soft")
+
+
+def rank(verdict: Any) -> int:
+    """Where a verdict stands, the best one first; what is no verdict stands with what was not judged."""
+    return ORDER.index(verdict if verdict in ORDER else UNJUDGED)
+
+
+def legend(found: list[Row]) -> str:
+    """The verdicts that are there, each with its colour and its sign."""
+    said = sorted(dict.fromkeys(str(r["verdict"]) for r in found), key=rank)
+    return "".join(
+        f'<span><b class="key {kind(v)}">{SIGNS.get(v, "?")}</b> {escape(v)}</span>' for v in said
+    )
+
+
+def marked(row: Row, best: Row | None, text: str = "") -> Any:
+    """The cell of a verdict: its sign, its colour, a link to the run, and whether it is the best."""
+    verdict = str(row["verdict"])
+    where = target(row) if text else ""
+    tone = kind(verdict) + " best" * (row is best)
+    return cell(text or verdict, where, tone, SIGNS.get(verdict, ""))
+
+
+def target(row: Row) -> str:
     """Where a point's link leads, from the sweep's folder."""
     return f"{row['point']}/{'result.json' if row['verdict'] in STOPPED else 'report.html'}"
 
 
-def _grid(found: list[dict[str, Any]], across: str, down: list[str], best: Any) -> dict[str, Any]:
+def _grid(found: list[Row], across: str, down: list[str], best: Row | None) -> Row:
     """The option with the fewest values across, the others down; each verdict links to its point's report."""
     columns = list(dict.fromkeys(str(r[across]) for r in found))
-    lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    lines: dict[tuple[str, ...], Row] = {}
     for row in found:
-        kind = KIND.get(row["verdict"], "") + " best" * (row is best)
         line = lines.setdefault(tuple(str(row[a]) for a in down), {})
-        line[str(row[across])] = cell(_said(row), target(row), kind)
+        line[str(row[across])] = marked(row, best, _said(row))
     seen = [list(dict.fromkeys(str(r[a]) for r in found)) for a in down]
     order = sorted(
         lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
@@ -43,18 +73,20 @@ def _grid(found: list[dict[str, Any]], across: str, down: list[str], best: Any) 
     table = [[*key, *(lines[key].get(c, "") for c in columns)] for key in order]
     told = f"{across} across; every verdict links to its run. {BEST * (best is not None)}"
     heads = [*down, *(f"{across}={c}" if not down else c for c in columns)]
-    return section("Verdicts", text=told, columns=heads, rows=table)
+    return section("Verdicts", text=told, legend=legend(found), columns=heads, rows=table)
 
 
-def _tiles(found: list[dict[str, Any]], best: Any) -> dict[str, Any]:
+def _tiles(found: list[Row], best: Row | None) -> Row:
     tiles = "".join(
-        f'<a class="{KIND.get(r["verdict"], "soft")}{" best" * (r is best)}" href="{escape(target(r))}" '
-        f'title="point {escape(r["point"])}: {escape(_said(r))}"></a>'
+        f'<a class="{kind(r["verdict"])}{" best" * (r is best)}" href="{escape(target(r))}" '
+        f'title="point {escape(r["point"])}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
         for r in found
     )
     told = f"A tile per point, in order; each links to its run. {BEST * (best is not None)}"
-    return section("Verdicts", text=told, svg=f'<div class="tiles">{tiles}</div>')
+    return section(
+        "Verdicts", text=told, legend=legend(found), svg=f'<div class="tiles">{tiles}</div>'
+    )
 
 
-def _said(row: dict[str, Any]) -> str:
+def _said(row: Row) -> str:
     return f"{row['verdict']}, {row['answer']}" if row.get("answer") else str(row["verdict"])

@@ -119,17 +119,21 @@ def locked(target: Path) -> tuple[Path, int]:
     while True:
         path = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
         path.mkdir(mode=0o700)
+        lock = None
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists():
+                return path, lock
         except (FileNotFoundError, BlockingIOError):
-            continue  # another writer took it for a stale one, just before it was locked
+            pass  # another writer took it for a stale one, just before it was locked
         except OSError:
             path.rmdir()
+            if lock is not None:
+                os.close(lock)
             raise
-        if path.exists():
-            return path, lock
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def refuse(target: Path, overwrite: bool) -> None:

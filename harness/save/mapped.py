@@ -16,7 +16,7 @@ _files: dict[str, list["Mapped"]] = {}  # by snapshot id
 
 @dataclass(frozen=True)
 class Mapped:
-    """A file as it was while it was verified. stamp: device, inode, size, times of change."""
+    """A file as it was before it was verified. stamp: device, inode, size, times of change."""
 
     path: Path
     stamp: tuple[int, ...]

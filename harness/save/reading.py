@@ -189,10 +189,10 @@ class Reading:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
                 if self.form.mapped and not mapped and files.size(file) == row["nbytes"]:
                     file = InMemory.of(file, row["nbytes"])
-            files.check(file, row)
-            if mapped:
+            if mapped:  # stamped first, so that an edit while it is verified shows as well
                 folder = self._folders.get(name, (self.source, ""))[0]
                 self.mapped_files.append(Mapped.of(file, folder.path / name))
+            files.check(file, row)
             source = files.Source(file, row["nbytes"], row["tensor_bytes"])
             jobs: list[tuple[str, Future[str | None]]] = []
             for tensor_name, tensor in self._named(source, rows):

@@ -44,8 +44,12 @@ RULES: dict[str, Any] = {
     },
     "model_config": {"config": OBJECT, "generation": (OBJECT,)},
     "tokenizer": {"size": (WHOLE,), "special_tokens": (OBJECT,)},
+    "proof": {"logits": NUMBER, "kv": NUMBER, "device": TEXT},
 }  # fmt: skip
-_NEEDED = {"kv_format": ("layers", "libraries", "attention_implementation")}
+_NEEDED = {
+    "kv_format": ("layers", "libraries", "attention_implementation"),
+    "proof": ("logits", "kv"),
+}
 _SHOWN = 20
 
 

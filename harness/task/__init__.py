@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
-from harness.errors import ConfigProblem, HarnessError, suggestion
+from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
 from harness.report.console import Say
 from harness.save.access import using
@@ -34,7 +34,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
 
     An expected failure is one message and an exit code: no traceback, nothing half-written. A
     failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this job's own
-    and may be removed. Raises Stopped, saying what is left, when the job is told to end.
+    and may be removed. Raises Stopped, saying what is left, when the job is told to end; a point of a
+    sweep raises what a full disk made of it.
     """
     from harness.pipeline.finish import Outcome, shown
     from harness.report.console import Say
@@ -51,13 +52,16 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         _log_to(folder)
         if cfg.task.name not in UNTRACKED:
             track.begin(cfg.track, cfg.runs_dir)
-        with using(cfg) as access, say.watched():
+        limit = interrupt.limited(cfg.limit_s, TooLong(cfg.limit_s or 0))
+        with limit, using(cfg) as access, say.watched():
             if access.encrypt:
                 folder.chmod(0o700)
                 if not say.quiet:
                     say.problem(CLEAR.format(shown(folder)))
             return _story(cfg.task.name, say).run(cfg, folder, say)
     except HarnessError as problem:
+        if sweep and disk_is_full(problem):
+            raise
         say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
         if sweep or problem.exit_code == 3 or not fresh:
@@ -72,6 +76,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
                 say.broken()
                 said = "" if sweep else failure.left_behind(cfg, folder, say.what, before, fresh)
             raise interrupt.Stopped(said) from None
+        if sweep and disk_is_full(problem):
+            raise
         (folder / "harness.log").open("a").write(traceback.format_exc())
         say.problem(
             f"harness: unexpected {type(problem).__name__}: {problem}\n"

@@ -1,7 +1,8 @@
 """Where results go besides the run directory. An option is one file with a class of its name."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,8 @@ def _log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], nam
         if type(problem).__name__ != "Unreachable":
             raise
         held = read(folder / PENDING) if (folder / PENDING).exists() else {}
-        write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
+        with suppress(OSError):  # on a full disk: it is marked already
+            write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
         return None, str(problem) if problem.tried else ""  # type: ignore[attr-defined]
 
 
@@ -88,20 +90,26 @@ def upload(folders: Iterable[Path]) -> str:
 
 
 def summarise(
-    folder: Path, points: list[Path], rows: list[dict[str, Any]], text: str
+    folder: Path,
+    points: list[Path],
+    rows: list[dict[str, Any]],
+    text: str,
+    sought: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, described by `text`; None when nothing
-    is tracked."""
+    is tracked. sought: columns of `rows` that a search looked for."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
         return None
     store = tracker(config.track, config.runs_dir)
-    before = read(folder / "sweep.json").get("mlflow") if (folder / "sweep.json").exists() else None
+    before = None
+    with suppress(OSError, ValueError):  # the first time, or cut off while it was written
+        before = read(folder / "sweep.json").get("mlflow")
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
     try:
         run_id = store.summary(
-            f"sweep {_axes(folder)}", _sweep_tags(folder, rows), list(_totals(rows)), files,
+            f"sweep {_axes(folder)}", _sweep_tags(folder, rows), list(_totals(rows, sought, bool(before))), files,
             text, (before or {}).get("run_id"),
             int((folder / "multirun.yaml").stat().st_mtime * 1000),
             [r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")],
@@ -144,18 +152,29 @@ def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
 
 def _axes(folder: Path) -> str:
     """What a sweep varied, as it was typed, without the directory keys; its stamp where that is unknown."""
-    typed = contents.swept(folder)
+    typed = [*contents.swept(folder), *contents.searched(folder)]
     return " ".join(o for o in typed if "," in o or "(" in o)[:120] or folder.name
 
 
-def _totals(rows: list[dict[str, Any]]) -> Any:
-    """Counts per verdict, the worst and the best; and every figure by point number."""
+def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool = False) -> Any:
+    """Counts per verdict, the worst and the best; and every figure by point number, where it is not the same
+    in all. again: what was counted before may be zero now."""
     yield "sweep/points", float(len(rows)), 0
     for verdict in ("exact", "equivalent", "drifted", "diverged", "unsound", "refused", "failed"):
-        yield f"sweep/{verdict}", float(sum(r["verdict"] == verdict for r in rows)), 0
-    for key in ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s"):
+        if (count := sum(r["verdict"] == verdict for r in rows)) or again:
+            yield f"sweep/{verdict}", float(count), 0
+    for key in (
+        "kl_max",
+        "max_abs_diff",
+        "stored_bytes",
+        "per_token_s",
+        "save_s",
+        "load_s",
+        *sought,
+    ):
         known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip
-        if known:
+        if any(v for _, v in known):
             yield f"sweep/largest_{key}", max(v for _, v in known), 0
             yield f"sweep/smallest_{key}", min(v for _, v in known), 0
+        if len({v for _, v in known}) > 1:
             yield from ((f"points/{key}", value, step) for step, value in known)

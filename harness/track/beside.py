@@ -81,9 +81,11 @@ class Recorder:
 
 
 def begin(settings: Any, runs_dir: str) -> None:
-    """Start the process for the store that `settings` names, unless one runs or nothing is tracked."""
+    """Start the process for the store that `settings` names, unless one runs, none can be started or
+    nothing is tracked."""
     if settings.name == "mlflow" and running() is None and "mlflow" not in sys.modules:
-        _recorder[:] = [Recorder(settings, str(runs_dir))]
+        with suppress(OSError, Gone):
+            _recorder[:] = [Recorder(settings, str(runs_dir))]
 
 
 def running() -> Recorder | None:

@@ -3,9 +3,11 @@ went into it."""
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from harness.config.literal import spelled
 
@@ -19,6 +21,8 @@ PARAM_LIMIT, PARAMS = (
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "task", "sign", "encrypt", "decrypt")
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
+LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
+COMPARED = 50  # points of a sweep in one comparison
 WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 
 
@@ -100,7 +104,7 @@ def began(folder: Path) -> int:
 def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
     """What was varied, in a sweep; otherwise the configured name and what was typed."""
     if in_sweep(folder):
-        return " ".join(varied(folder)) or name
+        return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", " ".join(varied(folder))) or name
     typed = [o for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
     said = " ".join(typed if name == "experiment" and typed else [name, *typed])
     if said == name and (options := result.get("options")):
@@ -122,6 +126,14 @@ def swept(sweep: Path) -> list[str]:
 
     told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
     return [str(override) for override in told["hydra"]["overrides"]["task"]]
+
+
+def searched(sweep: Path) -> list[str]:
+    """What a sweeper that searches was told to vary."""
+    import yaml
+
+    told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+    return [f"{k}={v}" for k, v in (told["hydra"].get("sweeper", {}).get("params") or {}).items()]
 
 
 def _overrides(folder: Path) -> list[str]:
@@ -201,6 +213,25 @@ def note(result: dict[str, Any], run_id: str) -> str:
     table = ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
     again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
     return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
+
+
+def comparison(experiment: str, parent: str, points: list[str]) -> str:
+    """Links from a sweep's description to its points side by side, which are folded below it: MLflow's own
+    comparison (of so many that its address stays short), and their charts."""
+    if len(points) < 2:
+        return ""
+    some = points[:COMPARED]
+    runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
+    which = (
+        f"the {len(some)} points" if len(some) == len(points) else f"the first {len(some)} points"
+    )
+    asked = quote(f"tags.`mlflow.parentRunId` = '{parent}'")
+    charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
+    charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
+    return (
+        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where})** \u00b7 "
+        f"[the charts of all {len(points)}]({charts})\n\n"
+    )
 
 
 def _short(value: Any) -> str:

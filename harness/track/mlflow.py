@@ -104,6 +104,7 @@ class Mlflow:
             run_id = run_id or self._create(name, tags)
             self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
             self._metrics(run_id, values, when)
+            text = contents.comparison(self.experiment, run_id, points) + text
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))

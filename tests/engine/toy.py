@@ -62,6 +62,7 @@ def step(token: int, past: Past, order: np.random.Generator) -> tuple[np.ndarray
 
 class Toy:
     """The server's model and cache. salts: `cache_salt` is honoured. reports: it says what it reused.
+    work: tokens computed so far.
     every: lies only on each so many-th hit. together:
     requests at the same time do not see each other's cache. refuses: request fields it does not take."""
 
@@ -71,7 +72,7 @@ class Toy:
         self.cache: list[tuple[list[int], Past]] = []
         self.offloaded: list[tuple[list[int], Past]] = []
         self.together = together
-        self.hits, self.last, self.headers = 0, [], []
+        self.hits, self.last, self.headers, self.work = 0, [], [], 0
         self.order, self.lock = np.random.default_rng(), threading.Lock()
 
     def complete(self, ask: dict) -> dict | str:
@@ -102,6 +103,7 @@ class Toy:
             self.hits += 1
             lying = self.fault is not None and self.hits % self.every == 0
             past = damaged(self.fault, past, reused, bool(self.offloaded)) if lying else past
+        self.work += len(ids) - reused + steps - 1
         for token in ids[reused:]:
             logp, past = step(token, past, self.order)
         said, tops = [], []

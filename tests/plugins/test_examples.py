@@ -70,7 +70,9 @@ def test_a_key_that_the_example_does_not_read_is_an_error(harness, examples):
 @pytest.mark.parametrize("group", ["prune", "save", "cache", "fault"])
 def test_the_page_shows_the_examples_as_they_are(group):
     shown = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE.read_text("utf-8"), flags=re.S)
-    for yaml in (EXAMPLES / "conf" / group).glob("*.yaml"):
+    options = list((EXAMPLES / "conf" / group).glob("*.yaml"))
+    assert options
+    for yaml in options:
         assert yaml.read_text() in shown, yaml.name
         assert (EXAMPLES / f"{yaml.stem}.py").read_text() in shown, yaml.stem
     assert config.options(group)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.report import plots, sweep
+from harness.report import html, objective, plots, sweep, verdicts
+from harness.snapshot.result import ORDER
 
 ROW = {
     "point": "0", "verdict": "diverged", "exit_code": 0, "reason": "step 2 chooses another token",
@@ -25,7 +26,7 @@ def drawn(folder: Path, rows: list[dict]) -> str:
 
 
 def marked(page: str) -> list[str]:
-    return re.findall(r'<td class="\w+ best">\s*<a href="(\d+)/', page)
+    return re.findall(r'<td class="\w+ best">[^<]*(?:<i[^<]*</i>)?\s*<a href="(\d+)/', page)
 
 
 def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_path):
@@ -70,7 +71,7 @@ def test_points_have_the_colour_of_their_verdict(verdict, kind):
     rows = points({"kl_max": 1.0}, {"kl_max": 2.0, "kept_tokens": 80})
     picture = plots.scatter(rows, "kept_tokens", "kl_max", lambda row: kind, None, "t", "x", "y")
     assert f"var(--{kind})" in picture and plots.VERDICTS[kind][0] not in picture
-    assert sweep.KIND[verdict] == kind
+    assert verdicts.kind(verdict) == kind
 
 
 def test_a_named_axis_stands_in_order_of_appearance():
@@ -94,3 +95,95 @@ def test_the_answer_is_a_column_only_where_one_was_expected(tmp_path):
         tmp_path, points({"prune": "a", "answer": "right"}, {"prune": "b", "answer": "wrong"})
     )
     assert ">diverged, right<" in page and ">diverged, wrong<" in page
+
+
+def test_exact_is_better_than_equivalent_however_large(tmp_path):
+    rows = points({"prune": "a", "verdict": "equivalent", "stored_bytes": 1},
+                  {"prune": "b", "verdict": "exact", "stored_bytes": 9000})  # fmt: skip
+    assert sweep.best(rows)["point"] == "1" and marked(drawn(tmp_path, rows)) == ["1"]
+    rows[1]["exit_code"] = 1  # what is required comes before all
+    assert sweep.best(rows)["point"] == "0"
+
+
+def test_no_two_verdicts_have_the_same_sign_and_exact_and_equivalent_not_the_same_colour(tmp_path):
+    assert len(set(verdicts.SIGNS.values())) == len(ORDER) == len(verdicts.SIGNS)
+    rows = points({"prune": "a", "verdict": "equivalent"}, {"prune": "b", "verdict": "exact", "save_s": 9.0})  # fmt: skip
+    page = drawn(tmp_path, rows)
+    for tone, sign, word in (("good", "=", "exact"), ("alike", "\u2248", "equivalent")):
+        assert f'<b class="key {tone}">{sign}</b> {word}' in page, "the legend"
+        assert re.search(rf'<td class="{tone}[^>]*>\s*<i[^>]*>{sign}</i> <a href="\d+/report.html">{word}</a>', page), "the grid"  # fmt: skip
+    many = drawn(tmp_path, [{**r, "seed": str(i)} for i, r in enumerate(rows * 200)])
+    assert many.count("<i>=</i>") == many.count("<i>\u2248</i>") == 200
+
+
+@pytest.mark.parametrize(
+    "changes, tone",
+    [
+        ({"verdict": "exact"}, "good"),
+        ({"verdict": "equivalent"}, "alike"),
+        ({"verdict": "unjudged"}, "soft"),
+        ({"verdict": "exact", "answer": "wrong"}, "fair"),
+        ({"verdict": "exact", "answer": "right"}, "good"),
+        ({"verdict": "diverged"}, "bad"),
+    ],
+)
+def test_the_headline_is_green_only_for_what_was_judged_and_answered(tmp_path, changes, tone):
+    page = drawn(tmp_path, points({"prune": "a", **changes}, {"prune": "b", **changes}))
+    assert f'<span class="verdict {tone}">2 {changes["verdict"]}</span>' in page
+    assert ("No point gives a right answer" in page) is (changes.get("answer") == "wrong")
+    assert f'class="verdict {tone}"' in html.page("t", [], changes["verdict"], "r", tone)
+    plain = html.page("t", [], "unjudged", "r")
+    assert 'class="verdict soft"' in plain
+
+
+SEARCH = """
+report: {objectives: [evaluate.contains, evaluate.kv_bytes]}
+hydra: {sweeper: {direction: [maximize, minimize]}}
+"""
+
+
+def search_of(folder: Path, *pairs: tuple[float | None, float]) -> str:
+    (folder / "multirun.yaml").write_text(SEARCH)
+    changes = [
+        {"verdict": "unjudged", "prune.ratio": f"0.{i + 1}2345678901", "per_token_s": None, "stored_bytes": 0,
+         "evaluate.contains": recall, "evaluate.kv_bytes": nbytes}
+        for i, (recall, nbytes) in enumerate(pairs)
+    ]  # fmt: skip
+    return drawn(folder, points(*changes))
+
+
+def test_a_search_shows_its_objectives_and_marks_the_pareto_front(tmp_path):
+    page = search_of(tmp_path, (0.5, 20480), (1.0, 81920), (0.4, 40960), (1.0, 102400), (None, 1.0))
+    assert 'class="verdict soft">2 of 5 on the Pareto front<' in page
+    assert (
+        "From share of right answers 0.5 at 20 KiB to share of right answers 1 at 80 KiB." in page
+    )
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.split("Every point<")[1])
+    assert heads[1:5] == [
+        "prune.ratio",
+        "share of right answers",
+        "keys and values held, KiB",
+        "front",
+    ]
+    assert re.findall(r'<a href="(\d)/report.html">\d</a></td>.*?<td class="alike">(.*?)</td>', page) == [
+        ("0", "\u25c6 front"), ("1", "\u25c6 front"), ("2", ""), ("3", ""), ("4", "")]  # fmt: skip
+    assert page.count("<figure>") == 1 and "0.1235<" in page and "Verdicts</h2>" not in page
+    assert ">0.5<" in page and ">20<" in page
+
+
+def test_a_search_that_reaches_nothing_is_no_success(tmp_path):
+    page = search_of(tmp_path, (0.0, 20480), (0.0, 81920))
+    assert "None reaches anything." in page and 'class="verdict fair"' in page
+
+
+def test_the_front_is_what_no_other_point_beats():
+    rows = [{"a": a, "b": b} for a in range(5) for b in range(5) if a + b >= 4]
+    ways = {"a": -1, "b": -1}
+    brute = [
+        i
+        for i, r in enumerate(rows)
+        if not any(o != r and o["a"] <= r["a"] and o["b"] <= r["b"] for o in rows)
+    ]
+    assert objective.front(rows, ways) == brute == [i for i, r in enumerate(rows) if sum(r.values()) == 4]  # fmt: skip
+    assert objective.front(rows, {"a": -1, "b": 0}) == []  # nobody said which way
+    assert objective.front([{"a": 1}, {"a": 1}, {"a": 0}], {"a": 1}) == [0, 1]

@@ -39,6 +39,8 @@ def test_a_directory_where_a_file_belongs(tmp_path, name):
 EDITS = {
     "prompt_meta of another type": lambda m: m["documents"].update(prompt_meta=[1]),
     "prefix_ids of another type": lambda m: m["documents"].update(prompt_meta={"prefix_ids": 3}),
+    "a proof that is text": lambda m: m["documents"].update(proof={"logits": "x", "kv": 1.0}),
+    "half a proof": lambda m: m["documents"].update(proof={"logits": 1.0}),
     "generation missing": lambda m: m["documents"].pop("generation"),
     "a sampler that is text": lambda m: m["documents"]["generation"].update(sampler="x"),
     "a parent that is a number": lambda m: m.update(parent=7),

@@ -93,7 +93,14 @@ def verdict(folder):
     write_json(folder / "audit.json", {**document, "verdict": "differs"})
 
 
-@pytest.mark.parametrize("edit", [whitewash, refit, verdict])
+def formless(folder):
+    """Evidence that is none of what an audit writes."""
+    document = record.read(folder / "audit.json")
+    (name,) = document["evidence"]
+    write_json(folder / "audit.json", {**document, "evidence": {name: "all was well"}})
+
+
+@pytest.mark.parametrize("edit", [whitewash, refit, verdict, formless])
 def test_an_edited_report_is_named(copy, edit, keys):
     """The twins: edited, then resealed by somebody else, who cannot sign."""
     edit(copy)

@@ -78,6 +78,17 @@ def test_without_the_other_process_the_run_is_recorded_all_the_same(folder, tmp_
     assert block["run_id"] and not problem and statuses(tmp_path / "runs") == ["FINISHED"]
 
 
+def test_where_no_process_can_be_started_the_job_goes_on(monkeypatch):
+    def refused(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(beside, "_recorder", [])
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    monkeypatch.setattr(beside.subprocess, "Popen", refused)
+    beside.begin(SETTINGS, "runs")
+    assert beside.running() is None
+
+
 def test_nothing_runs_beside_a_job_that_is_not_tracked(monkeypatch):
     monkeypatch.setattr(beside, "_recorder", [])
     beside.begin(SimpleNamespace(name="none"), "runs")

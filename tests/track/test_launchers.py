@@ -14,7 +14,7 @@ import pytest
 import yaml
 from tracking import ENV, ROOT, free_port, start, stop, whole
 
-from harness.cli import objective
+from harness.report import objective
 from harness.snapshot import record
 
 JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
@@ -96,6 +96,22 @@ def test_submitit_on_this_machine(shell, tmp_path):
     whole(tmp_path / "mlflow.db", only(tmp_path / "submitit"), 3)
     for path in only(tmp_path / "submitit").glob("*/result.json"):
         assert "seed=1,2,3" in record.read(path)["environment"]["command"], "as it was typed"
+
+
+@needs_submitit
+def test_several_points_in_each_job(shell, tmp_path):
+    """The points keep their numbers, and every one of a pack is run."""
+    done = shell("-m", "steps=1", "prompt=text", "compare.oracle=false", "seed=5,6,7,8,9", "track=none",
+                 "hydra/launcher=submitit_local_packed", "hydra.launcher.points_per_job=3",
+                 f"runs_dir={tmp_path}", "name=packed")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = only(tmp_path / "packed")
+    assert len(list(folder.glob(".submitit/*/*_submitted.pkl"))) == 2
+    made = {p.parent.name: record.read(p)["config"] for p in folder.glob("*/record.json")}
+    assert {name: config["seed"] for name, config in made.items()} == {
+        str(i): 5 + i for i in range(5)
+    }
+    assert len((folder / "sweep.csv").read_text().splitlines()) == 6
 
 
 # What `sbatch` and `srun` would be on a cluster: the job script is kept and every task of its array is

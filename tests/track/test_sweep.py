@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -119,13 +120,29 @@ def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
     (folder / "2" / "record.json").unlink()
     kept = (folder / "0" / "result.json").read_bytes()
     stamp = (folder / "0" / "result.json").stat().st_mtime_ns
+    asked = {p: p.stat().st_mtime_ns for p in folder.glob("0/.hydra/*.yaml")}
     done = shell(f"resume={folder}")
     assert done.returncode == 2, done.stdout + done.stderr  # the failed points fail again
     ran = [line for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(ran) == 5 and "cache=dynamic prompt.batch=1" not in done.stdout.replace("99", "")
     assert (folder / "0" / "result.json").read_bytes() == kept
     assert (folder / "0" / "result.json").stat().st_mtime_ns == stamp
+    assert len(asked) == 3 and {p: p.stat().st_mtime_ns for p in asked} == asked
     assert [r["verdict"] for r in table(folder)] == [r["verdict"] for r in table(swept)]
+
+
+def test_a_disk_that_is_full_leaves_the_sweep_as_it_is(swept):
+    """A limit on the size of files is a real failure to write."""
+    before = (swept / "multirun.yaml").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            resume.resumed([f"resume={swept}"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (swept / "multirun.yaml").read_bytes() == before
+    assert not list(swept.glob(".multirun*"))
 
 
 def test_a_changed_point_is_not_taken_for_finished(swept, compose):
@@ -142,6 +159,8 @@ def test_resume_of_what_is_no_sweep(tmp_path):
         resume.resumed([f"resume={tmp_path}"])
     with pytest.raises(InputProblem, match="leave out steps=3"):
         resume.resumed([f"resume={tmp_path}", "steps=3"])
+    with pytest.raises(InputProblem, match="not a sweep"):  # a limit may be another
+        resume.resumed([f"resume={tmp_path}", "limit_s=3"])
 
 
 def test_points_are_counted_as_hydra_sweeps_them():
@@ -229,3 +248,27 @@ def test_pages_of_a_single_point(tmp_path, swept):
     found = pages.rows([tmp_path / "0"])
     pages.write(tmp_path, found, None)
     assert "Every point" in (tmp_path / "sweep.html").read_text()
+
+
+def test_a_sweeps_description_leads_to_its_points_side_by_side():
+    """The addresses are MLflow's own: `test_dashboard` follows them in a browser."""
+    text = contents.comparison("1", "abc", ["r1", "r2"])
+    assert "[Compare the 2 points](#/compare-runs?runs=%5B%22r1%22%2C%22r2%22%5D&experiments=%5B%221%22%5D)" in text  # fmt: skip
+    assert "tags.%60mlflow.parentRunId%60%20%3D%20%27abc%27" in text
+    many = contents.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
+    assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
+    assert contents.comparison("1", "abc", ["r1"]) == ""
+
+
+def test_a_search_tells_its_objectives_to_its_parent_run():
+    from harness import track
+
+    rows = [{"verdict": "unjudged", "evaluate.contains": value} for value in (0.5, None, 1.0)]
+    told = list(track._totals(rows, ["evaluate.contains"]))
+    assert ("points/evaluate.contains", 1.0, 2) in told and ("sweep/largest_evaluate.contains", 1.0, 0) in told  # fmt: skip
+    assert "sweep/exact" not in {key for key, *_ in told}  # nothing to draw
+    assert ("sweep/exact", 0.0, 0) in track._totals(rows, again=True)  # a later try may correct it
+    alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
+    assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
+    text = pages.markdown([{"point": "0", "reason": "r", **rows[0]}], ["evaluate.contains"])
+    assert text.splitlines()[0] == "| point | evaluate.contains | verdict | reason |"

@@ -1,6 +1,7 @@
 """A real MLflow server on this machine, started, killed and asked; and what a store must hold."""
 
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from harness.snapshot import record
@@ -15,6 +17,23 @@ from harness.track.contents import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def below(pid: int) -> list[int]:
+    """A process and all that it started, the youngest first."""
+    children: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            children += map(int, path.read_text().split())
+    return [p for child in children for p in below(child)] + [pid]
+
+
+def kill(process: subprocess.Popen) -> None:
+    """End a process as a power cut would, with all that it started, at once."""
+    for pid in below(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(20)
 
 
 def free_port() -> int:

@@ -52,7 +52,8 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
     except subprocess.TimeoutExpired:
         raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
     if process.returncode:
-        raise InputProblem(f"the fresh process failed: {process.stderr.strip().splitlines()[-1:]}")
+        last = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise InputProblem(f"the fresh process failed: {last}")
     return targets
 
 

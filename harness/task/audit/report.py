@@ -97,7 +97,7 @@ def checked(folder: Path) -> Iterator[Finding]:
         why = "not the verdict of the report"
         yield Finding("result.json: verdict", result.get("verdict"), verdict, why)
     for name, entry in document["evidence"].items():
-        yield from _point(folder, str(name), entry, rows, document)
+        yield from formed(_point(folder, str(name), entry, rows, document))
 
 
 def _point(

@@ -108,10 +108,10 @@ class Conversation:
             return
         if self.dialogue.sampler.greedy:
             self.terminal.tell("greedy says the same again; sampling=sample draws another answer")
-        again = self.dialogue.again
+        again, stored = self.dialogue.again, self._stored(place)
         said = again(place, self.steps, self.terminal.hear, self._stopped)
-        self.pauses.undo()
-        del self.rows[-1:]
+        if stored:
+            self._undo()
         self._kept(said)
 
     def _back(self) -> None:
@@ -122,11 +122,22 @@ class Conversation:
         question = next(
             m["content"] for m in reversed(self.dialogue.messages) if m["role"] == "user"
         )
+        stored = self._stored(place)
         rewind = self.dialogue.back(place)
-        self.pauses.undo()
-        del self.rows[-1:]
+        if stored:
+            self._undo()
         how = "nothing is left" if rewind is None else rewind.way
         self.terminal.tell(f"[undone: {question!r}; {remembered(self.dialogue)}; {how}]")
+
+    def _stored(self, newest: Path) -> bool:
+        """Whether the last turn is the `newest` pause: not where the disk refused it."""
+        from harness.save import store
+
+        return bool(store.read_manifest(newest)["tokens"] == len(self.dialogue.buffer))
+
+    def _undo(self) -> None:
+        self.pauses.undo()
+        del self.rows[-1:]
 
     def _save(self, where: str) -> None:
         newest = self.pauses.newest

@@ -1,14 +1,19 @@
 """`task=ui`: a small local page to step a thought, look into it, pause it and bring it back."""
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness import interrupt
-from harness.config import at_least, within
+from harness.config import Config, at_least, within
 from harness.errors import InputProblem
 from harness.snapshot.result import UNJUDGED
 from harness.task.ui.server import prepare, serving
+
+if TYPE_CHECKING:
+    from harness.engine import Engine
+    from harness.report.console import Say
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Any:
@@ -20,6 +25,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.save import store
     from harness.task.ui import acts
     from harness.task.ui.desk import Desk
+    from harness.task.ui.elsewhere import places
+    from harness.task.ui.evaluation import SETS
     from harness.task.ui.shelf import Shelf
     from harness.task.ui.tabs import Tabs
 
@@ -38,23 +45,62 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     session = Session.open(cfg, folder, say)
     session.say = type(say)(quiet=True)  # from now on the page speaks
     shelf = Shelf(place, cfg.save)
+    with engine_of(cfg, say) as engine:
+        if engine is not None:
+            say.done(_versions(engine))
 
-    def desk() -> Desk:
-        made = Desk(session, shelf, folder)
-        if source:
-            made.restore(store.load(source)[0], Path(source))
-        return made
+        def desk() -> Desk:
+            made = Desk(session, shelf, folder, engine)
+            if source:
+                made.restore(store.load(source)[0], Path(source))
+            return made
 
-    desk()  # a snapshot that is refused ends the task here, not in somebody's browser
-    facts = f"model {cfg.model.name} \u00b7 {cfg.dtype} \u00b7 {session.loaded.device} \u00b7 cache {cfg.cache.name} \u00b7 save {cfg.save.name}"
-    tabs = Tabs(desk, shelf.folder, cfg.save)
-    with serving(
-        lambda: acts.build(tabs, facts, prompt, cfg.task.run, cfg.task.check), cfg.task.port
-    ) as address:
-        say.line(f"page: {address} (Ctrl-C ends it)")
-        _wait(cfg.task.seconds)
-        tabs.end()
+        desk()  # a snapshot that is refused ends the task here, not in somebody's browser
+        tabs = Tabs(desk, shelf.folder, cfg.save)
+        own = cfg.prompt.name in SETS  # questions that were asked for on the command line
+        asked = cfg.prompt.name if own else "recall" if cfg.model.name == "tiny" else "needle"
+        file = (cfg.prompt.path or "") if own else ""
+        shown = places(engine, cfg.engine.name)
+        first = (facts(session, engine), prompt, cfg.task.run, asked, file, shown)
+        with serving(lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port) as address:
+            say.line(f"page: {address} (Ctrl-C ends it)")
+            _wait(cfg.task.seconds)
+            tabs.end()
     return _concluded(cfg, folder, say, shelf)
+
+
+def engine_of(cfg: Config, say: "Say") -> "AbstractContextManager[Engine | None]":
+    """The engine beside ours that a branch can be continued by; none where `engine=` names ours."""
+    from harness.engine.registry import OURS, engine
+
+    if cfg.engine.name == OURS:
+        return nullcontext()
+    say.stage(f"engine {cfg.engine.name}")
+    return engine(cfg.engine, lambda: None)
+
+
+def facts(session: Any, engine: "Engine | None") -> str:
+    """One line about what thinks here."""
+    from importlib import metadata
+
+    cfg = session.cfg
+    runs = f"Transformers {metadata.version('transformers')}"
+    beside = _versions(engine) if engine else ""
+    return " \u00b7 ".join(
+        [
+            f"model {cfg.model.name}",
+            cfg.dtype,
+            str(session.loaded.device),
+            f"runs on {runs}",
+            *([f"beside it {beside}"] if beside else []),
+            f"cache {cfg.cache.name}",
+            f"save {cfg.save.name}",
+        ]
+    )
+
+
+def _versions(engine: "Engine") -> str:
+    return ", ".join(f"{name} {version}" for name, version in engine.versions().items())
 
 
 def _wait(seconds: float) -> None:

@@ -14,23 +14,25 @@ from typing import Any
 import gradio as gr
 
 from harness.errors import HarnessError, InputProblem
-from harness.task.ui import picture
+from harness.task.ui import picture, scores
 from harness.task.ui.desk import Desk
+from harness.task.ui.evaluation import FILE
 from harness.task.ui.layout import HEATS, PENALTIES, TOPS, Controls
 from harness.task.ui.tabs import Tabs
 
 TITLE = "harness: a thought, step by step"
+LOOK = 0.4  # seconds between two pictures of an evaluation
 BEAT = 0.1  # seconds between two pictures of a run: more of them only keep the Stop button waiting
 REMEMBER = "(tab) => { sessionStorage.setItem('harness', tab); if (location.search) history.replaceState(null, '', location.pathname); }"
 RECALL = "() => [new URLSearchParams(location.search).has('new') ? 'new' : sessionStorage.getItem('harness') || '']"
 log = logging.getLogger(__name__)
 
 
-def build(tabs: Tabs, facts: str, prompt: str, run: int, steps: int) -> gr.Blocks:
-    """The page. tabs: which desk a tab sits at. facts: one line about the model. prompt: what the
-    box holds at first. run: tokens of a run at first. steps: tokens that a verdict judges."""
+def build(tabs: Tabs, steps: int, *first: Any) -> gr.Blocks:
+    """The page. tabs: which desk a tab sits at. steps: tokens that a verdict judges. first: what the
+    controls hold at first."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
-        Page(tabs, steps, Controls(facts, prompt, run)).listen(page)
+        Page(tabs, steps, Controls(*first)).listen(page)
     return page
 
 
@@ -41,23 +43,13 @@ class Page:
         self.tabs, self.steps, self.c = tabs, steps, controls
         c = controls
         self.acts = [
-            c.step,
-            c.run,
-            c.stop,
-            c.add,
-            c.more,
-            c.pruned,
-            c.name,
-            c.save,
-            c.fork,
-            c.judge,
-            c.coded,
-            c.close,
-            c.back,
-        ]
+            c.step, c.run, c.stop, c.add, c.more, c.pruned, c.name, c.save, c.fork, c.judge, c.coded,
+            c.close, c.back, c.there,
+        ]  # fmt: skip
+        self.asked = [c.scores, c.evaluate, c.enough, c.status]
         self.everything = [
             c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
-            c.compared, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
+            c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
             c.choice, c.judged, *self.acts,
         ]  # fmt: skip
 
@@ -69,6 +61,7 @@ class Page:
         opened = page.load(self._open, [c.tab], self.everything, js=RECALL, **quiet)
         opened.then(None, [c.tab], None, js=REMEMBER)
         opened.then(self._handled(self._watch), [c.desk], self.everything, **quiet)
+        opened.then(self._scored, [c.desk], self.asked, **quiet)
         page.unload(self._left)
         self._on([c.prompt.submit, c.begin.click], self._begin, [c.prompt])
         self._on([c.step.click], self._step, [])
@@ -86,7 +79,13 @@ class Page:
         self._on([c.back.click, c.place.submit], self._back, [c.place])
         self._on([c.current.input], self._switch, [c.current])
         self._on([c.compare.click], self._compare, [c.other])
+        self._on([c.there.click], self._go_on, [c.where, c.count])
         self._on([c.judge.click], self._judge, [])
+        chosen = [c.prunes, c.budgets, c.coders, c.asking, c.file, c.samples, c.per_head]
+        begun = self._on([c.evaluate.click, c.file.submit], self._evaluate, chosen)
+        begun.then(self._scored, [c.desk], self.asked, concurrency_limit=None, **quiet)
+        self._on([c.enough.click], self._enough, [])
+        c.asking.change(_asking, [c.asking], [c.samples, c.file], **quiet)
 
     def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any]) -> Any:
         """`act(desk, ...)` on each of `events`."""
@@ -168,7 +167,7 @@ class Page:
         }
 
     def _anew(self, desk: Desk) -> dict[Any, Any]:
-        clean = {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR}
+        clean = {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR, self.c.gone: ""}
         return {**self._turned(desk), **clean}
 
     def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
@@ -291,11 +290,56 @@ class Page:
         found = desk.compare(desk.current, other)
         yield f"{found.a} beside {found.b}.", {self.c.compared: picture.comparison(found)}
 
+    def _go_on(self, desk: Desk, where: str, count: float | None) -> Any:
+        many = max(int(count or 1), 1)
+        yield f"{where}: {many} tokens.", {}
+        made = desk.go_on(where, many)
+        said = f"Branch {desk.current} is how it goes on in {where}."
+        yield said, {**self._turned(desk), self.c.gone: picture.elsewhere(desk, made)}
+
     def _judge(self, desk: Desk) -> Any:
         yield f"Saving, restoring, judging{desk.judging(self.steps)}.", {}
         made = desk.verdict(self.steps)
         where = f"Branch {desk.current} at {desk.branch.state.tokens} tokens"
         yield f"Verdict: {made.verdict}.", {self.c.judged: picture.proof(made, where)}
+
+    def _evaluate(
+        self, desk: Desk, prunes: list[str], budgets: list[float], coders: list[str], kind: str,
+        path: str, samples: float | None, per_head: bool,
+    ) -> Any:  # fmt: skip
+        made = desk.evaluation
+        made.start(prunes, budgets, coders, kind, path or "", int(samples or 1), per_head)
+        yield f"Asking {made.total} questions of {made.cells} settings.", {}
+
+    def _enough(self, desk: Desk) -> Any:
+        desk.evaluation.stop()
+        yield self._counted(desk), {}
+
+    def _counted(self, desk: Desk) -> str:
+        return f"The evaluation ended after {desk.evaluation.done} questions."
+
+    def _scored(self, desk: Desk | None) -> Iterator[dict[Any, Any]]:
+        """Looks at an evaluation until it has ended; the other acts go on beside it."""
+        ran = False
+        while desk is not None:
+            going = desk.evaluation.running
+            seen = {
+                self.c.scores: scores.shown(desk.evaluation),
+                self.c.evaluate: gr.update(interactive=not going),
+                self.c.enough: gr.update(interactive=going),
+            }
+            if ran and not going:
+                seen[self.c.status] = f'<p role="status">{self._counted(desk)}</p>'
+            yield seen
+            if not going:
+                return
+            ran = True
+            time.sleep(LOOK)
+
+
+def _asking(kind: str) -> tuple[Any, Any]:
+    """How many are generated, or which file: one of the two is asked for."""
+    return gr.update(visible=kind != FILE), gr.update(visible=kind == FILE)
 
 
 def greeting(desk: Desk) -> str:

@@ -18,6 +18,7 @@ import torch
 from harness.capture import check_length
 from harness.capture.observe import observe_again
 from harness.config import SamplingConfig, option, options
+from harness.engine import Engine
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.prune import policy_of
@@ -32,6 +33,8 @@ from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
 from harness.snapshot.state import LayerState, State, aligned
 from harness.task.ui.branches import Branch, Growth
+from harness.task.ui.elsewhere import Continued, Elsewhere
+from harness.task.ui.evaluation import Evaluation
 from harness.task.ui.journal import Journal
 from harness.task.ui.shelf import Shelf
 from harness.task.ui.sight import Sight, bright
@@ -48,12 +51,14 @@ SEEN = option("prune", "heavy_hitter", ratio=1.0)  # so that the capture records
 
 class Desk(Sight):
     """session: the model, shared and only read. shelf: where snapshots go. scratch: a directory that
-    the verdict's own snapshot may use. `branches` and `current` are this person's alone."""
+    the verdict's own snapshot may use. engine: open, where `engine=` names another than ours. `branches` and `current` are this person's alone."""
 
-    def __init__(self, session: Session, shelf: Shelf, scratch: Path):
+    def __init__(self, session: Session, shelf: Shelf, scratch: Path, engine: Engine | None = None):
         self.loaded, self.cfg = session.loaded, session.cfg
         self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
         self.shelf, self.scratch = shelf, scratch
+        self.elsewhere = Elsewhere(session, MODEL, engine)
+        self.evaluation = Evaluation(session, lambda: MODEL, scratch)
         super().__init__(session.sampling)
 
     def begin(self, text: str) -> None:
@@ -145,6 +150,16 @@ class Desk(Sight):
             made = rewound(self.loaded, branch.state, at, self.cfg.cache)
         state = made.state.with_layers(tuple(map(joined, made.state.layers)))
         return self._new(state, tuple(i for i in branch.own if i < at))
+
+    def go_on(self, where: str, steps: int) -> Continued:
+        """Continue the current branch elsewhere, as a branch of its own, beside how it goes on here."""
+        branch = self.branch
+        self._mark()
+        check_length(self.loaded, int(branch.state.next_position.max()), steps)
+        made = self.elsewhere.go_on(branch.state, where, steps)
+        begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
+        self._new(self._read(branch.state, made.tokens), (*branch.own, *range(begun, end)))
+        return made
 
     def save(self, name: str) -> dict[str, Any]:
         """Write the current branch under a new name, generator and sampler with it; its manifest."""

@@ -1,20 +1,30 @@
 """What stands where on the page. `acts` connects it; the look is in page.css."""
 
+from typing import Any
+
 import gradio as gr
 
-from harness.task.ui import picture
+from harness.task.ui import picture, scores
 from harness.task.ui.desk import POLICIES, QUANTIZERS
+from harness.task.ui.evaluation import FILE, SETS
 
 HEATS, NUCLEI, TOPS, PENALTIES = (0.1, 3.0), (0.05, 1.0), (0, 100), (1.0, 2.0)
+BUDGETS = (0.1, 0.25, 0.5, 0.75)  # shares of the context
+WORDS = {"recall": "recall dialogues", "needle": "a needle in prose", "multi_key": "several keys",
+         "variable_tracking": "a value handed on", FILE: "a file of mine"}  # fmt: skip
 
 
 class Controls:
     """Every control, in reading order. Build it inside a `gr.Blocks`.
 
     facts: one line about the model. prompt: what the box holds at first. run: tokens of a run.
+    questions: the set of an evaluation at first. file: of one's own questions, at first. places:
+    where a branch can be continued.
     """
 
-    def __init__(self, facts: str, prompt: str, run: int):
+    def __init__(
+        self, facts: str, prompt: str, run: int, questions: str, file: str, places: list[str]
+    ):
         self.desk = gr.State(None)
         self.tab = gr.Textbox(visible="hidden", elem_id="tab")
         another = '<a href="?new" target="_blank" rel="opener">another thought in a new tab</a>'
@@ -38,8 +48,9 @@ class Controls:
             with gr.Column(elem_classes="stack"):
                 self._prune()
                 self._shelf()
-            self._branches()
+            self._branches(places)
             self._verdict()
+        self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")
 
     def _thought(self, run: int) -> None:
@@ -99,7 +110,7 @@ class Controls:
                 self.loaded = gr.Dropdown([], label="Snapshot", elem_id="snapshot", min_width=80)
                 self.load = _button("Load", "load", scale=0, min_width=80)
 
-    def _branches(self) -> None:
+    def _branches(self, places: list[str]) -> None:
         with _card("Branches", "Several ways on from one place, their next logits side by side."):
             self.current = gr.Radio([], label="On branch", elem_id="branches")
             with gr.Row(elem_classes="line bottom"):
@@ -114,11 +125,55 @@ class Controls:
                 self.other = gr.Dropdown([], label="Beside", elem_id="other", min_width=80)
                 self.compare = _button("Compare", "compare", scale=0, min_width=100)
             self.compared = gr.HTML(elem_id="compared")
+            with gr.Row(elem_classes="line bottom"):
+                self.where = gr.Dropdown(
+                    places, value=places[-1], label="Continue in", elem_id="where", min_width=80
+                )
+                self.there = _button("Go on", "there", scale=0, min_width=80)
+            self.gone = gr.HTML(elem_id="gone")
 
     def _verdict(self) -> None:
         with _card("Verdict", "Save, restore, go on: is it still the same thought?"):
             self.judge = _button("Save, restore, judge", "judge")
             self.judged = gr.HTML(elem_id="judged")
+
+    def _evaluation(self, questions: str, file: str) -> None:
+        said = "What do pruning and quantizing cost in answers? Each question is read once and asked of the "
+        with (
+            _card("Evaluate", said + "whole state and of every setting."),
+            gr.Row(elem_classes="survey"),
+        ):
+            with gr.Column(scale=4, min_width=240):
+                self.prunes = _several(POLICIES, ["keydiff", "snapkv"], "Policies", "prunes")
+                shares = [(f"{share:.0%}", share) for share in BUDGETS]
+                self.budgets = _several(shares, [0.25, 0.5], "Tokens that stay", "budgets")
+                self.coders = _several(QUANTIZERS, [], "Quantizers", "quantizers")
+                with gr.Row(elem_classes="line bottom"):
+                    self.asking = gr.Dropdown(
+                        [(WORDS[kind], kind) for kind in SETS], value=questions, label="Questions",
+                        elem_id="questions", min_width=120,
+                    )  # fmt: skip
+                    self.samples = gr.Number(
+                        12, label="How many", minimum=1, maximum=1000, precision=0, scale=0, min_width=96,
+                        elem_id="samples", visible=questions != FILE,
+                    )  # fmt: skip
+                self.file = gr.Textbox(
+                    file, label="File: lines of context, question, expected (JSON)", elem_id="file",
+                    lines=1, max_lines=1, visible=questions == FILE,
+                )  # fmt: skip
+                with gr.Row(elem_classes="line"):
+                    self.evaluate = _button("Evaluate", "evaluate")
+                    self.enough = _button(
+                        "Stop", "enough", scale=0, min_width=72, interactive=False
+                    )
+            with gr.Column(scale=6, min_width=280):
+                self.scores = gr.HTML(scores.NOTHING, elem_id="scores")
+
+
+def _several(values: Any, chosen: list[Any], label: str, name: str) -> gr.CheckboxGroup:
+    return gr.CheckboxGroup(
+        list(values), value=chosen, label=label, elem_id=name, elem_classes="several"
+    )
 
 
 def _card(title: str, said: str) -> gr.Column:

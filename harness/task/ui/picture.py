@@ -7,8 +7,10 @@ from html import escape
 from typing import Any
 
 from harness.report.console import number
+from harness.report.names import counted
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
+from harness.task.ui.elsewhere import Continued
 from harness.task.ui.sight import Comparison
 from harness.task.ui.verdict import Proof
 
@@ -133,11 +135,34 @@ def comparison(found: Comparison) -> str:
     )
 
 
+def elsewhere(desk: Desk, made: Continued) -> str:
+    """How a branch went on elsewhere, below how it goes on here."""
+    said, kind, sign = f"the same {len(made.tokens)} tokens", "good", "="
+    if made.parted is not None:
+        said, kind, sign = f"another token at step {made.parted + 1}", "bad", "\u2260"
+    parts = [f"{made.where}: {said}"]
+    if made.apart is not None:
+        parts.append(f"log-probabilities differ by up to {made.apart:.3g}")
+    if made.read is not None:
+        parts.append(f"{made.read} tokens were read again")
+    if made.whole:
+        parts.append("it has read every token, though this branch holds fewer")
+    rows = (("there", made.tokens), ("here", made.here))
+    body = "".join(
+        f'<tr><th scope="row">{name}</th><td>{shown(desk.text(list(ids)))}</td></tr>'
+        for name, ids in rows
+    )
+    return (
+        f'<p class="verdict {kind}"><b>{sign}</b></p><p class="said">{safe("; ".join(parts))}.</p>'
+        f'<table class="plain words"><tbody>{body}</tbody></table>'
+    )
+
+
 def proof(made: Proof, where: str) -> str:
     """The verdict, the reason, and the figures beside their noise floor."""
     rows = "".join(
-        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(made.metrics[key])}</td>'
-        f"<td>{number(made.noise.get(key))}</td></tr>"
+        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(counted(key, made.metrics[key]))}</td>'
+        f"<td>{number(counted(key, made.noise.get(key)))}</td></tr>"
         for key in SHOWN
     )
     kind = "good" if made.verdict in GOOD else "bad"

@@ -50,6 +50,7 @@ class Tabs:
             desk.halt()
         for desk in self._desks.values():
             desk.stop()
+            desk.evaluation.stop()
         for desk in self._desks.values():
             desk.flush()
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.pipeline.evaluation.progress import Progress
+from harness.pipeline.evaluation.statistics import mean, paired, share
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate import pareto
-from harness.task.evaluate.progress import Progress
-from harness.task.evaluate.statistics import mean, paired, share
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
 
@@ -65,7 +65,7 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
 
 def test_the_keys_of_the_chosen_policy_are_its_own_in_an_evaluation_too(compose) -> None:
     """`prune.recent` and `quantize.group` were once answered with their defaults."""
-    from harness.task.evaluate.cells import Cells
+    from harness.pipeline.evaluation.cells import Cells
 
     asked = ["task=evaluate", "prune=heavy_hitter", "quantize=int4", "task.budgets=[0.25]"]
     lists = ["task.prunes=[heavy_hitter,knorm]", "task.quantizers=[none,int4,int8]"]
@@ -155,7 +155,7 @@ def test_what_cannot_be_evaluated_is_one_message(harness, given, said) -> None:
 
 
 def test_a_stopped_evaluation_goes_on_where_it_was(harness, place, monkeypatch) -> None:
-    from harness.task import evaluate
+    from harness.pipeline import evaluation as evaluate
 
     small = (*SMALL, "prompt.samples=3", "task.prunes=[random]", "task.budgets=[0.5]")
     whole = harness(*small, "name=whole")
@@ -187,8 +187,35 @@ def test_progress_of_another_evaluation_is_not_taken(tmp_path) -> None:
     one.add("0/after", [{"said": "x"}])
     with one.path.open("a") as file:
         file.write('["cut sho')
-    assert Progress(tmp_path, {"a": 1}).answered == {"0/after": [{"said": "x"}]}
+    again = Progress(tmp_path, {"a": 1})
+    assert again.answered == {"0/after": [{"said": "x"}]}
+    again.add("1/after", [{"said": "y"}])  # is not lost behind what was cut short
+    assert Progress(tmp_path, {"a": 1}).answered == again.answered and len(again.answered) == 2
     assert Progress(tmp_path, {"a": 2}).answered == {}
+
+
+def test_progress_is_there_until_the_record_is(harness, place, monkeypatch) -> None:
+    """Told to end while the record is written: nothing is asked again."""
+    from harness.task import evaluate
+
+    path = lines(place / "p.jsonl", 2)
+    given = [
+        "task=evaluate",
+        "prompt=jsonl",
+        f"prompt.path={path}",
+        "task.prunes=[none]",
+        "steps=2",
+    ]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "finish_table", full)
+        assert harness(*given).code == 1
+    again = harness(*given)
+    assert again.code == 0 and again.result["evaluation"]["resumed"] == 4, again.out
+    assert not list(place.glob("runs/.evaluate/*.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -248,3 +275,17 @@ def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatc
     wrong = harness(*small, "prompt.seed=9")  # the first is remembered
     assert wrong.code == 1 and wrong.result["verdict"] == "unsound", wrong.out
     assert "without a cache" in wrong.result["reason"]
+
+
+def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
+    from harness.report.evaluate import conclusion
+
+    def row(prune: str, value: float, kv_bytes: int) -> dict:
+        place = {"prune": prune, "quantize": "none", "budget": 1.0 if prune == "none" else 0.1, "cache": "manual", "asked": "after"}  # fmt: skip
+        gap = {"delta": 0.0, "delta_low": 0.0, "delta_high": 0.0}
+        return {**place, "measure": "contains", "value": value, "n": 8, "kv_bytes": kv_bytes, **gap}
+
+    assert "nothing can be told" in conclusion([row("none", 0.0, 100), row("random", 0.0, 10)])
+    assert "smallest" in conclusion([row("none", 1.0, 100), row("random", 1.0, 10)])
+    lost = [row("none", 0.04, 100), {**row("random", 0.0, 10), "delta": -0.04}]
+    assert "smallest" not in conclusion(lost)

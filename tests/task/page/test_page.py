@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 import pytest
 from browsing import CONTRAST, OUTSIDE, hosts, needs_browser, shown
-from handling import PROMPT, SENT, at, begun, ended, press, said, started, write, wrote
+from handling import PROMPT, SENT, at, begun, click, ended, press, said, started, write, wrote
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     hosts(browser)
     begun(browser, address)
     browser.find_element("css selector", "#sampling button").click()
-    time.sleep(0.5)
-    browser.find_element("css selector", "#how input[value=sample]").click()
+    click(browser, browser.find_element("css selector", "#how input[value=sample]"))
     said(browser, "chosen by sample")
     write(browser, "temperature", "2\ue004")
     said(browser, "chosen by sample, temperature 2.")
@@ -228,7 +227,8 @@ def test_a_run_goes_on_while_the_page_is_closed_and_undo_takes_it_back(browser, 
     browser.switch_to.window(first)
     browser.close()
     browser.switch_to.window(other)
-    time.sleep(1)
+    browser.get(address)
+    shown(browser, f"{SENT + 120} held")  # a page that opens meanwhile sees the run to its end
     browser.get(address)
     shown(browser, "Ready. One branch, as you left", f"{SENT + 120} held")
     assert len(wrote(browser, SENT + 119)) == SENT + 120
@@ -265,17 +265,17 @@ def test_ctrl_c_in_the_middle_of_a_run_ends_the_page_and_nothing_stays_or_left_t
     """The last one here: what the server did during all of the tests above is looked at too."""
     process, address, folder = page
     begun(browser, address)
-    write(browser, "count", "900")
+    write(browser, "count", "3000")
     press(browser, "run")
-    said(browser, "Wrote ", "of 900")
+    said(browser, "Wrote ", "of 3000")
     press(browser, "stop")
     line = said(browser, "Stopped at ")
     stopped = len(wrote(browser, SENT))
     assert line == f"Stopped at {stopped} tokens."
     press(browser, "step")
-    assert len(wrote(browser, stopped)) == stopped + 1 < SENT + 900
+    assert len(wrote(browser, stopped)) == stopped + 1 < SENT + 3000
     press(browser, "run")
-    said(browser, "Wrote ", "of 900")
+    said(browser, "Wrote ", "of 3000")
     asked = time.time()
     assert ended(process) == 0
     assert time.time() - asked < 15

@@ -4,7 +4,7 @@ cache on the same prompts."""
 from statistics import fmean, median
 from typing import Any
 
-from harness.task.evaluate.statistics import mean, paired, share
+from harness.pipeline.evaluation.statistics import mean, paired, share
 
 SHARES = ("exact", "contains", "regex")
 MEANS = ("nll", "kl", "divergence_step", "key_error", "value_error")

@@ -23,20 +23,25 @@ class Progress:
         """Keep the answers to `question`, on disk as well."""
         self.answered[question] = answers
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([self.key, question, answers]) + "\n")
+        with self.path.open(
+            "a", encoding="utf-8"
+        ) as file:  # what a kill cut short stays a line apart
+            file.write(f"\n{json.dumps([self.key, question, answers])}\n")
 
-    def finish(self, folder: Path) -> None:
-        """All of them as `answers.jsonl` in `folder`; nothing is left to go on from."""
+    def write(self, folder: Path) -> None:
+        """All of them as `answers.jsonl` in `folder`."""
         with (folder / "answers.jsonl").open("w", encoding="utf-8") as file:
             for question, answers in self.answered.items():
                 file.writelines(
                     json.dumps({"question": question, **answer}) + "\n" for answer in answers
                 )
+
+    def end(self) -> None:
+        """The record is complete: nothing is left to go on from."""
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> None:
-        """A last line that was cut short by a kill is not there."""
+        """A line that was cut short by a kill is not there."""
         try:
             lines = self.path.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError):

@@ -14,11 +14,11 @@ from harness.compare.soundness import Soundness
 from harness.config import CacheConfig
 from harness.model.ending import end_tokens
 from harness.pipeline import drive, yardstick
+from harness.pipeline.evaluation.cells import FULL, Cells, Kept, stacked, together
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
-from harness.task.evaluate.cells import FULL, Cells, Kept, stacked, together
 from harness.tokenizer.policy import continuation, encode
 
 TIMED, STEPS = 4, 5  # prompts on which single steps are timed, and how many

@@ -1,0 +1,37 @@
+"""How far a sweep is whose points run elsewhere: told from their folders while the launcher waits."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+FIRST, LAST = 5.0, 60.0  # seconds between two lines: ever longer
+_ended: list[threading.Event] = []  # of the sweep that is watched
+
+
+def begin(count: Callable[[], int], total: int | None) -> None:
+    """Tell on stderr, from a thread, how many points are finished, whenever more are, until `end`."""
+    _ended[:] = [threading.Event()]
+    threading.Thread(target=_tell, args=(count, total, _ended[0]), daemon=True).start()
+
+
+def end() -> None:
+    """Say no more. Without effect where nothing was begun."""
+    for event in _ended:
+        event.set()
+    _ended.clear()
+
+
+def _tell(count: Callable[[], int], total: int | None, ended: threading.Event) -> None:
+    from harness.report.bar import span
+
+    began, ready, pause = time.monotonic(), count(), FIRST
+    said = ready
+    while not ended.wait(pause):
+        if (done := count()) == said:
+            continue
+        said, pause = done, min(pause * 1.5, LAST)
+        pace = (time.monotonic() - began) / max(done - ready, 1)
+        left = f" of {total} points are finished, {span(pace * (total - done))} left" if total else " points are finished"  # fmt: skip
+        sys.stderr.write(f"[{done}]{left}\n")
+        sys.stderr.flush()

@@ -1,0 +1,81 @@
+"""What a search looks for: the figures of a finished point that a sweeper is told (`report.objectives`),
+which way each is better, and the points that no other one beats (the Pareto front)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any
+
+WAYS = {"maximize": 1, "minimize": -1}
+
+
+def objectives(folder: Path, names: Sequence[str]) -> tuple[float, ...]:
+    """One number per name, of the point in `folder`; no number where it failed or has no such figure:
+    `size.kv_bytes` is a figure of `result.json`; `evaluate.contains` that measure in the last cell of
+    `evaluate.json`, and `evaluate.kv_bytes` a column of its last row."""
+    return tuple(_number(folder, name) for name in names)
+
+
+def directions(sweep: Path) -> dict[str, int]:
+    """Each objective of the sweep in the folder `sweep`, in order: 1 where more is better, -1 where less
+    is, 0 where its sweeper does not say (a grid asks for nothing)."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+        names = told["report"]["objectives"] or []
+        way = told["hydra"]["sweeper"].get("direction") or []
+    except (OSError, KeyError, TypeError, AttributeError):
+        return {}
+    ways = [way] if isinstance(way, str) else way
+    both = zip_longest(names, ways[: len(names)], fillvalue="")
+    return {str(name): WAYS.get(str(which), 0) for name, which in both}
+
+
+def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[int]:
+    """The places in `rows` that no other row beats: at least as good in every objective, and better in
+    one. Rows without a number do not take part; none where a direction is unknown."""
+    if not ways or not all(ways.values()):
+        return []
+    measured = [
+        (tuple(-way * row[name] for name, way in ways.items()), place)
+        for place, row in enumerate(rows)
+        if all(isinstance(row.get(name), int | float) for name in ways)
+    ]
+    best: list[
+        tuple[tuple[float, ...], int]
+    ] = []  # less is better; who is beaten, by an earlier one
+    for values, place in sorted(measured):
+        if not any(
+            other != values and all(o <= v for o, v in zip(other, values, strict=True))
+            for other, _ in best
+        ):
+            best.append((values, place))
+    return sorted(place for _, place in best)
+
+
+def _number(folder: Path, name: str) -> float:
+    first, _, rest = name.partition(".")
+    table = folder / f"{first}.json"
+    try:
+        if first != "result" and rest and table.is_file():
+            return float(_of_rows(json.loads(table.read_text("utf-8")), rest))
+        node = json.loads((folder / "result.json").read_text("utf-8"))
+        for key in name.split("."):
+            node = node[key]
+        return float(node)
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return nan
+
+
+def _of_rows(rows: list[dict[str, Any]], name: str) -> Any:
+    measured = [row for row in rows if row.get("measure") == name]
+    return measured[-1]["value"] if measured else rows[-1][name]
+
+
+def figures(folder: Path, names: Sequence[str]) -> dict[str, float | None]:
+    """`objectives` by name, None for what is no number."""
+    told = zip(names, objectives(folder, names), strict=True)
+    return {name: value if isfinite(value) else None for name, value in told}

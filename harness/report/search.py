@@ -1,0 +1,134 @@
+"""The page of a search (Optuna): its objectives against each other, and the Pareto front."""
+
+from typing import Any
+
+from harness.report import plots
+from harness.report.console import number
+from harness.report.html import cell as link
+from harness.report.html import section
+from harness.report.names import plain
+from harness.report.objective import front
+from harness.report.verdicts import target
+
+Row = dict[str, Any]
+BYTES, KIB = "bytes", 1024
+APART = 0.12  # share of the front's height between two points that are named in the picture
+WORDS = {1: "more is better", -1: "less is better", 0: ""}
+
+
+def sections(found: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row]:
+    """One block where there are two objectives. ways: objective -> 1, -1 or 0, as `objective.directions`."""
+    drawn = [r for r in found if all(isinstance(r.get(name), int | float) for name in ways)]
+    if len(ways) != 2 or not drawn:
+        return []
+    across, up = sorted(ways, key=lambda name: ways[name])  # what should be small goes to the right
+    best = front(drawn, ways)
+    told = [f"{plain(name)} ({WORDS[way]})" if way else plain(name) for name, way in ways.items()]
+    text = f"Every point by its two objectives: {' and '.join(told)}."
+    legend = ""
+    if best:
+        text += " Joined: the Pareto front, which no other point beats in both."
+        legend = (
+            "<span><b>\u25c6</b> on the front</span><span><b>\u25cb</b> beaten by another</span>"
+        )
+    picture = _picture(drawn, best, across, up, axes)
+    made = [section("Objectives", text=text, legend=legend, panels=[picture])]
+    if best:
+        rows = sorted((drawn[place] for place in best), key=lambda row: row[across])
+        table = [
+            [
+                link(r["point"], target(r)),
+                *(plots.short(r[a]) for a in axes),
+                *(cell(n, r[n]) for n in ways),
+            ]
+            for r in rows
+        ]
+        columns = ["point", *axes, *(heading(name) for name in ways)]
+        made.append(section("The Pareto front", columns=columns, rows=table))
+    return made
+
+
+def headline(found: list[Row], ways: dict[str, int]) -> str:
+    """How many points are worth a look, in a few words; empty where no direction is known."""
+    best = front(found, ways)
+    return f"{len(best)} of {len(found)} on the Pareto front" if best and len(ways) > 1 else ""
+
+
+def conclusion(found: list[Row], ways: dict[str, int]) -> str:
+    """What the front reaches, in one sentence; empty where there is none."""
+    best = [found[place] for place in front(found, ways)]
+    if not best:
+        return ""
+    name = next(iter(ways))
+    ends = sorted(best, key=lambda row: row[name])
+    if len(ends) == 1 or len(ways) == 1:
+        return f"The best: {_told(ends[0], ways)}."
+    return f"From {_told(ends[0], ways)} to {_told(ends[-1], ways)}."
+
+
+def hopeless(found: list[Row], ways: dict[str, int]) -> bool:
+    """Whether what should be large is nowhere above zero."""
+    return any(
+        way > 0 and not any((row.get(name) or 0) > 0 for row in found) for name, way in ways.items()
+    )
+
+
+def shown(name: str, value: Any) -> str:
+    """A figure for a person: bytes in KiB."""
+    if isinstance(value, int | float) and name.endswith(BYTES):
+        return f"{value / KIB:,.0f} KiB" if value >= 10 * KIB else f"{value:,.0f} bytes"
+    return number(value)
+
+
+def cell(name: str, value: Any) -> Any:
+    """A figure for the table: bytes in KiB, as the heading says."""
+    return value / KIB if name.endswith(BYTES) and value is not None else value
+
+
+def heading(name: str) -> str:
+    """What a figure's column is called."""
+    return _named(name) if name.endswith(BYTES) else plain(name)
+
+
+def _named(name: str) -> str:
+    return f"{plain(name).removeprefix('bytes of ')}, KiB"
+
+
+def _told(row: Row, ways: dict[str, int]) -> str:
+    said = [
+        f"at {shown(n, row[n])}" if n.endswith(BYTES) else f"{plain(n)} {shown(n, row[n])}"
+        for n in ways
+    ]
+    return " ".join(said)
+
+
+def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[str]) -> str:
+    made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scale = [KIB if name.endswith(BYTES) else 1 for name in (across, up)]
+    at = [(row[across] / scale[0], row[up] / scale[1]) for row in rows]
+    rest = [place for place in range(len(rows)) if place not in set(best)]
+    if rest:
+        axis.scatter(*zip(*(at[place] for place in rest), strict=True), s=26, facecolors="none",
+                     edgecolors=plots.INK, linewidths=0.9, alpha=0.6)  # fmt: skip
+    if best:
+        line = sorted(at[place] for place in best)
+        axis.plot(*zip(*line, strict=True), "D-", color=plots.VERDICTS["alike"][0], markersize=6,
+                  linewidth=1.2)  # fmt: skip
+        _name_some(axis, [(at[place], rows[place]) for place in best], axes)
+    axis.margins(x=0.08, y=0.12)
+    if all(0 <= y <= 1 for _, y in at):
+        axis.set_ylim(-0.05, 1.08)  # shares
+    plots.label(axis, heading(up), heading(across), "by point")
+    return plots.svg(made)
+
+
+def _name_some(axis: Any, best: list[tuple[tuple[float, float], Row]], axes: list[str]) -> None:
+    """What was chosen, beside the points of the front that stand far enough from the one named before."""
+    high = max(y for (_, y), _ in best) - min(y for (_, y), _ in best)
+    before: float | None = None
+    for (x, y), row in sorted(best, key=lambda one: -one[0][1]):
+        if before is None or before - y > APART * high:
+            name = " ".join(plots.short(row[key]) for key in axes) or row["point"]
+            axis.annotate(name, (x, y), fontsize=8, color=plots.INK, xytext=(8, -9),
+                          textcoords="offset points")  # fmt: skip
+            before = y

@@ -1,0 +1,158 @@
+"""An evaluation that runs behind the page: the same questions asked of the whole state and of every
+setting that was chosen, in a thread of its own, between the acts of the people who look."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.config import Config, option
+from harness.errors import InputProblem
+from harness.pipeline.evaluation import ask, identity
+from harness.pipeline.evaluation.answers import soundness
+from harness.pipeline.evaluation.cells import Cells
+from harness.pipeline.evaluation.progress import Progress
+from harness.pipeline.evaluation.rows import averages
+from harness.pipeline.questions import KINDS, questions
+from harness.pipeline.session import Session
+from harness.report import evaluate, html
+from harness.snapshot.result import UNJUDGED, UNSOUND, write_json, write_text
+
+FILE = "jsonl"  # questions of one's own
+SETS = (*(kind for kind in KINDS if kind != FILE), FILE)
+STOPPING = 5.0  # seconds that a stop waits for the call of the model that is under way
+BREATH = 0.002  # seconds between two calls, in which whoever waits for the model gets it
+RARELY = 10  # averages are made at most a tenth of the time
+
+
+class Stopped(Exception):
+    """A person ended it."""
+
+
+class Evaluation:
+    """One at a time. session: the model, only read. model: entered around each of its calls. folder:
+    where `evaluate.json`, `answers.jsonl` and `report.html` go once all is answered.
+
+    `rows`, `total`, `done`, `problem`, `unsound` and `place` say how far it is.
+    """
+
+    def __init__(
+        self, session: Session, model: Callable[[], AbstractContextManager[Any]], folder: Path
+    ):
+        self.session, self.model, self.folder = session, model, folder
+        self.rows: list[dict[str, Any]] = []
+        self.answered: dict[str, list[dict[str, Any]]] = {}
+        self.done, self.total, self.cells = 0, 0, 0
+        self.problem: Exception | None = None
+        self.unsound: str | None = None  # why its figures count for nothing
+        self.place: Path | None = None  # of the report, when all was answered
+        self.stopped = False
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(
+        self,
+        prunes: list[str],
+        budgets: list[float],
+        quantizers: list[str],
+        kind: str,
+        path: str = "",
+        samples: int = 12,
+        per_head: bool = True,
+        steps: int = 6,
+    ) -> None:
+        """Ask the questions of `kind` (`samples` of them, or those of the file `path`) of the whole
+        state and of each policy x budget x quantizer. Raises InputProblem for what cannot be asked."""
+        if self.running:
+            raise InputProblem("an evaluation is running. Stop it first, or wait until it is done.")
+        if not prunes and not quantizers:
+            raise InputProblem("there is nothing to evaluate. Choose a policy or a quantizer.")
+        if prunes and not budgets:
+            raise InputProblem("a policy needs a budget. Choose how much of the context it keeps.")
+        if kind == FILE and not path.strip():
+            raise InputProblem(
+                "type the path of your questions first: a file, one JSON object a line."
+            )
+        lists = {
+            "prunes": ["none", *prunes],
+            "quantizers": ["none", *quantizers],
+            "budgets": budgets or [1.0],
+            "asked": ["after"],
+        }
+        was = self.session.cfg
+        ours = was.prune if prunes and was.prune.name in prunes else option("prune", prunes[0] if prunes else "none")  # fmt: skip
+        cfg = replace(
+            was,
+            steps=steps,
+            task=option("task", "evaluate", **lists),
+            prune=ours if per_head else replace(ours, per_head=False),
+            prompt=option("prompt", kind, **({"path": path.strip()} if kind == FILE else {"samples": samples})),
+        )  # fmt: skip
+        session = replace(self.session, cfg=cfg, times={})
+        asking = questions(cfg.prompt, session.loaded.tokenizer)
+        cells = Cells(cfg)
+        self.rows, self.problem, self.unsound, self.place = [], None, None, None
+        self.done, self.total, self.cells, self.stopped = 0, len(asking), len(cells.every), False
+        self._end.clear()
+        self._thread = threading.Thread(
+            target=self._run, args=(session, cells, asking), daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the call of the model that is under way; what was answered stays."""
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join(STOPPING)
+
+    def _run(self, session: Session, cells: Cells, asking: list[Any]) -> None:
+        cfg = session.cfg
+        try:
+            with self._turn():
+                plain = soundness(session, asking[0], "after")
+            self.unsound = None if plain.sound else plain.reason
+            progress = Progress(cfg.runs_dir, identity(session, cells, asking))
+            due = 0.0
+            for _ in ask(session, cells, [cfg.cache], asking, progress, self._turn):
+                self.done += 1
+                if (began := time.monotonic()) >= due or self.done == self.total:
+                    self._average(cfg, progress)
+                    due = time.monotonic() + RARELY * (time.monotonic() - began)
+            self._write(progress, plain.document())
+        except Stopped:
+            self.stopped = True
+        except Exception as problem:
+            self.problem = problem
+
+    def _average(self, cfg: Config, progress: Progress) -> None:
+        self.answered = dict(progress.answered)
+        self.rows = averages(cfg.model.name, cfg.prompt.name, list(self.answered.values()))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._end.is_set():
+            raise Stopped
+        with self.model():
+            yield
+        time.sleep(BREATH)
+
+    def _write(self, progress: Progress, plain: dict[str, Any]) -> None:
+        """What `task=evaluate` leaves, in a folder of its own; the answers are no longer kept apart."""
+        many = len(list(self.folder.glob("evaluation-*")))
+        place = self.folder / f"evaluation-{many + 1}-{progress.key[:8]}"
+        place.mkdir(mode=0o700)
+        verdict = UNSOUND if self.unsound else UNJUDGED
+        said = self.unsound or evaluate.conclusion(self.rows)
+        sections = evaluate.sections(self.rows, progress.answered, plain)
+        write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
+        write_json(place / "evaluate.json", self.rows)
+        progress.write(place)
+        progress.end()
+        self.place = place
