@@ -29,7 +29,9 @@ class Fingerprint:
     digest: str | None
 
     @classmethod
-    def of(cls, length: int, tensors: Iterable[tuple[str, torch.Tensor]], digest: bool) -> "Fingerprint":  # fmt: skip
+    def of(
+        cls, length: int, tensors: Iterable[tuple[str, torch.Tensor]], digest: bool
+    ) -> "Fingerprint":
         named = list(tensors)
         return cls(
             length,
@@ -226,12 +228,15 @@ def check_complete(layer: LayerState, window: int | None) -> None:
         )
 
 
-def check_heads(loaded: Any, state: State) -> None:
-    """Raise Misfit when the K/V heads are not what the config of a plain model says."""
-    config = loaded.text_config
+def heads_of(config: Any) -> tuple[int, int]:
+    """`(kv_heads, head_dim)` as the config of a plain model says."""
     heads = config.num_attention_heads
     wide = getattr(config, "head_dim", None) or config.hidden_size // heads
-    wanted = (getattr(config, "num_key_value_heads", None) or heads, wide)
+    return getattr(config, "num_key_value_heads", None) or heads, wide
+
+
+def check_heads(state: State, wanted: tuple[int, int]) -> None:
+    """Raise Misfit when the K/V of `state` are not `wanted`, (kv_heads, head_dim)."""
     for layer in state.layers:
         for segment in layer.segments:
             shape = (segment.key.shape[1], segment.key.shape[3])

@@ -48,12 +48,15 @@ def decide(
     waived: Sequence[Difference],
     soundness: Soundness | None = None,
     against: str = "the uninterrupted run",
+    stored: Mapping[str, Any] | None = None,
 ) -> tuple[str, str]:
     """`(verdict, reason)` for logits `[batch, steps, vocab]` of the restored and the plain path.
 
-    other_token: first step at which the restored path chose (or drew) another token, or None.
+    other_token: after which step the restored path first chose (or drew) another token: 0 from the
+    stored logits, before any step; None where it never did.
     waived: identity differences that were overridden; with any, the best verdict is `drifted`.
     soundness: of the plain paths (None: judged elsewhere). against: what `plain` is, in words.
+    stored: `errors` of the logits that came with the state; None where they are the very same.
     """
     if soundness is not None and not soundness.sound:
         return "unsound", soundness.reason
@@ -62,11 +65,15 @@ def decide(
     if waived:
         verdict = "drifted" if other_token is None else "diverged"
         return verdict, f"restored although {len(waived)} differences were waived ({waived[0]})"
-    if metrics["bitwise_equal"] and other_token is None:
+    apart = None if stored is None else _apart(stored, noise, oracle)
+    if metrics["bitwise_equal"] and other_token is None and apart is None:
         return "exact", f"logits are bit-equal to {against}"
     within, rule = _within(metrics, noise, oracle)
+    if apart is not None and (metrics["bitwise_equal"] or not apart[0]):
+        within, rule = apart
     if other_token is not None and not (within and _explained(restored, plain, noise)):
-        return "diverged", f"step {other_token} chooses another token; {rule}"
+        who = f"step {other_token} chooses" if other_token else "the stored logits choose"
+        return "diverged", f"{who} another token; {rule}"
     if within:
         return "equivalent", rule
     return "drifted", f"{rule}; every chosen token is the same"
@@ -81,6 +88,16 @@ def _within(
         return ours <= FACTOR * plain, ratio
     gap, floor = metrics["max_abs_diff"], noise["max_abs_diff"]
     return gap <= FACTOR * floor, f"largest difference {gap:.3g}, noise floor {floor:.3g}"
+
+
+def _apart(
+    stored: Mapping[str, Any], noise: Mapping[str, Any], oracle: Mapping[str, Any]
+) -> tuple[bool, str]:
+    """As `_within`, of the logits that were stored with the state."""
+    off = stored["restored"]
+    allowed = FACTOR * max(stored["plain"], oracle["plain"] or noise["max_abs_diff"])
+    rule = f"the stored logits are off by {off:.3g}, rounding explains {allowed:.3g}"
+    return off <= allowed, rule
 
 
 def _explained(restored: torch.Tensor, plain: torch.Tensor, noise: Mapping[str, Any]) -> bool:

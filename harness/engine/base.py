@@ -44,6 +44,7 @@ class Composition:
 
 
 ALONE = Composition("alone")
+SCRIPTS = Path(__file__).with_name("reproductions")  # named for the case that each one shows
 
 
 class Engine(ABC):
@@ -54,11 +55,18 @@ class Engine(ABC):
     """
 
     cases: tuple[str, ...] = ("hit",)
+    further: Mapping[str, str] = {}  # cases that only `task.cases` asks for, and what each is about
+    absent: Mapping[str, str] = {}  # those that cannot be had here, and why
     compositions: tuple[Composition, ...] = (
         Composition("again"),
         Composition("beside another request", beside=True),
     )
     repeatable = True  # the same prompt can be evaluated without a cache again and again
+
+    declared = False  # runs the model of the group `model`
+    exports = (
+        False  # does where `engine.model` names none: it is then built with what loads that one
+    )
 
     def __init__(self, settings: EngineConfig):
         """Opens nothing yet."""
@@ -104,6 +112,15 @@ class Engine(ABC):
 
     def restore(self, case: str) -> None:  # noqa: B027
         """Bring the saved state back the way `case` (one of `cases`) says. `hit`: it is still there."""
+
+    def prompt_of(self, case: str, prompt: Prompt) -> Prompt:
+        """What `case` is judged on: `prompt`, or tokens that the engine itself arrived at from there."""
+        return prompt
+
+    def reproduction(self, case: str) -> str | None:
+        """A program that shows what `case` is about without this harness; None where there is none."""
+        script = SCRIPTS / f"{case}.py"
+        return script.read_text("utf-8") if script.is_file() else None
 
     def forge(self, prompt: Prompt, other: Prompt) -> bool:
         """Put the state of `other` where `resume(prompt)` takes it for that of `prompt`; for controls.

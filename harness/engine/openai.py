@@ -62,7 +62,8 @@ class OpenAI(Engine):
     def probe(self, prompt: Prompt) -> None:
         self._salted = True
         self.evaluate(prompt, 1)
-        self._salted = not self.evaluate(prompt, 1).reused
+        reused = self.evaluate(prompt, 1).reused
+        self._salted = not reused if reused is not None else not self.settings.flush
         self.repeatable = self._salted or bool(self.settings.flush)
 
     def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:

@@ -20,4 +20,6 @@ def engine(settings: EngineConfig, ours: Callable[[], Any]) -> Engine:
     that runs it. Raises ConfigProblem."""
     kind = variants.variant("engine", settings, Engine)
     complete = config.completed("engine", settings)
-    return kind(complete, ours()) if settings.name == OURS else kind(complete)
+    if settings.name == OURS:
+        return kind(complete, ours())
+    return kind(complete, ours) if kind.exports and not complete.model else kind(complete)

@@ -1,14 +1,17 @@
 """Ours: the model of the group `model`, through every cache that serves it.
 
 `hit` is the cache that `cache=` names, `hit_NAME` each other one; `restored` is the state written to a
-snapshot and read back. What runs the model is handed in, since rooms do not know each other.
+snapshot and read back. What `task.cases` may ask for beyond that is the library's own (`library.py`).
+What runs the model is handed in, since rooms do not know each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from harness.config import EngineConfig
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
+from harness.engine.library import Library
 from harness.engine.local import answer
 from harness.errors import ConfigProblem
 
@@ -17,6 +20,7 @@ class Transformers(Engine):
     """`ours`: `cold(chunk)` and `uncached()` give a function that feeds ids; `state(ids)`, `stored(state)`,
     `decoder(state, cache)`; `caches`, the chosen one first; `encode(text)`; `versions()`."""
 
+    declared = True
     compositions = (
         Composition("again"),
         Composition("in chunks of 16", chunk=16),
@@ -31,6 +35,19 @@ class Transformers(Engine):
         self._state: Any = None
         self._kept: tuple[int, ...] = ()  # what the state is taken for
         self._cache = ours.caches[0]
+        self._library = Library(ours, settings.top)
+
+    @cached_property
+    def _offered(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        return self._library.offered()
+
+    @property
+    def further(self) -> Mapping[str, str]:  # type: ignore[override]
+        return self._offered[0]
+
+    @property
+    def absent(self) -> Mapping[str, str]:  # type: ignore[override]
+        return self._offered[1]
 
     @property
     def cases(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -52,6 +69,8 @@ class Transformers(Engine):
         length = len(self._kept)
         if not length or tuple(prompt[:length]) != self._kept or len(prompt) == length:
             return self.evaluate(prompt, steps)
+        if self._cache not in self._ours.caches:
+            return self._library.answer(self._cache, prompt, length, steps)
         decoder = self._ours.decoder(self._state, self._cache)
         return answer(decoder, prompt[length:], steps, self.settings.top, length)
 
@@ -64,6 +83,8 @@ class Transformers(Engine):
             self._state = self._ours.stored(self._state)
         if case.startswith("hit_"):
             self._cache = case.removeprefix("hit_")
+        elif case not in self.cases:
+            self._cache = case
 
     def forge(self, prompt: Prompt, other: Prompt) -> bool:
         self._take(other, prompt)

@@ -137,10 +137,20 @@ def _together(tensors: dict[str, Any], digests: Mapping[str, str]) -> str:
     return digest_document(rows)
 
 
+def adapts(module: nn.Module, buffer: str) -> bool:
+    """Whether `buffer` of `module` holds RoPE frequencies that each forward sets by the length of its
+    context, so that they say nothing but what ran last."""
+    kind: Any = getattr(module, "rope_type", None)
+    if isinstance(kind, Mapping):
+        kind = kind.get(buffer.removesuffix("inv_freq").rstrip("_"))
+    return buffer.endswith("inv_freq") and str(kind) in ("dynamic", "longrope")
+
+
 def _rotary(model: Any, config: Any) -> dict[str, Any]:
-    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold."""
+    """RoPE as loaded: the inverse frequencies and scalings that the modules really hold; the original
+    ones of those that follow the length of the context."""
     frequencies = {
-        f"{path}.{name}".strip("."): digest_tensor(buffer)
+        f"{path}.{name}".strip("."): digest_tensor(_original(module, name, buffer))
         for path, module in model.named_modules()
         for name, buffer in module.named_buffers(recurse=False)
         if name.endswith("inv_freq") and not name.endswith("original_inv_freq")
@@ -156,6 +166,11 @@ def _rotary(model: Any, config: Any) -> dict[str, Any]:
         "attention_scaling": scaling,
         "parameters": _clean(getattr(config, "rope_parameters", None) or {}),
     }
+
+
+def _original(module: nn.Module, name: str, buffer: Any) -> Any:
+    original = f"{name.removesuffix('inv_freq')}original_inv_freq"
+    return getattr(module, original, buffer) if adapts(module, name) else buffer
 
 
 def _epsilons(model: Any) -> list[float]:

@@ -146,8 +146,12 @@ def written(model: Any) -> tuple[Any, ...]:
     """How the parameters, and the buffers saved with them, lie in memory, how often each was written
     to, and a sample of each: writes through `.data`, which torch does not count, show there when they
     are more than a few numbers."""
-    tensors = (*model.parameters(), *buffers(model).values())
-    return tuple((t.data_ptr(), t._version, _sample(t)) for t in tensors)
+    return tuple(map(laid, (*model.parameters(), *buffers(model).values())))
+
+
+def laid(tensor: torch.Tensor) -> tuple[int, int, bytes]:
+    """How one tensor lies, how often it was written to, and a sample of it."""
+    return tensor.data_ptr(), tensor._version, _sample(tensor)
 
 
 def _sample(tensor: torch.Tensor) -> bytes:

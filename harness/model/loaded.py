@@ -4,6 +4,7 @@
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
 from harness.model.oracle import Cost, Oracle
+from harness.model.standing import standing
 from harness.model.switch import switch_of
 
 RATE = 3e10  # operations a second that a first estimate assumes, before any pass was timed
@@ -38,6 +40,7 @@ class Loaded:
     rate: float = field(default=RATE, init=False, repr=False)  # operations a second, as last timed
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
     _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
+    _made: dict[str, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
     # how the weights are known without reading them, and how they lay when they were loaded
     _ledger: tuple[Ledger, Any] | None = field(default=None, init=False, repr=False)
 
@@ -66,13 +69,18 @@ class Loaded:
 
     @property
     def documents(self) -> dict[str, Any]:
-        """Identity of the weights and config by Big 8+4 element (JSON-able): remembered until a
-        weight is written to or replaced."""
-        written = ledger.written(self.model)
-        now = (written, identity.adapters(self.model))  # a switch is thrown without any write
+        """Identity of the weights and config by Big 8+4 element (JSON-able): remembered until a weight
+        is written to or replaced, or anything else about the model changes."""
+        now = written, *_ = self._now()
         if self._known is None or self._known[0] != now:
             self._known = now, identity.documents(self.model, self._digests(written))
         return self._known[1]
+
+    def _now(self) -> tuple[Any, ...]:
+        """What everything derived from the model holds for: how the weights lie, which adapters are
+        switched on (without any write), how the rest stands."""
+        model = self.model
+        return ledger.written(model), identity.adapters(model), standing(model)
 
     def _digests(self, written: Any) -> dict[str, str]:
         """Digest of every parameter: read off the weights, unless they are as they were loaded and
@@ -94,16 +102,34 @@ class Loaded:
         configs = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
         return [c for c in configs.values() if hasattr(c, "_attn_implementation_internal")]
 
-    @cached_property
+    @property
     def oracle(self) -> Oracle:
         """Float64 runs over the same weights, which are widened one at a time as they are touched."""
-        return Oracle(self)
+        made: Oracle = self._derived("oracle", lambda: Oracle(self))
+        return made
 
-    @cached_property
+    @property
     def twin(self) -> "Loaded":
         """The first layers of this model, one of each kind at least, with its own class, weights and
-        head: it feeds and forgets as the whole does, at a fraction of the price."""
-        return Loaded(twin.first_layers(self.model), self.tokenizer, self.source, 0.0)
+        head: it feeds and forgets as the whole does, at a fraction of the price. The model itself where
+        the library builds none: weights that count the layers, layers that share others' memory."""
+
+        def make() -> Loaded:
+            try:
+                short = twin.first_layers(self.model)
+            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError):
+                return self
+            return Loaded(short, self.tokenizer, self.source, 0.0)
+
+        made: Loaded = self._derived("twin", make)
+        return made
+
+    def _derived(self, name: str, make: Callable[[], Any]) -> Any:
+        """What was made of the model, made anew once the model is another one than it was then."""
+        now = self._now()
+        if name not in self._made or self._made[name][0] != now:
+            self._made[name] = now, make()
+        return self._made[name][1]
 
     @property
     def parameters(self) -> int:

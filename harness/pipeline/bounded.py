@@ -16,7 +16,7 @@ from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
 from harness.pipeline.prune import moves, scored
 from harness.pipeline.step import feed, joined
-from harness.pipeline.switching import Switching
+from harness.pipeline.switching import Switching, decoder
 from harness.prune.base import EXPECTED
 from harness.prune.budget import budget
 from harness.prune.positions import reindexed
@@ -118,7 +118,5 @@ def continuation(
 ) -> Decoder | Bounded | Switching:
     """What continues `state`: a decoder, which prunes as it goes under `prune.at=N`."""
     if settings.name == "none" or settings.at == "prefill":
-        if loaded.switch is not None and int(state.next_position.max()) <= loaded.switch:
-            return Switching(loaded, state, cache)
-        return build_decoder(loaded, state, cache)
+        return decoder(loaded, state, cache)  # type: ignore[no-any-return]
     return Bounded(loaded, state, cache, settings)

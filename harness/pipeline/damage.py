@@ -59,6 +59,7 @@ def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[S
 def comparable(path: Rollout, reference: Rollout) -> Rollout:
     """`path` with its logits cut to the vocabulary of `reference`, should a fault have resized it."""
     vocab = reference.logits.shape[-1]
-    return (
-        path if path.logits.shape[-1] == vocab else replace(path, logits=path.logits[..., :vocab])
-    )
+    if path.logits.shape[-1] == vocab:
+        return path
+    stored = None if path.stored is None else path.stored[..., :vocab]
+    return replace(path, logits=path.logits[..., :vocab], stored=stored)

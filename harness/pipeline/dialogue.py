@@ -13,18 +13,20 @@ from typing import Any
 
 import torch
 
-from harness.cache.registry import decoder as build_decoder
-from harness.capture import check_length, new_cache, positions_of, prefill
+from harness.capture import capture, check_length, new_cache, positions_of, prefill
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
+from harness.model.switch import crosses
 from harness.pipeline.rewind import Rewind, checkpoints, rewound
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, tokenizer_files
+from harness.pipeline.switching import decoder
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, continuation, encode, render
 from harness.tokenizer.stream import Stream
 
+WARM = 4  # tokens
 PLACEHOLDER = "\u2042 what was said \u2042"  # no template changes it, no answer contains it
 
 
@@ -109,13 +111,27 @@ class Dialogue:
     def _take(self, state: State) -> None:
         """Go on from `state`, which is only read."""
         meta = state.documents["prompt_meta"]
-        self.decoder = build_decoder(self.session.loaded, state, self.session.cfg.cache)
+        self.decoder = decoder(self.session.loaded, state, self.session.cfg.cache)
         self.messages = [dict(turn) for turn in meta["turns"]]
         self.buffer = state.token_ids[0].tolist()
         self.asked, self.ends = list(meta.get("asked") or []), list(meta.get("ends") or [])
         ended = meta.get("ended", True)
         self._ended = self.buffer[-1] in self.sampler.ending.ids if ended is None else ended
         self._history = History(self.session.loaded.tokenizer)
+
+    def warm(self) -> None:
+        """Read a few tokens of nothing and go on from them, kept nowhere: what is compiled, mapped or
+        prepared at its first use is no part of the first turn's seconds."""
+        session = self.session
+        ids = torch.zeros(1, WARM, dtype=torch.int64)
+        state = capture(session.loaded, ids, torch.ones_like(ids), {"prompt_meta": {}}).state
+        other = decoder(session.loaded, state, session.cfg.cache)
+        other.step(ids)
+        other.step(ids[:, :1])
+        _ = session.documents, tokenizer_files(session.loaded)  # made once for a model
+        if self.template:
+            question = {"role": "user", "content": "."}
+            History(session.loaded.tokenizer).encode([*self.messages, question])
 
     def ask(
         self,
@@ -247,7 +263,7 @@ class Dialogue:
         if self.decoder is None:
             row = encode("chat", session.loaded.tokenizer, "", messages) if self.template else whole
             captured = session.capture([row], self.sampler)
-            self.decoder = build_decoder(session.loaded, captured.state, session.cfg.cache)
+            self.decoder = decoder(session.loaded, captured.state, session.cfg.cache)
             logits = captured.state.logits
         else:
             logits = self.decoder.step(torch.tensor([new]))[:, -1]
@@ -296,7 +312,12 @@ def answered_anew(
     while len(chosen) < limit and (not chosen or chosen[-1] not in ends):
         token = logits.argmax(-1, keepdim=True)
         chosen.append(int(token))
-        where = torch.tensor([[position]], device=ids.device)
-        logits = loaded.forward(token, where, None, cache)[:, -1]
+        ids = torch.cat([ids, token], dim=1)
+        if crosses(loaded.switch, position, position + 1):
+            cache, mask = new_cache(loaded), torch.ones_like(ids)
+            logits = prefill(loaded, ids, mask, positions_of(mask), cache)[:, -1]
+        else:
+            where = torch.tensor([[position]], device=ids.device)
+            logits = loaded.forward(token, where, None, cache)[:, -1]
         position += 1
     return chosen, time.perf_counter() - start

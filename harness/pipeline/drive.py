@@ -26,7 +26,8 @@ class Rollout:
     was given): `ids[:, 0]` from the stored logits, `ids[:, i + 1]` from `logits[:, i]`.
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
-    chunks: in which lengths `fed` was fed. ended: every row came to its end.
+    chunks: in which lengths `fed` was fed. ended: every row came to its end. stored: `[batch, vocab]`,
+    the logits that `ids[:, 0]` was chosen from.
     """
 
     logits: torch.Tensor
@@ -36,6 +37,7 @@ class Rollout:
     rng: torch.Tensor | None = None
     chunks: tuple[int, ...] = ()
     ended: bool = False
+    stored: torch.Tensor | None = None
 
     @property
     def said(self) -> torch.Tensor:
@@ -92,7 +94,8 @@ def drive(
     generated; a row that ends before the others goes on with padding. Times leave out what was
     compiled meanwhile. Advances `runner` and `sampler`.
     """
-    context, last = runner.state.token_ids.cpu(), runner.state.logits
+    stored = runner.state.logits
+    context, last = runner.state.token_ids.cpu(), stored
     count = 0 if prompt is None else prompt.shape[1]
     chosen, logits, fed, seconds = [], [], [], []
     sampler.begin(runner.state, count)
@@ -133,6 +136,7 @@ def drive(
         rng,
         lengths,
         ended,
+        stored,
     )
 
 

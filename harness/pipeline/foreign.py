@@ -1,6 +1,8 @@
 """A State out of keys and values that another program saved: only where they are those of the tokens."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,25 +10,41 @@ import torch
 from harness.capture import check_length, check_vocabulary, new_cache, positions_of
 from harness.compare.identity import Difference
 from harness.engine.saved import Saved, halves
+from harness.engine.saved.blocks import by_head, in_halves
 from harness.errors import InputProblem, RestoreRefused
 from harness.model.loaded import Loaded
 from harness.pipeline.interop import from_cache
 from harness.pipeline.restore import MARGIN
 from harness.pipeline.session import Session
-from harness.snapshot.state import State
+from harness.prune.base import gathered
+from harness.snapshot.codes import Codes, dense
+from harness.snapshot.state import Segment, State
 
 CHUNK = 16  # tokens of a prefill whose cache is rounded as the file rounds
 TURNED = "RoPE of neighbours"
+COARSE = (
+    3.0  # how often codes may be further off than a grid as coarse: MARGIN would hide another token
+)
+ANGLE = 2.0**-23  # of a radian and position
+TINY = 1e-30  # a step of a block whose numbers are all the same
 
+Kept = torch.Tensor | Codes
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
+Rounding = Callable[[torch.Tensor], torch.Tensor]
 
 
-def pairs(there: Saved, where: str) -> Pairs:
-    """Keys and values per layer. Raises InputProblem for a cache that does not hold every token."""
+def stored(there: Saved, where: str) -> list[tuple[Kept, Kept]]:
+    """Keys and values per layer, as the file keeps them. Raises InputProblem for a cache that does not
+    hold what a continuation needs."""
     try:
         return there.keys_and_values()
     except (ValueError, KeyError, TypeError, RuntimeError, OSError) as problem:
         raise InputProblem(f"{where}, {there.kind}: {str(problem).splitlines()[0][:200]}") from None
+
+
+def pairs(there: Saved, where: str) -> Pairs:
+    """The same as numbers."""
+    return [(dense(key), dense(value)) for key, value in stored(there, where)]
 
 
 def kinds(there: Saved) -> str:
@@ -56,65 +74,201 @@ def adopted(
     """The State of `ids` with the keys and values of `there`, and what was measured on the way.
 
     The model reads the ids itself, and every key and value has to be where that puts it: within
-    `MARGIN` times what another chunking and the file's own rounding do to this very model. Raises
-    InputProblem for a file that cannot be one, RestoreRefused for one that is of other tokens or of
-    another model; `restore.strict=false` takes it anyway; what was waived is in the second value.
+    `MARGIN` times what another chunking and the file's own rounding do to this very model. Codes stay
+    codes, where a snapshot has a form for them; of a window that dropped tokens, the State holds what is
+    left, at its positions. Raises InputProblem for a file that cannot be one, RestoreRefused for one that
+    is of other tokens or of another model; `restore.strict=false` takes it anyway; what was waived is in
+    the second value.
     """
     loaded = session.loaded
     row = torch.tensor([list(ids)], device=loaded.device)
     check_length(loaded, row.shape[1], 1)
     check_vocabulary(loaded, row)
-    if coded := {k for x in there.layers for k in str(x["dtype"]).split(", ") if k.startswith("q")}:
-        raise InputProblem(
-            f"{where} keeps {', '.join(sorted(coded))}: only f32, f16 and bf16 become a snapshot."
-        )
-    mine = _prefilled(loaded, row)
-    layers = [(fitted(k, a), fitted(v, b)) for (k, v), (a, b) in zip(pairs(there, where), mine)]
-    wrong = _forms(layers, mine, len(there.layers))
-    if wrong:
+    held = there.positions or list(range(row.shape[1]))
+    if held[-1] != row.shape[1] - 1:
+        raise InputProblem(f"{where} is of {held[-1] + 1} tokens, given are {row.shape[1]}.")
+    kept = stored(there, where)
+    whole, seen = _nearest(loaded, row, there, kept)
+    if there.positions and any(t.shape[2] != row.shape[1] for pair in whole for t in pair):
+        raise InputProblem(f"{where} holds a window, and this model has windows of its own.")
+    mine = _at(whole, there.positions)
+    layers = [(fitted(dense(k), a), fitted(dense(v), b)) for (k, v), (a, b) in zip(kept, mine)]
+    if wrong := _forms(layers, mine, len(there.layers)):
         raise RestoreRefused(where, wrong)
     order, layers = _turned(layers, mine)
-    stored = max((t.dtype for pair in layers for t in pair), key=lambda d: torch.finfo(d).eps)
-    floors = _floors(loaded, row, mine, stored)
-    rows = [_measured(i, *pair) for i, pair in enumerate(zip(layers, mine, floors))]
-    wrong = [_difference(r) for r in rows if not r["off_by"] <= MARGIN * r["floor"]]
+    rounding = _rounding(kept, there.grid)
+    floors = _floors(loaded, row, mine, rounding, there.positions, seen)
+    margin = COARSE if there.grid else MARGIN
+    rows = [_measured(i, held, margin, *pair) for i, pair in enumerate(zip(layers, mine, floors))]
+    wrong = [_difference(r, there) for r in rows if r["first_token"] is not None]
     if wrong and session.cfg.restore.strict:
         raise RestoreRefused(where, wrong)
     cache = new_cache(loaded)
-    for index, (key, value) in enumerate(layers):
-        cache.update(key.to(row.device, loaded.dtype), value.to(row.device, loaded.dtype), index)
+    for index, pair in enumerate(layers):
+        key, value = (t.clone() for t in whole[index])
+        for t, part in zip((key, value), pair):
+            t[:, :, there.positions or slice(None)] = part.to(t)
+        cache.update(key, value, index)
     state = from_cache(session, cache, row)
-    said = {"kind": there.kind, "kept_as": kinds(there), "keys": order or "the library's order"}
-    return state, {**said, "layers": rows, "waived": wrong}
+    codes = [_coded(pair, mine[i][0].shape[1], order, loaded.dtype) for i, pair in enumerate(kept)]
+    state = _narrowed(loaded, _recoded(state, codes, there), there, seen)
+    said: dict[str, Any] = {
+        "kind": there.kind,
+        "kept_as": kinds(there),
+        "keys": order or "the library's order",
+    }
+    if there.grid:
+        said["lossy"] = _lossy(there, state.quantized)
+    return state, {**said, "positions": len(held), "layers": rows, "waived": wrong}
+
+
+def _additive(seen: torch.Tensor, loaded: Loaded) -> torch.Tensor:
+    """`[1, 1, new, all]`, added to scores: 0 where a token is read."""
+    least = torch.finfo(loaded.dtype).min
+    mask = torch.zeros(seen.shape, dtype=loaded.dtype).masked_fill(~seen, least)
+    return mask[None, None].to(loaded.device)
+
+
+def _at(pairs: Pairs, places: Sequence[int] | None) -> Pairs:
+    return (
+        pairs
+        if places is None
+        else [(key[:, :, places], value[:, :, places]) for key, value in pairs]
+    )
+
+
+def _coded(
+    pair: tuple[Kept, Kept], heads: int, order: str, dtype: torch.dtype
+) -> tuple[Codes, Codes] | None:
+    """Key and value of a layer as a Segment's codes, `[1, kv_heads, tokens, head_dim]`; None where the file
+    has none, or where they have no such form."""
+    out = []
+    for part, turned in zip(pair, (order == TURNED, False)):
+        codes = part if isinstance(part, Codes) else None
+        if codes is not None and codes.shape[1] != heads:
+            codes = by_head(codes, heads)
+        if codes is not None and turned:
+            codes = in_halves(codes)
+        if codes is None:
+            return None
+        out.append(replace(codes, dtype=dtype))
+    return out[0], out[1]
+
+
+def _recoded(state: State, codes: list[tuple[Codes, Codes] | None], there: Saved) -> State:
+    """The State with codes in place of the numbers that they stand for; a layer without keeps numbers. Says
+    either way that they were rounded."""
+    if there.grid is None:
+        return state
+    layers = tuple(
+        layer if pair is None else replace(layer, segments=(Segment(*pair, layer.positions),))
+        for layer, pair in zip(state.layers, codes, strict=True)
+    )
+    kept = any(pair is not None for pair in codes)
+    return state.with_layers(layers, quantized=[{"quantizer": there.kind, **_lossy(there, kept)}])
+
+
+def _lossy(there: Saved, kept: bool) -> dict[str, Any]:
+    bits, numbers = there.grid or (None, None)
+    return {"bits": bits, "group": numbers, "codes": "kept" if kept else "opened"}
+
+
+def _narrowed(loaded: Loaded, state: State, there: Saved, seen: torch.Tensor | None) -> State:
+    """The State with the tokens at `held` alone, where the file dropped others, and the logits that follow
+    from these."""
+    if there.positions is None or seen is None:
+        return state
+    held, ids = there.positions, state.token_ids
+    logits = loaded.forward(
+        ids, positions_of(torch.ones_like(ids)), _additive(seen, loaded), keep=1
+    )
+    index = torch.tensor([list(held)], device=state.device)
+    layers = tuple(gathered(layer, index) for layer in state.layers)
+    note = {
+        "policy": there.kind,
+        "from_tokens": state.tokens,
+        "kept_tokens": len(held),
+        "positions": "original",
+    }
+    return replace(state, logits=logits[:, -1]).with_layers(layers, pruned=[note])
+
+
+def _rounding(kept: list[tuple[Kept, Kept]], grid: tuple[int, int] | None) -> Rounding:
+    """What the file's own form does to a number: its floating-point type, or a grid as coarse as its codes."""
+    if grid is None:
+        types = {part.dtype for pair in kept for part in pair}
+        coarsest = max(types, key=lambda d: torch.finfo(d).eps)
+        return lambda numbers: numbers.to(coarsest).to(numbers.dtype)
+    bits, together = grid
+
+    def rounded(numbers: torch.Tensor) -> torch.Tensor:
+        blocks = numbers.unflatten(-1, (-1, math.gcd(together, numbers.shape[-1])))
+        low = blocks.amin(-1, keepdim=True)
+        step = ((blocks.amax(-1, keepdim=True) - low) / (2**bits - 1)).clamp(min=TINY)
+        return (((blocks - low) / step).round() * step + low).flatten(-2)
+
+    return rounded
+
+
+def _nearest(
+    loaded: Loaded, row: torch.Tensor, there: Saved, kept: list[tuple[Kept, Kept]]
+) -> tuple[Pairs, torch.Tensor | None]:
+    """Keys and values of `row`, and which tokens each of them read: of the ways in which the file can have
+    come about, the one whose values lie nearest. None: all before it."""
+    ways = []
+    for seen in there.seen or (None,):
+        pairs = _prefilled(loaded, row, seen=seen)
+        mine = _at(pairs, there.positions)
+        values = [(fitted(dense(v), b), b) for (_, v), (_, b) in zip(kept, mine)]
+        far = max((_gap(a, b) for a, b in values if a.shape == b.shape), default=0.0)
+        ways.append((far, pairs, seen))
+    _, pairs, seen = min(ways, key=lambda way: way[0])
+    return pairs, seen
 
 
 def _prefilled(
-    loaded: Loaded, row: torch.Tensor, chunk: int | None = None, stored: Any = None
+    loaded: Loaded,
+    row: torch.Tensor,
+    chunk: int | None = None,
+    rounding: Rounding | None = None,
+    seen: torch.Tensor | None = None,
 ) -> Pairs:
-    """Keys and values of `row`; with `stored`, rounded to that dtype after every chunk."""
+    """Keys and values of `row`, rounded after every chunk where a rounding is given. seen: `[tokens, tokens]`,
+    which tokens each one reads, where it is not all before it."""
     cache, positions = new_cache(loaded), positions_of(torch.ones_like(row))
     size = chunk or row.shape[1]
     for start in range(0, row.shape[1], size):
         part = slice(start, start + size)
-        loaded.forward(row[:, part], positions[:, part], None, cache, keep=1)
-        for layer in cache.layers if stored is not None else ():
-            layer.keys = layer.keys.to(stored).to(loaded.dtype)
-            layer.values = layer.values.to(stored).to(loaded.dtype)
+        mask = None if seen is None else _additive(seen[part, : start + size], loaded)
+        loaded.forward(row[:, part], positions[:, part], mask, cache, keep=1)
+        if rounding is None:
+            continue
+        for layer in cache.layers:
+            layer.keys, layer.values = rounding(layer.keys), rounding(layer.values)
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def _floors(loaded: Loaded, row: torch.Tensor, mine: Pairs, stored: torch.dtype) -> list[float]:
-    """Per layer, what other chunks and the rounding to `stored` do; never below one rounding of it."""
+def _floors(
+    loaded: Loaded,
+    row: torch.Tensor,
+    mine: Pairs,
+    rounding: Rounding,
+    held: Sequence[int] | None,
+    seen: torch.Tensor | None,
+) -> list[float]:
+    """Per layer, what other chunks and the file's rounding do; never below that rounding alone, nor what
+    float32 loses of RoPE's largest angle, which another program may round otherwise."""
     others = [
-        _prefilled(loaded, row, CHUNK, stored),
-        _prefilled(loaded, row, max(row.shape[1] // 4, 1)),
+        _at(_prefilled(loaded, row, CHUNK, rounding, seen), held),
+        _at(_prefilled(loaded, row, max(row.shape[1] // 4, 1), None, seen), held),
     ]
     out = []
     for index, pair in enumerate(mine):
-        eps = max(torch.finfo(stored).eps, torch.finfo(loaded.dtype).eps)
+        eps = max(torch.finfo(loaded.dtype).eps, ANGLE * row.shape[1] / MARGIN)
         least = eps * max(float(t.abs().max()) for t in pair)
+        alone = [2 * _gap(rounding(t), t) for t in pair]
         gaps = [_gap(x, y) for other in others for x, y in zip(other[index], pair)]
-        out.append(max(least, *gaps))
+        out.append(max(least, *alone, *gaps))
     return out
 
 
@@ -140,18 +294,26 @@ def _turned(layers: Pairs, mine: Pairs) -> tuple[str, Pairs]:
     return best, [(orders(k)[best], v) for k, v in layers]
 
 
-def _measured(index: int, pair: Any, mine: Any, floor: float) -> dict[str, Any]:
+def _measured(
+    index: int, held: Sequence[int], margin: float, pair: Any, mine: Any, floor: float
+) -> dict[str, Any]:
     """How far one layer is off, and the first token that is further than it may be."""
     differences = [(x.double() - y.double()).abs() for x, y in zip(pair, mine)]
     gaps = torch.stack([d.amax((0, 1, 3)) for d in differences]).amax(0)
-    beyond = (~(gaps <= MARGIN * floor)).nonzero()
-    first = int(beyond[0, 0]) if len(beyond) else None
-    return {"layer": index, "off_by": float(gaps.max()), "floor": floor, "first_token": first}
+    allowed = margin * floor
+    beyond = (~(gaps <= allowed)).nonzero()
+    first = held[int(beyond[0, 0])] if len(beyond) else None
+    off = {"off_by": float(gaps.max()), "floor": floor, "allowed": allowed}
+    return {"layer": index, **off, "first_token": first}
 
 
-def _difference(row: dict[str, Any]) -> Difference:
+def _difference(row: dict[str, Any], there: Saved) -> Difference:
     what = f"layer {row['layer']}, token {row['first_token']}: read by this model"
-    saved, expected = f"off by {row['off_by']:.3g}", f"within {MARGIN * row['floor']:.3g}"
+    if there.positions is not None:
+        what += (
+            " (its window had dropped tokens; no way of reading them that was tried ends like this)"
+        )
+    saved, expected = f"off by {row['off_by']:.3g}", f"within {row['allowed']:.3g}"
     return Difference("1 kv_cache", what, saved, expected)
 
 

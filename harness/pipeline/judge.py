@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from harness.compare import metrics as measure
 from harness.compare.identity import Difference
 from harness.compare.verdict import decide, errors
@@ -69,13 +71,38 @@ def judge(
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
     sound, pair = measured.soundness, (restored.logits, reference.logits)
-    verdict, reason = decide(*pair, metrics, noise, oracle, other_token, waived, sound)
+    stored = _stored(loaded, state, reference, restored, settings)
+    verdict, reason = decide(
+        *pair, metrics, noise, oracle, other_token, waived, sound, stored=stored
+    )
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)
         for name, logits in paths.items()
     }
     return Judgement(verdict, reason, metrics, noise, oracle, sound.document(), curves=curves)
+
+
+def _stored(
+    loaded: Loaded,
+    state: State,
+    reference: Rollout,
+    restored: Rollout,
+    settings: CompareConfig,
+) -> dict[str, Any] | None:
+    """Errors of the logits that `restored` brought with it, which no step after it shows; None where
+    they are bit-equal to those that `reference` began with, or where a path does not say."""
+    ours, theirs = restored.stored, reference.stored
+    if ours is None or theirs is None or torch.equal(ours, theirs):
+        return None
+    if ours.shape != theirs.shape:
+        return {"restored": float("nan"), "plain": 0.0, "ratio": None}
+    nothing = reference.fed[:, :0]
+    plain = yardstick.alone(loaded, state, nothing, before=1)[:, 0]
+    exact = theirs.double()
+    if settings.oracle:
+        exact = yardstick.alone(loaded.oracle, state, nothing, before=1)[:, 0]
+    return errors(ours, plain, exact)
 
 
 def mutation(decoder: Any, before: Any, steps: int) -> dict[str, Any]:

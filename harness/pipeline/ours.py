@@ -37,17 +37,21 @@ class Ours:
         """The declared prompt under the tokenizer policy; `text` is what it says."""
         return list(self.session.encoded()[0].ids)
 
-    def cold(self, chunk: int | None) -> Feed:
-        """Prefill (in chunks) and decode with the library's own cache, never interrupted."""
-        cache, position = new_cache(self.loaded), 0
+    def cold(
+        self, chunk: int | None, cache: Any = None, forward: Any = None, start: int = 0
+    ) -> Feed:
+        """Prefill (in chunks) and decode with the library's own cache, never interrupted. cache: one of
+        the library's with `start` tokens in it, which grows. forward: in place of `Loaded.forward`."""
+        cache, position = new_cache(self.loaded) if cache is None else cache, start
+        forward = forward or self.loaded.forward
 
         def feed(ids: Sequence[int]) -> Any:
             nonlocal position
             size = chunk or len(ids)
-            for start in range(0, len(ids), size):
-                new = torch.tensor([list(ids[start : start + size])], device=self.loaded.device)
+            for at in range(0, len(ids), size):
+                new = torch.tensor([list(ids[at : at + size])], device=self.loaded.device)
                 places = torch.arange(position, position + new.shape[1], device=new.device)[None]
-                logits = self.loaded.forward(new, places, None, cache, keep=1)
+                logits = forward(new, places, None, cache, keep=1)
                 position += new.shape[1]
             return logits[0, -1].float().cpu().numpy()
 

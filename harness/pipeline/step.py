@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from harness.cache.registry import decoder as build_decoder
 from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
 from harness.config import CacheConfig
 from harness.model.loaded import Loaded
+from harness.pipeline.switching import decoder as build_decoder
 from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 

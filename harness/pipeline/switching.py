@@ -19,6 +19,14 @@ from harness.model.switch import crosses
 from harness.snapshot.state import State
 
 
+def decoder(loaded: Loaded, state: State, cache: CacheConfig) -> Any:
+    """What continues `state`, which is only read: a Decoder, or a Switching where it may come to
+    where the factors switch."""
+    if loaded.switch is not None and int(state.next_position.max()) <= loaded.switch:
+        return Switching(loaded, state, cache)
+    return build_decoder(loaded, state, cache)
+
+
 class Switching:
     """Stands where a Decoder does; `state` is only read. `first` is the decoder before the switch.
 
@@ -26,11 +34,11 @@ class Switching:
     """
 
     def __init__(self, loaded: Loaded, state: State, cache: CacheConfig):
-        self.loaded, self.state, self.cache = loaded, state, cache
+        self.loaded, self.cache = loaded, cache
+        self.state = state.branched(cache.branches)
         self.first: Decoder = build_decoder(loaded, state, cache)
         self.decoder: Decoder = self.first
-        self._ids = state.branched(cache.branches).token_ids
-        self._mask = state.branched(cache.branches).attention_mask
+        self._ids, self._mask = self.state.token_ids, self.state.attention_mask
         self._at = int(state.next_position.max())
 
     def __getattr__(self, name: str) -> Any:

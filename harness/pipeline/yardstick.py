@@ -50,7 +50,7 @@ def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool) -> Cost:
     if not oracle:
         return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)
-    whole = loaded.parameters * tokens <= WORK
+    whole = loaded.parameters * tokens <= WORK or loaded.twin is loaded
     passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
     return Cost(working + passes * exact.seconds, exact.nbytes)
 
@@ -136,7 +136,8 @@ def logic(
     one of each kind.
     """
     dear = loaded.parameters * (state.tokens + fed.shape[1]) > WORK
-    model, who = (loaded.twin.oracle, " (twin)") if dear else (loaded.oracle, "")
+    asked = loaded.twin if dear else loaded
+    model, who = asked.oracle, "" if asked is loaded else " (twin)"
     with _counted(model, state, fed, "float64, the same with a cache"):
         cached = replayed(model, state, fed, chunks, chunk)
     with _counted(model, state, fed, "float64, without a cache"):

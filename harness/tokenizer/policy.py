@@ -96,8 +96,17 @@ def render(tokenizer: Any, turns: Sequence[Any], generate: bool) -> str:
 
 
 def plain(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Ids of the text alone."""
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    """Ids of the text alone. Raises InputProblem for a tokenizer that adds to it although it is told not
+    to, which shows in what it makes of no text."""
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    nothing = tokenizer("", add_special_tokens=False)["input_ids"]
+    if added := [token for token in nothing if token in tokenizer.all_special_ids]:
+        name = tokenizer.convert_ids_to_tokens(int(added[0]))
+        raise InputProblem(
+            f"the tokenizer adds {name} although add_special_tokens=False says that nothing is added: "
+            "every text that goes on would begin again. Give the library's own tokenizer."
+        )
+    return ids
 
 
 def account(tokenizer: Any, ids: Sequence[int], why: dict[int, str]) -> tuple[dict, ...]:

@@ -7,7 +7,14 @@ import numpy as np
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, VOCAB = 4, 128, 352, 4, 2, 512
 
 
-def write(path: Path, context: int = 4096, scale: float = 0.09, seed: int = 0) -> Path:
+def write(
+    path: Path,
+    context: int = 4096,
+    scale: float = 0.09,
+    seed: int = 0,
+    heads: int = HEADS,
+    kv_heads: int = KV_HEADS,
+) -> Path:
     """Write the file; tokens go by their ids (`<17>`), nothing is trained."""
     import gguf
 
@@ -17,10 +24,10 @@ def write(path: Path, context: int = 4096, scale: float = 0.09, seed: int = 0) -
     file.add_embedding_length(WIDTH)
     file.add_block_count(LAYERS)
     file.add_feed_forward_length(INNER)
-    file.add_head_count(HEADS)
-    file.add_head_count_kv(KV_HEADS)
+    file.add_head_count(heads)
+    file.add_head_count_kv(kv_heads)
     file.add_layer_norm_rms_eps(1e-5)
-    file.add_rope_dimension_count(WIDTH // HEADS)
+    file.add_rope_dimension_count(WIDTH // heads)
     file.add_rope_freq_base(10000.0)
     file.add_vocab_size(VOCAB)
     file.add_file_type(0)
@@ -38,7 +45,7 @@ def write(path: Path, context: int = 4096, scale: float = 0.09, seed: int = 0) -
     def ones(name: str) -> None:
         file.add_tensor(name, np.ones(WIDTH, np.float32))
 
-    narrow = KV_HEADS * WIDTH // HEADS
+    narrow = kv_heads * WIDTH // heads
     random("token_embd.weight", VOCAB, WIDTH)
     for layer in range(LAYERS):
         at = f"blk.{layer}."

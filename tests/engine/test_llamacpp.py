@@ -118,7 +118,7 @@ def local_only(pid: int) -> bool:
 @pytest.mark.parametrize(
     "given, says",
     [
-        (["engine=llamacpp"], "engine.model=FILE.gguf"),
+        (["engine=llamacpp", "model=tiny_hybrid"], "engine.model=FILE.gguf"),
         (["engine=llamacpp", "engine.model=nowhere.gguf"], "no file"),
         (["engine=llamacpp", "engine.model=bad.gguf"], "does not load"),
     ],

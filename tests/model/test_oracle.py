@@ -119,10 +119,11 @@ def test_one_weight_at_a_time_is_widened() -> None:
             most = max(most, sum(t.nbytes for r in alive if (t := r()) is not None))
         return wide
 
-    mode = InFloat64(loaded.oracle._weights)
-    mode._wide = lambda tensor: watched(loaded.oracle._weights, tensor)
+    oracle = loaded.oracle
+    mode = InFloat64(oracle._weights)
+    mode._wide = lambda tensor: watched(oracle._weights, tensor)
     with mode:
-        loaded.oracle.loaded.once(torch.arange(5, 25)[None], torch.arange(20)[None])
+        oracle.loaded.once(torch.arange(5, 25)[None], torch.arange(20)[None])
     sizes = sorted(p.numel() * 8 for p in loaded.model.parameters())
     assert alive and most <= sizes[-1] + sizes[-2]
     assert most < sum(sizes) / 4

@@ -109,3 +109,30 @@ def test_the_shared_forward_hands_its_mask_to_the_model(session):
     mask = torch.tensor([[1, 1, 1], [0, 1, 1]])
     other.once(torch.ones(2, 3, dtype=torch.int64), torch.arange(3).expand(2, 3), mask)
     assert sent[0] is mask
+
+
+@pytest.mark.parametrize("oracle", [True, False])
+@pytest.mark.parametrize("share, verdicts", [(0.0, ["exact"]), (1e-7, ["equivalent"]), (1e-3, ["drifted"])])  # fmt: skip
+def test_the_stored_logits_are_judged_as_well(captured, oracle, share, verdicts):
+    """What was saved is drawn from next; no later step shows whether it came back."""
+    from dataclasses import replace
+
+    from harness.model.sampler import Sampler
+    from harness.pipeline import drive
+    from harness.pipeline.judge import judge
+
+    session, made = captured("steps=4", f"compare.oracle={oracle}")
+    live = drive.Uninterrupted(session.loaded, made.live, made.state)
+    reference = drive.drive(live, Sampler(session.cfg.sampling), 4)
+    restored = replace(reference, stored=reference.stored * (1 + share))
+    judged = judge(session.loaded, made.state, reference, restored, session.cfg.compare)
+    assert judged.verdict in verdicts, judged.reason
+    if judged.verdict == "drifted":
+        assert "stored logits" in judged.reason
+
+
+def test_a_fault_of_the_stored_logits_is_no_exact_run_where_no_proof_can_be_given(harness):
+    """Windows have let go of tokens, so the last one cannot be replayed."""
+    done = harness("model=tiny_gemma3", "steps=4", "fault=logits_rounded")
+    assert done.code == 1 and done.result["verdict"] in ("drifted", "diverged")
+    assert done.result["diagnosis"]["cause"] == "logits"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+import harness
 from harness.capture import capture
 from harness.config import CacheConfig, CompareConfig, ModelConfig, SamplingConfig, option
 from harness.model.loaded import Loaded, load
@@ -13,6 +14,7 @@ from harness.model.switch import crosses, switch_of
 from harness.pipeline import drive, yardstick
 from harness.pipeline.bounded import continuation
 from harness.pipeline.judge import judge
+from harness.pipeline.switching import Switching, decoder
 
 AT = 24
 ROPE = {
@@ -77,3 +79,20 @@ def test_only_a_past_before_the_switch_crosses_it() -> None:
 
 def test_other_models_never_switch() -> None:
     assert switch_of(type("Config", (), {"rope_parameters": {"rope_type": "default"}})()) is None
+
+
+def test_python_and_a_chat_pass_the_switch_as_the_command_line_does(phi) -> None:
+    """Their tokens are those of whole passes without any cache."""
+    prompt = torch.randint(3, 300, (1, AT - 5), generator=torch.Generator().manual_seed(4))
+    state = capture(phi, prompt, torch.ones_like(prompt), {}).state
+    steps = 12
+    said = harness.resume(phi, state, steps=steps, sampling="greedy", eos_token_id=[])
+    list(said)
+    ids = state.token_ids[0].tolist()
+    for chosen in said.ids:
+        assert chosen == int(phi.uncached(torch.tensor([ids]), 1)[0, -1].argmax())
+        ids.append(chosen)
+    assert len(said.ids) == steps
+    assert harness.judge(phi, state, steps=steps).verdict in ("exact", "equivalent")
+    branched = decoder(phi, state, CacheConfig("cloned", branches=2))
+    assert isinstance(branched, Switching) and branched.state.batch == 2

@@ -183,3 +183,19 @@ def test_long_work_is_announced_before_it_starts(harness, monkeypatch) -> None:
     said = [line for line in shown.splitlines() if "verdict ..." in line or "capture ..." in line]
     assert len(said) == 2 and all("about" in line for line in said), shown
     assert "more memory" in said[1]
+
+
+def test_where_the_library_builds_no_twin_the_whole_is_asked(monkeypatch) -> None:
+    """Zamba ties layers by their numbers: a model of fewer cannot be had."""
+    from harness.model import twin
+
+    loaded = load(ModelConfig("shape", architecture="llama", config=BASE), "float32", "cpu")
+    assert loaded.twin is not loaded
+
+    def refuse(model):
+        raise ValueError("There is an issue with your definition of `tie_weights_keys`")
+
+    monkeypatch.setattr(twin, "first_layers", refuse)
+    loaded._made.clear()
+    assert loaded.twin is loaded
+    loaded._made.clear()

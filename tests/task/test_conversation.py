@@ -162,7 +162,8 @@ def test_a_turn_that_was_undone_was_never_said(talk, tmp_path, model) -> None:
     assert other.dialogue.buffer == plain.dialogue.buffer
     assert other.dialogue.messages == plain.dialogue.messages
     logits = [made.dialogue.state().logits for made in (other, plain)]
-    assert float((logits[0] - logits[1]).abs().max()) <= 1e-4 * float(logits[1].abs().max())
+    allowed = 8 * torch.finfo(logits[1].dtype).eps * float(logits[1].abs().max())
+    assert float((logits[0] - logits[1]).abs().max()) <= allowed
     assert any("undone: 'what is m ?'" in told for told in other.terminal.told)
     assert [p.name for p in other.pauses.places] == ["turn-001", "turn-002", "turn-003"]
     assert (tmp_path / "a" / "undone-001").is_dir()  # nothing that was said is deleted

@@ -42,20 +42,121 @@ def mlx_cache(place: Path) -> Path:
     return place / "cache.safetensors"
 
 
+def mlx_other(place: Path, then: int = 0, **options) -> Path:
+    """A quantized cache (`bits`) or a rotating one (`size`), after IDS and `then` single tokens more."""
+    import mlx.core as mx
+    from mlx_lm import utils
+    from mlx_lm.models import cache as library
+
+    model, _ = utils.load_model(TINY)
+    if size := options.get("size"):
+        cache = [library.RotatingKVCache(size, keep=4) for _ in model.layers]
+    else:
+        cache = [library.QuantizedKVCache(32, options["bits"]) for _ in model.layers]
+    for ids in (IDS, *([t] for t in IDS[:then])):
+        mx.eval(model(mx.array([ids]), cache=cache))
+    library.save_prompt_cache(str(place / "cache.safetensors"), cache)
+    return place / "cache.safetensors"
+
+
 @pytest.fixture(scope="module")
 def slots(tmp_path_factory) -> Path:
-    """A model, and slot files of it: `f32.bin` (flash attention off: values lie transposed), `f16.bin`."""
+    """A model, and slot files of it: `f32.bin` (flash attention off: values lie transposed), `f16.bin`, and
+    codes: `q8_0.bin` and `q4_0.bin`. `wide.gguf` has heads of 64, whose codes are turned first."""
     from harness.config.option import option
     from harness.engine.llamacpp import LlamaCpp
 
     place = tmp_path_factory.mktemp("slots")
     gguf_model.write(place / "m.gguf")
-    for kind, flash in (("f32", "off"), ("f16", "on")):
+    gguf_model.write(place / "wide.gguf", heads=2, kv_heads=1)
+    for kind, flash, model in (("f32", "off", "m"), ("f16", "on", "m"), ("q8_0", "on", "m"),
+                               ("q4_0", "on", "m"), ("q8_0", "on", "wide")):  # fmt: skip
         keys = {"type_k": kind, "type_v": kind, "flash": flash, "threads": 1}
-        with LlamaCpp(option("engine", "llamacpp", model=str(place / "m.gguf"), **keys)) as engine:
+        path = str(place / f"{model}.gguf")
+        with LlamaCpp(option("engine", "llamacpp", model=path, **keys)) as engine:
             engine.save(IDS)
-            (place / f"{kind}.bin").write_bytes((engine._folder / "state").read_bytes())
+            file = place / (f"{kind}.bin" if model == "m" else f"{kind}_{model}.bin")
+            file.write_bytes((engine._folder / "state").read_bytes())
     return place
+
+
+@pytest.mark.parametrize(
+    "file, model, bits, codes",
+    [("q8_0", "m", 8, "kept"), ("q4_0", "m", 4, "kept"), ("q8_0_wide", "wide", 8, "opened")],
+)
+def test_codes_of_llama_cpp_become_a_snapshot(
+    harness, place, slots, file, model, bits, codes
+) -> None:
+    """The very codes where a snapshot has a form for them; turned ones are opened. Either way it says so."""
+    from harness.save import store
+
+    asked = ("model=path", f"model.path={slots / model}.gguf", "steps=6", f"out={place / 's'}")
+    done = harness("task=save", f"from={slots / file}.bin", *asked)
+    assert done.code == 1 and done.result["verdict"] in ("drifted", "diverged"), done.out
+    assert done.result["foreign"]["lossy"] == {"bits": bits, "group": 32, "codes": codes}
+    state, _ = store.load(place / "s")
+    assert state.quantized is (codes == "kept")
+    (history,) = state.documents["kv_format"]["quantized"]
+    assert (history["bits"], history["codes"]) == (bits, codes)
+    same = harness("task=diff", f"a={slots / file}.bin", f"b={place / 's'}")
+    numbers = [d for d in same.result["differences"] if d["what"].startswith("layer")]
+    assert not numbers, numbers  # nothing was rounded a second time
+    other = harness("task=save", f"from={slots / file}.bin", *asked[:3], given(IDS[::-1]))
+    assert other.code == 3 and "read by this model" in other.out
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_of_mlx_become_a_snapshot(harness, place, bits) -> None:
+    file = mlx_other(place, bits=bits)
+    done = harness("task=save", f"from={file}", given(IDS), "steps=6", f"out={place / 's'}")
+    assert done.result["foreign"]["lossy"] == {"bits": bits, "group": 32, "codes": "kept"}, done.out
+    same = harness("task=diff", f"a={file}", f"b={place / 's'}")
+    numbers = [d for d in same.result["differences"] if d["what"].startswith("layer")]
+    assert not numbers, numbers
+    wrong = harness("task=save", f"from={file}", given([*IDS[:9], 50, *IDS[10:]]), "steps=6")
+    assert wrong.code == 3, wrong.out
+
+
+def test_a_ring_that_holds_everything_becomes_a_snapshot(harness, place) -> None:
+    done = harness("task=save", f"from={mlx_other(place, size=64)}", given(IDS), "steps=6")
+    assert done.code == 0 and done.result["verdict"] in GOOD and not done.result["pruned"], done.out
+
+
+@pytest.mark.parametrize("then", [0, 1, 7, 12, 30])
+def test_a_ring_becomes_a_snapshot_of_its_window(harness, place, then) -> None:
+    """The first four and the latest at their own positions, after a prompt and `then` decoded tokens; the
+    twin: one value of a token that is held is another."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    from harness.save import store
+
+    file, ids = mlx_other(place, then=then, size=16), [*IDS, *IDS[:then]]
+    done = harness("task=save", f"from={file}", given(ids), "steps=6", f"out={place / 's'}")
+    assert done.code == 0 and done.result["pruned"], done.out
+    state, _ = store.load(place / "s")
+    assert state.layers[1].positions[0].tolist() == [0, 1, 2, 3, *range(28 + then, 40 + then)]
+    with safe_open(file, "pt") as opened:
+        said = opened.metadata()
+    arrays = load_file(file)
+    arrays["1.1"][0, 0, 2, 5] += 0.01
+    save_file(arrays, file, said)
+    twin = harness("task=save", f"from={file}", given(ids), "steps=6")
+    assert twin.code == 3 and "layer 1, token 2" in twin.out, twin.out
+
+
+def test_a_ring_that_lies_about_itself(harness, place) -> None:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    file = mlx_other(place, size=16)
+    with safe_open(file, "pt") as opened:
+        said = opened.metadata()
+    arrays = load_file(file)
+    arrays["1.2"] = torch.tensor(44)  # one layer saw more tokens than the others
+    save_file(arrays, file, said)
+    done = harness("task=save", f"from={file}", given(IDS), "steps=6")
+    assert done.code == 2 and "different tokens" in done.out and "Traceback" not in done.out
 
 
 @pytest.mark.parametrize("make", [torch_cache, mlx_cache])

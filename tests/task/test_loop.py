@@ -34,6 +34,7 @@ from harness.save import store
 from harness.task.loop import begin, paused, run
 from harness.task.loop.steps import Loop
 
+EPS = torch.finfo(torch.float32).eps  # scores are kept in float32
 TEXT = "let k be 5 . the bird sang . the old man walked to the river . let m be 42 . what is k ?"
 SAMPLE = {"name": "sample", "temperature": 1.3, "top_p": 0.95, "repetition_penalty": 1.1}
 
@@ -126,7 +127,7 @@ def test_scores_do_not_depend_on_the_cache_that_generates(tmp_path):
     culled = [[r["culled"] for r in found] for found, _, _ in rows]
     assert culled[0] == culled[1] == culled[2]
     for a, b in zip(rows[0][1].state.layers, rows[1][1].state.layers, strict=True):
-        assert torch.allclose(a.received, b.received, rtol=1e-3, atol=1e-4)
+        assert torch.allclose(a.received, b.received, rtol=16 * EPS, atol=16 * EPS)
     assert rows[0][1].mutated == rows[1][1].mutated == 0
     assert rows[2][1].mutated == 24  # the caller's own DynamicCache grows: the audit says so
 

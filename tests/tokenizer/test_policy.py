@@ -105,3 +105,25 @@ def test_the_fingerprint_sees_rules_vocabulary_and_template(tokenizer) -> None:
     changed = state.document(other)
     assert changed["vocabulary"] != base["vocabulary"] and changed["rules"] != base["rules"]
     assert state.document(copy.deepcopy(tokenizer)) == base
+
+
+@pytest.mark.parametrize("call", [0, 1])
+@pytest.mark.parametrize("kind", ["explicit", "raw"])
+def test_a_tokenizer_that_adds_what_it_was_told_not_to_is_refused(tokenizer, kind, call) -> None:
+    class Adding:
+        """A wrapper that puts a BOS before every text from its second call on."""
+
+        calls = 0
+
+        def __getattr__(self, name):
+            return getattr(tokenizer, name)
+
+        def __call__(self, text, **named):
+            encoding = tokenizer(text, **named)
+            self.calls += 1
+            first = [tokenizer.bos_token_id] if self.calls > call else []
+            return {"input_ids": [*first, *encoding["input_ids"]]}
+
+    with pytest.raises(InputProblem, match="although add_special_tokens=False"):
+        policy.continuation(kind, Adding(), " what is k ?")
+    assert policy.continuation(kind, tokenizer, " what is k ?").account == ()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness.cache.base import ReadOnlyDecoder, check_complete, check_heads
+from harness.cache.base import ReadOnlyDecoder, check_complete, check_heads, heads_of
 from harness.cache.manual.captured import Captured, recordable
 from harness.cache.memory import Memory
 from harness.errors import UnsupportedModel
@@ -51,7 +51,12 @@ class Manual(ReadOnlyDecoder):
             raise UnsupportedModel(
                 f"cache=manual cannot serve this model: {reason}. Use cache=view."
             )
-        check_heads(loaded, state)
+        if (path := _passed_by(loaded.model)) is not None:
+            raise UnsupportedModel(
+                f"cache=manual cannot serve this model: '{path}' has a hook or a class of its own, "
+                "which a forward that is written out would pass by. Use cache=view."
+            )
+        check_heads(state, getattr(family, "heads", heads_of)(loaded.text_config))
         super().__init__(loaded, state, settings)
         self._forward = family.forward
         self._whole = getattr(family, "step", None) if settings.capture else None
@@ -78,3 +83,23 @@ class Manual(ReadOnlyDecoder):
                 if logits is not None:
                     return logits
             return self._forward(self.loaded.model, ids, positions, self.memory)
+
+
+def _passed_by(model: Any) -> str | None:
+    """Path of a module that is not called here, and that somebody listens to, has wrapped or has
+    exchanged for a class of their own. Projections, activations and embeddings are called."""
+    for path, module in model.named_modules():
+        block = path.rpartition(".")[2]
+        opened = block in ("self_attn", "attn", "mlp") or block.isdigit()
+        exchanged = opened and type(module).__module__.partition(".")[0] not in ("torch", "transformers")  # fmt: skip
+        whole = bool(module._modules) or "norm" in type(module).__name__.lower()
+        if exchanged or (whole and _listened(module)):
+            return path or type(module).__name__
+    return None
+
+
+def _listened(module: Any) -> bool:
+    """Whether a hook or a forward of its own is there; our own hooks look and change nothing."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    ours = all(str(getattr(hook, "__module__", "")).startswith("harness.") for hook in hooks)
+    return not ours or "forward" in vars(module)

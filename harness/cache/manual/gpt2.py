@@ -16,6 +16,11 @@ def refuses(config: Any) -> str | None:
     return "it has cross-attention" if config.add_cross_attention else None
 
 
+def heads(config: Any) -> tuple[int, int]:
+    """`(kv_heads, head_dim)`; what else a config says of KV heads, this family does not read."""
+    return config.num_attention_heads, config.hidden_size // config.num_attention_heads
+
+
 def window(config: Any, index: int) -> int | None:
     """How far back layer `index` looks, in tokens including its own, or None."""
     return None

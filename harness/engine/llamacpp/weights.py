@@ -1,4 +1,4 @@
-"""A Llama of the library's as a GGUF file: the same numbers in the same dtype, for llama.cpp to run.
+"""A model of the library's as a GGUF file: the same numbers in the same dtype, for llama.cpp to run.
 
 Written for measuring speed and comparing numbers, so its tokens have no text: `<17>`.
 """
@@ -9,60 +9,98 @@ from typing import Any
 import torch
 
 from harness import extras
+from harness.engine.llamacpp.families import FAMILIES, Family, ropes
 from harness.errors import UnsupportedModel
 
-FAMILY = "llama"
+VOCABULARY = "llama"  # the kind of tokenizer that the file claims
 
 
 def write(model: Any, path: Path) -> None:
     """Write `model`, a causal language model that is only read, to `path`. Vectors become float32, as
-    llama.cpp wants them. Raises UnsupportedModel for another family, a scaled RoPE or biases."""
+    llama.cpp wants them. Raises UnsupportedModel for what is in no row of `FAMILIES`."""
     extras.need("llamacpp", "a GGUF file")
     import gguf
 
     config = model.config.get_text_config(decoder=True)
-    rope = getattr(config, "rope_parameters", None) or {}
-    biased = any(name.endswith(".bias") for name, _ in model.named_parameters())
-    if config.model_type != FAMILY or rope.get("rope_type", "default") != "default" or biased:
+    family = FAMILIES.get(config.model_type)
+    names = [name for name, _ in model.named_parameters()]
+    problem = "its family" if family is None else family.problem(config, names)
+    if family is None or problem:
         raise UnsupportedModel(
-            f"'{config.model_type}' as it is here is not written as a GGUF file: only a Llama without "
-            "biases and without a scaled RoPE is."
+            f"'{config.model_type}' as it is here is not written as a GGUF file ({problem}). Written "
+            f"are {', '.join(FAMILIES)}, plain ones; give engine.model=FILE.gguf for others."
         )
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
-    kv_heads, size = config.num_key_value_heads, model.model.layers[0].self_attn.head_dim
-    file = gguf.GGUFWriter(str(path), FAMILY)
-    file.add_context_length(config.max_position_embeddings)
-    file.add_embedding_length(config.hidden_size)
-    file.add_block_count(layers)
-    file.add_feed_forward_length(config.intermediate_size)
-    file.add_head_count(heads)
-    file.add_head_count_kv(kv_heads)
-    file.add_key_length(size)
-    file.add_value_length(size)
-    file.add_rope_dimension_count(size)
-    file.add_rope_freq_base(float(rope.get("rope_theta", 10000.0)))
-    file.add_layer_norm_rms_eps(config.rms_norm_eps)
-    file.add_vocab_size(config.vocab_size)
-    file.add_tokenizer_model(FAMILY)
-    file.add_token_list([f"<{i}>".encode() for i in range(config.vocab_size)])
-    file.add_token_scores([0.0] * config.vocab_size)
-    file.add_token_types([1] * config.vocab_size)
-    file.add_bos_token_id(1)
-    file.add_eos_token_id(2)
-    file.add_unk_token_id(0)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers)
-    state = model.state_dict()
+    if family.architecture == "gemma3" and config.query_pre_attn_scalar != _size(model):
+        raise UnsupportedModel(
+            "llama.cpp scales a Gemma 3's attention by head_dim, this one by another."
+        )
+    file = gguf.GGUFWriter(str(path), family.architecture)
+    _shape(file, model, config, family)
+    _vocabulary(file, model.get_input_embeddings().num_embeddings)
+    kind = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == family.architecture)
+    table = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    state = {
+        k: v
+        for k, v in model.state_dict().items()
+        if not k.endswith((".attn.bias", ".masked_bias"))
+    }
     if config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     for name, tensor in state.items():
-        if name.endswith((".q_proj.weight", ".k_proj.weight")):
-            tensor = _neighbours(tensor, heads if ".q_proj." in name else kv_heads)
-        kind, numbers = _numbers(tensor, gguf.GGMLQuantizationType)
-        file.add_tensor(names.get_name(name, (".weight",)), numbers, raw_dtype=kind)
+        if family.neighbours and name.endswith((".q_proj.weight", ".k_proj.weight")):
+            tensor = _neighbours(tensor, _heads(config)[".k_proj." in name])
+        kind, numbers = _numbers(family.change(name, tensor), gguf.GGMLQuantizationType)
+        file.add_tensor(table.get_name(name, (".weight", ".bias")), numbers, raw_dtype=kind)
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()
     file.close()
+
+
+def _shape(file: Any, model: Any, config: Any, family: Family) -> None:
+    """Sizes and constants of the architecture, by llama.cpp's names."""
+    file.add_context_length(config.max_position_embeddings)
+    file.add_embedding_length(config.hidden_size)
+    file.add_block_count(config.num_hidden_layers)
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    file.add_feed_forward_length(inner or 4 * config.hidden_size)
+    heads, kv_heads = _heads(config)
+    file.add_head_count(heads)
+    file.add_head_count_kv(kv_heads)
+    if family.architecture == "gpt2":
+        file.add_layer_norm_eps(config.layer_norm_epsilon)
+        return
+    size = _size(model)
+    file.add_key_length(size)
+    file.add_value_length(size)
+    file.add_rope_dimension_count(size)
+    by_kind = ropes(config)
+    rope = by_kind.get("full_attention") or by_kind.get("") or {}
+    file.add_rope_freq_base(float(rope.get("rope_theta", 10000.0)))
+    file.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if family.architecture == "gemma3":
+        file.add_sliding_window(config.sliding_window)
+
+
+def _vocabulary(file: Any, rows: int) -> None:
+    file.add_vocab_size(rows)
+    file.add_tokenizer_model(VOCABULARY)
+    file.add_token_list([f"<{i}>".encode() for i in range(rows)])
+    file.add_token_scores([0.0] * rows)
+    file.add_token_types([1] * rows)
+    file.add_bos_token_id(1)
+    file.add_eos_token_id(2)
+    file.add_unk_token_id(0)
+
+
+def _heads(config: Any) -> tuple[int, int]:
+    """Heads of queries, and of keys and values."""
+    heads = config.num_attention_heads
+    return heads, getattr(config, "num_key_value_heads", None) or heads
+
+
+def _size(model: Any) -> int:
+    return model.model.layers[0].self_attn.head_dim
 
 
 def _neighbours(weight: torch.Tensor, heads: int) -> torch.Tensor:

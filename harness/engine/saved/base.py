@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from harness.snapshot.codes import Codes
 from harness.snapshot.elements import ELEMENTS
 
 LAYERS_LIMIT = 4096
-Layers = list[tuple[torch.Tensor, torch.Tensor]]
+Layers = list[tuple[torch.Tensor | Codes, torch.Tensor | Codes]]
 
 
 def _none() -> Layers:
@@ -21,7 +22,10 @@ class Saved:
     """kind: what wrote it. layers: a row each (`layer`, `kind`, `shape`, `dtype`). tokens: the ids, where
     they are in the file. holds: names of the elements in it. keys_and_values: gives a pair per layer,
     `[batch, kv_heads, tokens, head_dim]`, or `[1, 1, tokens, kv_heads * head_dim]` where the file does
-    not say how many heads there are; raises ValueError for a cache that does not hold every token.
+    not say how many heads there are, as numbers or as codes; raises ValueError for a cache that does not
+    hold what a continuation needs. positions: of the tokens that are held, where some were dropped. seen:
+    `[tokens, tokens]` each, which tokens each one may have read then, in every way the file can have come about.
+    grid: bits of a code and numbers that share a scale, at their coarsest, where any are kept as codes.
     """
 
     kind: str
@@ -30,6 +34,9 @@ class Saved:
     holds: frozenset[str]
     tokens: list[int] = field(default_factory=list)
     keys_and_values: Callable[[], Layers] = _none
+    positions: list[int] | None = None
+    grid: tuple[int, int] | None = None
+    seen: tuple[torch.Tensor, ...] = ()
 
     @property
     def lacks(self) -> list[str]:

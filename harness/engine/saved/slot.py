@@ -2,7 +2,8 @@
 positions, the keys of all layers and the values of all layers, which may lie transposed.
 
 The layout is that of `llama_kv_cache::state_write_data`; other kinds of memory (windows, recurrent) put
-other blocks there, and are refused because bytes are left over or missing.
+other blocks there, and are refused because bytes are left over or missing. What is kept as codes may have
+been turned by a Hadamard matrix first, of the sizes that stand before the layers: it is turned back.
 """
 
 import struct
@@ -12,10 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.engine.saved import blocks
 from harness.engine.saved.base import LAYERS_LIMIT, Layers, Saved
+from harness.snapshot.codes import Codes, dense
 
 MAGIC = b"qsgg"  # LLAMA_STATE_SEQ_MAGIC, little endian
 STREAMS_LIMIT = 256
+TURNED_LIMIT = 1024  # of a Hadamard matrix
+BITS = {"q4_0": 4, "q4_1": 4, "q5_0": 5, "q5_1": 5, "q8_0": 8}
 NAMES = {0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 30: "bf16"}
 
 
@@ -49,7 +54,9 @@ def read(path: Path) -> Saved:
             raise ValueError(facts["keys and values"])
         return layers
 
-    return Saved("llama.cpp slot", facts, rows, holds, words, pairs)
+    bits = [b for named, b in BITS.items() if any(named in r["dtype"] for r in rows)]
+    grid = (min(bits), blocks.BLOCK) if bits else None
+    return Saved("llama.cpp slot", facts, rows, holds, words, pairs, None, grid)
 
 
 class _Memory:
@@ -71,14 +78,14 @@ class _Memory:
 
     def _pairs(self, cells: int, rows: list[dict[str, Any]]) -> Layers:
         transposed, count = self._number("I", 1), self._number("I", LAYERS_LIMIT)
-        for _ in range(self._marks):  # not 0: stored numbers are not keys and values as such
-            self._number("I", 0)
-        keys = [self._rows(cells) for _ in range(count)]
-        values = [self._columns(cells) if transposed else self._rows(cells) for _ in range(count)]
+        turned = [self._number("I", TURNED_LIMIT) for _ in range(self._marks)] or [0, 0]
+        keys = [_back(*self._rows(cells), turned[0]) for _ in range(count)]
+        read = self._columns if transposed else self._rows
+        values = [_back(*read(cells), turned[1]) for _ in range(count)]
         for layer, ((key, kind), (_, other)) in enumerate(zip(keys, values)):
-            shape, named = [cells, key.shape[1]], kind if kind == other else f"{kind}, {other}"
+            shape, named = [cells, key.shape[3]], kind if kind == other else f"{kind}, {other}"
             rows.append({"layer": layer, "kind": "KV", "shape": shape, "dtype": named})
-        return [(k[None, None], v[None, None]) for (k, _), (v, _) in zip(keys, values)]
+        return [(k, v) for (k, _), (v, _) in zip(keys, values)]
 
     def _positions(self, cells: int) -> None:
         """Every cell has to hold the token of its place: no gap, nothing shared or shifted."""
@@ -88,17 +95,17 @@ class _Memory:
             if position != place:
                 raise ValueError(f"cell {place} is of position {position}")
 
-    def _rows(self, cells: int) -> tuple[torch.Tensor, str]:
-        """`[cells, width]`, a row per cell."""
+    def _rows(self, cells: int) -> tuple[torch.Tensor | Codes, str]:
+        """`[1, 1, cells, width]`, a row per cell."""
         kind, width = self._number("i"), self._number("Q", len(self._raw))
         return _opened(self._bytes(cells * width), kind, cells)
 
-    def _columns(self, cells: int) -> tuple[torch.Tensor, str]:
-        """The same, stored as a row per number."""
+    def _columns(self, cells: int) -> tuple[torch.Tensor | Codes, str]:
+        """The same, stored as a row per number: codes are not, their blocks lie along a row."""
         kind = self._number("i")
         size, width = self._number("I", 8), self._number("I", len(self._raw))
         values, named = _opened(self._bytes(cells * size * width), kind, width)
-        return values.T.contiguous(), named
+        return dense(values).mT.contiguous(), named
 
     def _number(self, form: str, most: int | None = None) -> int:
         (value,) = struct.unpack_from(f"<{form}", self._raw, self._at)
@@ -114,16 +121,30 @@ class _Memory:
         return self._raw[self._at - count : self._at]
 
 
-def _opened(raw: bytes, kind: int, rows: int) -> tuple[torch.Tensor, str]:
-    """`[rows, width]` in the file's own floating-point type, or in float32 where it holds codes."""
+def _opened(raw: bytes, kind: int, rows: int) -> tuple[torch.Tensor | Codes, str]:
+    """`[1, 1, rows, width]` in the file's own floating-point type, as its codes, or in float32 where these
+    are of a kind that a snapshot does not keep."""
     named = NAMES.get(kind, f"type {kind}")
     plain = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}.get(kind)
     if plain is not None:
-        return torch.frombuffer(bytearray(raw), dtype=plain).reshape(rows, -1), named
+        return torch.frombuffer(bytearray(raw), dtype=plain).reshape(1, 1, rows, -1), named
     if kind not in NAMES:
         raise ValueError(f"its keys and values are of {named}, which is not read")
+    codes = np.frombuffer(raw, np.uint8).reshape(rows, -1)
+    if kind in (blocks.Q4_0, blocks.Q8_0):
+        return blocks.ggml(codes, kind), named
     from gguf import dequantize
     from gguf.constants import GGMLQuantizationType
 
-    codes = np.frombuffer(raw, np.uint8).reshape(rows, -1)
-    return torch.from_numpy(dequantize(codes, GGMLQuantizationType(kind)).copy()), named
+    return torch.from_numpy(dequantize(codes, GGMLQuantizationType(kind)).copy())[None, None], named
+
+
+def _back(stored: torch.Tensor | Codes, named: str, size: int) -> tuple[torch.Tensor | Codes, str]:
+    """What was turned by a Hadamard matrix of `size`, as it was before; codes then become numbers."""
+    if not size:
+        return stored, named
+    if size & (size - 1) or stored.shape[3] % size:
+        raise ValueError(
+            f"its numbers are turned by {size}, which {stored.shape[3]} are not made of"
+        )
+    return blocks.unturned(dense(stored), size), named

@@ -101,6 +101,8 @@ def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"layer.{layer.index}.{part}", getattr(layer, part)
         for part, tensor in sorted(layer.recurrent.items()):
             yield f"layer.{layer.index}.{part}", tensor
+        if layer.received is not None:
+            yield f"layer.{layer.index}.received", layer.received
     for name in ("next_position", "token_ids", "attention_mask", "logits", "rng"):
         yield name, getattr(state, name)
 

@@ -4,11 +4,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.config import Config
+from harness.config import Config, one_of
 from harness.engine import Engine
 from harness.engine.base import Prompt
-from harness.engine.registry import OURS
 from harness.engine.registry import engine as build_engine
+from harness.errors import ConfigProblem
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.ours import Ours
 from harness.pipeline.outside import Outside
@@ -18,6 +18,8 @@ from harness.report.console import Say
 from harness.task.referee import cases, oracle, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
+
+ALL = "all"  # of `task.cases`
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -34,7 +36,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         engine.probe(prompt)
         say.done(", ".join(f"{k} {v}" for k, v in engine.versions().items()))
         say.stage("noise floor: cold runs, alone and otherwise")
-        mine = ours if cfg.engine.name == OURS else None
+        mine = ours if engine.declared else None
         exact, where = oracle.oracle(cfg, engine, len(prompt) + cfg.steps, mine)
         yard = yardstick.measure(engine, prompt, cfg.steps, exact)
         where = oracle.described(where, yard)
@@ -47,7 +49,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             say.line(f"float64 oracle: {where}")
             judged = judge(engine, yard, cfg, say, exact)
         known = {**engine.versions(), "float64 oracle": where}
+        if list(cfg.task.cases) == [ALL]:
+            known |= {f"not judged: {name}": why for name, why in engine.absent.items()}
         scanned = attributed(engine, yard, judged, say)
+        wrong = [
+            c.name for c in judged if not c.control and c.row("")["verdict"] not in verdict.GOOD
+        ]
+        scripts = {name: text for name in wrong if (text := engine.reproduction(name))}
     rows = [case.row(cfg.engine.name) for case in judged]
     blinded(rows)
     said, reason = overall(rows)
@@ -55,6 +63,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     floors = {} if isinstance(yard, str) else yard.others
     sections = report.sections(rows, floors, known, outside.environment())
     sections += report.scan_sections(scanned, scan.conclusion(scanned))
+    sections += report.script_sections(scripts)
     report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
     block = {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}
     code = 1 if said == "unjudged" else None  # nothing reused, nothing proven
@@ -74,11 +83,18 @@ def judge(
 ) -> list[Case]:
     """Every case `task.repeats` times, then the controls."""
     judged = [] if yardstick.FROM_HITS in yard.others else [cases.cold_again(yard)]
-    for name in engine.cases:
+    for name in chosen(cfg, engine):
         say.stage(name)
-        case = Case(name)
+        case = Case(name, about=engine.further.get(name, "") if cfg.task.cases else "")
+        prompt, first = engine.prompt_of(name, yard.prompt), yard
+        if prompt != yard.prompt:
+            other = yardstick.measure(engine, prompt, cfg.steps, exact)
+            if isinstance(other, str):
+                judged.append(Case(name, evidence=other))
+                continue
+            first = other
         for turn in range(cfg.task.repeats):
-            ruler = yard
+            ruler = first
             if turn and not engine.repeatable:
                 again = yardstick.measure(engine, yardstick.bare(yard.prompt), cfg.steps, exact)
                 ruler = yard if isinstance(again, str) else again
@@ -89,6 +105,21 @@ def judge(
     judged += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
     say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in judged if c.control))
     return judged
+
+
+def chosen(cfg: Config, engine: Engine) -> list[str]:
+    """The names in `task.cases`, or the engine's own cases. Raises ConfigProblem for one that it has not."""
+    asked = list(cfg.task.cases)
+    if not asked:
+        return [*engine.cases]
+    known = [*engine.cases, *engine.further]
+    if asked == [ALL]:
+        return known
+    for name in asked:
+        if name in engine.absent:
+            raise ConfigProblem(f"task.cases: {name} cannot be had here: {engine.absent[name]}.")
+        one_of("task.cases", name, tuple(known))
+    return asked
 
 
 def attributed(

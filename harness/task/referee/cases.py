@@ -18,6 +18,7 @@ class Case:
     name: str
     control: bool = False
     evidence: str = ""
+    about: str = ""  # what is known of it beforehand
     timed: bool = False  # reuse was told by time, for want of a count
     runs: list[dict[str, Any]] = field(default_factory=list)
 
@@ -65,7 +66,8 @@ class Case:
             "seconds": worst["seconds"], "cold_seconds": worst["cold_seconds"],
             "oracle_error": max(worst["errors"]) if "errors" in worst else None,
             "plain_error": worst["plain"],
-            "control": self.control, "evidence": self.evidence, "reason": worst["reason"],
+            "control": self.control, "evidence": self.evidence or self.about,
+            "reason": worst["reason"],
         }  # fmt: skip
 
 
@@ -83,12 +85,20 @@ def brought_back(engine: Engine, case: Case, yard: Yardstick) -> None:
     engine.save(yard.prompt)
     engine.restore(case.name)
     answer = forced(engine.resume, yard.prompt, yard.reference)
-    if answer.reused is None and case.name == "hit" and engine.repeatable and not case.evidence:
-        ratio = clock.reuse(engine, yard.prompt)
-        case.timed = ratio.told
-        said = "told by time alone" if ratio.told else "not reported, and time does not tell"
-        case.evidence = f"reuse {said}: {ratio}"
+    if answer.reused is None and not case.evidence:
+        case.evidence = _told(engine, case, yard)
     case.add(answer, yard, must_reuse=True)
+
+
+def _told(engine: Engine, case: Case, yard: Yardstick) -> str:
+    """Ask time whether the engine reused; says what it told."""
+    if why := clock.unable(engine, case.name):
+        return f"reuse not reported; {why}"
+    ratio = clock.reuse(engine, case.name, yard.prompt)
+    case.timed = ratio.told
+    if ratio.told:
+        return f"reuse told by time alone: {ratio}"
+    return f"reuse not reported, and time does not tell: {ratio}{clock.REMEDY}"
 
 
 def control(engine: Engine, name: str, yard: Yardstick) -> Case:

@@ -23,11 +23,11 @@ def compare(answer: Answer, expected: Answer) -> dict[str, Any]:
     gaps, kls, leads, masses, same = [], [], [0.0], [], []
     for a, b, chosen, other in zip(answer.tops, expected.tops, answer.tokens, expected.tokens):
         common = a.keys() & b.keys()
-        low_a, low_b = min(a.values()), min(b.values())
-        apart = [abs(a[t] - b[t]) for t in common]
+        low_a, low_b = (min(top.values(), default=-math.inf) for top in (a, b))
+        apart = [0.0 if a[t] == b[t] else abs(a[t] - b[t]) for t in common]
         apart += [max(a[t] - low_b, 0.0) for t in a.keys() - common]
         apart += [max(b[t] - low_a, 0.0) for t in b.keys() - common]
-        gaps.append(max(apart))
+        gaps.append(_largest(apart))
         kl, mass = _kl(a, b, common)
         kls.append(kl)
         masses.append(mass)
@@ -36,8 +36,9 @@ def compare(answer: Answer, expected: Answer) -> dict[str, Any]:
             leads.append(b[other] - b.get(chosen, low_b) if other in b else math.inf)
     return {
         "steps": len(gaps),
+        "missing": max(len(expected.tokens) - len(answer.tokens), 0),
         "bitwise_equal": all(s and a == b for s, a, b in zip(same, answer.tops, expected.tops)),
-        "max_abs_diff": max(gaps, default=math.inf),
+        "max_abs_diff": _largest(gaps),
         "kl_max": max(kls, default=math.inf),
         "top1_agreement": sum(same) / max(len(same), 1),
         "first_divergence": same.index(False) if False in same else None,
@@ -51,7 +52,13 @@ def errors(answer: Answer, exact: np.ndarray) -> list[float]:
     """Per step the largest difference from float64 `exact` `[steps, vocab]`, in nats, over what the
     engine lists. Tokens go by their ids."""
     return [
-        max(abs(value - float(row[token])) for token, value in top.items() if int(token) < len(row))
+        _largest(
+            [
+                abs(value - float(row[token]))
+                for token, value in top.items()
+                if int(token) < len(row)
+            ]
+        )
         for top, row in zip(answer.tops, exact)
     ]
 
@@ -71,11 +78,16 @@ def worst(rows: Sequence[Mapping[str, Any]], least: float) -> dict[str, float]:
     }
 
 
+def _largest(gaps: Sequence[float]) -> float:
+    """Infinite where there is none, and where one is not a number: nothing bounds that."""
+    return math.inf if any(math.isnan(gap) for gap in gaps) else max(gaps, default=math.inf)
+
+
 def _kl(a: Mapping, b: Mapping, common: set) -> tuple[float, float]:
     """KL(b || a) in nats with all but the common tokens as one, and b's mass on the common ones."""
     mass_a = min(math.fsum(math.exp(a[t]) for t in common), 1.0)
     mass_b = min(math.fsum(math.exp(b[t]) for t in common), 1.0)
-    kl = math.fsum(math.exp(b[t]) * (b[t] - a[t]) for t in common)
+    kl = math.fsum(math.exp(b[t]) * (b[t] - a[t]) for t in common if b[t] != -math.inf)
     if 1 - mass_b > 1e-6 and 1 - mass_a > 1e-6:
         kl += (1 - mass_b) * math.log((1 - mass_b) / (1 - mass_a))
-    return max(kl, 0.0), mass_b
+    return (math.inf if math.isnan(kl) else max(kl, 0.0)), mass_b

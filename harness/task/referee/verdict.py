@@ -21,6 +21,9 @@ def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None)
     gap, other = metrics["max_abs_diff"], metrics["first_divergence"]
     if not metrics["steps"]:
         return "unjudged", "the engine answered without a single token"
+    if other is None and metrics.get("missing"):
+        ended = f"it ended after {metrics['steps']} tokens"
+        return "diverged", f"{ended}, the cold run went on for {metrics['missing']} more"
     if metrics["bitwise_equal"]:
         return "exact", "every log-probability is bit-equal to the cold run's"
     rule = f"largest difference {gap:.3g} nats, noise floor {floor:.3g}"
@@ -31,7 +34,7 @@ def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None)
         within = error <= FACTOR * plain
         rule = f"error {error:.3g} nats against float64, without the cache {plain:.3g}{apart}"
     if other is not None and not (within and metrics["lead"] <= FACTOR * floor):
-        return "diverged", f"token {other} after the cache is another one; {rule}"
+        return "diverged", f"token {other + 1} after the cache is another one; {rule}"
     return ("equivalent", rule) if within else ("drifted", f"{rule}; every token is the same")
 
 

@@ -17,6 +17,10 @@ from harness.task.referee.verdict import FACTOR
 NEVER_SENT = 12  # leading tokens (or words) that make a prompt new to the server
 AT_ONCE = 3  # requests at the same time, where a cold run cannot be had twice
 UNSAID = "the engine does not say how many tokens it reused"
+ONCE = (
+    "time cannot tell, for want of a cold request that can be repeated: engine.flush=COMMAND gives one, or a "
+    "server that honours cache_salt"
+)
 FROM_HITS = "from the cache, again"  # for want of a second cold run
 PREFILLED = 6  # steps whose decoding is checked against a prefill
 
@@ -101,7 +105,9 @@ def _yardstick(
         return Yardstick(prompt, reference, others, least)
     yard = Yardstick(prompt, reference, others, least, exact, tuple(tops.errors(reference, exact)))
     bad = [wrong(engine, prompt, make(prompt), reference) for make in CONTROLS.values()]
-    if FACTOR * (yard.plain or 0.0) < min(max(tops.errors(answer, exact)) for answer in bad):
+    if FACTOR * (yard.plain or 0.0) < min(
+        max(tops.errors(answer, exact), default=0.0) for answer in bad
+    ):
         return yard
     unmeasured = {n: {k: v for k, v in m.items() if k != "errors"} for n, m in others.items()}
     return Yardstick(prompt, reference, unmeasured, least, blunt=yard.plain)
@@ -197,7 +203,7 @@ def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -
     apart among themselves: weaker, but a cache that is wrong each time alike does not widen it."""
     answers = engine.together(prompt, steps, AT_ONCE)
     if any(a.reused is None for a in answers):
-        return UNSAID
+        return f"{UNSAID}, and {ONCE}"
     cold = [a for a in answers if (a.reused or 0) < NEVER_SENT]
     if not cold:
         return "no cold run can be had: a prompt that was never sent before was reported as reused"

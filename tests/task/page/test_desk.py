@@ -15,6 +15,7 @@ from harness.task.ui.acts import Page
 from harness.task.ui.desk import POLICIES, Desk
 from harness.task.ui.shelf import Shelf
 
+EPS = torch.finfo(torch.float32).eps  # scores are kept in float32
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river . what is"
 SAMPLED = {"temperature": 1.3, "top_p": 0.95, "repetition_penalty": 1.1}
 
@@ -89,10 +90,11 @@ def test_brightness_is_what_a_whole_run_would_see(desk, cache):
     one.say(" and the bird sang")
     again = observe_again(one.loaded, one.branch.state, EVERY_QUERY)
     for held, fresh in zip(one.branch.state.layers, again.layers, strict=True):
-        torch.testing.assert_close(held.received, fresh.received, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(held.received, fresh.received, atol=32 * EPS, rtol=32 * EPS)
     heads = one.loaded.text_config.num_attention_heads
     total = sum(one.brightness())
-    assert abs(total - heads * one.branch.state.tokens) < 1e-2  # each query gives one per head
+    given = heads * one.branch.state.tokens  # each query gives one per head
+    assert abs(total - given) < 4 * EPS * given
 
 
 @pytest.mark.parametrize("policy", POLICIES)

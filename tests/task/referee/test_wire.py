@@ -85,14 +85,20 @@ def test_no_reuse_is_no_pass(judged) -> None:
     assert "nothing was reused" in done.out
 
 
-def test_reuse_that_is_not_reported_is_told_by_time(judged, monkeypatch) -> None:
-    """Weaker evidence, and said so; where nothing is reused, time does not tell and it is no pass.
-    The clock counts the tokens that the server computes, so that no chance is in it."""
+@pytest.fixture
+def timed(judged, monkeypatch):
+    """`judged` by a clock that counts the tokens which the server computes, so that no chance is in it."""
 
-    def timed(toy: Toy, **how) -> tuple:
-        monkeypatch.setattr("harness.engine.openai.time", SimpleNamespace(perf_counter=lambda: toy.work))  # fmt: skip
-        return judged(toy, **how)
+    def run(toy: Toy, *more: str, **how) -> tuple:
+        counted = SimpleNamespace(perf_counter=lambda: toy.work)
+        monkeypatch.setattr("harness.engine.openai.time", counted)
+        return judged(toy, *more, **how)
 
+    return run
+
+
+def test_reuse_that_is_not_reported_is_told_by_time(timed) -> None:
+    """Weaker evidence, and said so; where nothing is reused, time does not tell and it is no pass."""
     done, rows = timed(Toy(reports=False), ids=IDS * 3)
     assert done.code == 0 and rows["hit"]["verdict"] in GOOD, done.out
     assert "by time alone" in rows["hit"]["evidence"] and rows["hit"]["reused_tokens"] is None
@@ -103,13 +109,34 @@ def test_reuse_that_is_not_reported_is_told_by_time(judged, monkeypatch) -> None
     assert "does not say" in rows["hit"]["reason"]
 
 
+@pytest.mark.parametrize("case, key", [("restored", "evict"), ("restarted", "restart")])
+def test_time_tells_of_a_cache_that_was_away(timed, case, key) -> None:
+    """`/evict` moves it away and back, `/flush` is the twin: it empties the cache, and time says so."""
+    done, rows = timed(Toy(reports=False), f"engine.{key}='ROOT/evict'", "task.repeats=1", steps=6)
+    assert done.code == 0 and rows[case]["verdict"] in GOOD, done.out
+    assert "by time alone" in rows[case]["evidence"] and rows[case]["reused_tokens"] is None
+    done, rows = timed(Toy(reports=False), f"engine.{key}='ROOT/flush'", "task.repeats=1", steps=6)
+    assert done.code == 1 and rows[case]["verdict"] == "unjudged", done.out
+    assert "time does not tell" in rows[case]["evidence"] and rows["hit"]["verdict"] in GOOD
+
+
+def test_a_server_that_says_nothing_and_ignores_salts(timed) -> None:
+    """Then nothing is cold, and the report says what would be: with that, time tells."""
+    silent = {"reports": False, "salts": False}
+    done, rows = timed(Toy(**silent), "task.repeats=1", steps=4)
+    assert done.code == 1 and rows["hit"]["verdict"] == "unjudged"
+    assert "engine.flush" in rows["hit"]["evidence"], rows["hit"]
+    done, rows = timed(Toy(**silent), "engine.flush='ROOT/flush'", "task.repeats=1", steps=4)  # fmt: skip
+    assert done.code == 0 and "by time alone" in rows["hit"]["evidence"], rows["hit"]
+
+
 @pytest.mark.parametrize(
     "ratios, told", [([0.3] * 9, True), ([0.3] * 7 + [1.1] * 2, False), ([1.0] * 9, False)]
 )
 def test_what_time_tells(ratios, told) -> None:
     from harness.task.referee.clock import interval
 
-    assert interval(ratios).told is told
+    assert interval(ratios, 1).told is told
 
 
 def test_an_engine_that_times_nothing_tells_nothing() -> None:
@@ -117,8 +144,8 @@ def test_an_engine_that_times_nothing_tells_nothing() -> None:
     from harness.task.referee.clock import reuse
 
     untimed = SimpleNamespace(resume=lambda *_: Answer((1,), ({1: 0.0},), None))
-    untimed.evaluate = untimed.resume
-    assert not reuse(untimed, [1, 2]).told
+    untimed.evaluate, untimed.save, untimed.restore = untimed.resume, id, id
+    assert not reuse(untimed, "hit", [1, 2]).told
 
 
 def test_a_flaky_fault_is_a_rate(judged) -> None:

@@ -1,0 +1,46 @@
+"""`task=diff` says `the same state` of nothing that differs in a single bit, wherever that is."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+import torch
+
+from harness.snapshot.state import State
+from harness.task.diff.deviation import differences
+
+
+def flipped(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose very first bit is another."""
+    copy = tensor.clone(memory_format=torch.contiguous_format)
+    copy.view(-1).view(torch.uint8)[0] ^= 1
+    return copy
+
+
+def edited(state: State, name: str) -> State:
+    """`state` with one bit of the tensor `name` flipped."""
+    if "." not in name:
+        return replace(state, **{name: flipped(getattr(state, name))})
+    _, index, *rest = name.split(".")
+    layer = state.layers[int(index)]
+    if rest[0] == "segment":
+        segment = layer.segments[int(rest[1])]
+        other = replace(segment, **{rest[2]: flipped(getattr(segment, rest[2]))})
+        changed = replace(layer, segments=(other,))
+    elif rest[0] == "received":
+        changed = replace(layer, received=flipped(layer.received))
+    else:
+        held = {**layer.recurrent, rest[0]: flipped(layer.recurrent[rest[0]])}
+        changed = replace(layer, recurrent=MappingProxyType(held))
+    layers = tuple(changed if la is layer else la for la in state.layers)
+    return replace(state, layers=layers)
+
+
+@pytest.mark.parametrize("options", [("prune=heavy_hitter", "prune.ratio=0.5"), ("model=tiny_hybrid",)])  # fmt: skip
+def test_every_tensor_of_a_state_is_compared(captured, options) -> None:
+    state = captured("prompt=text", "text=let k be 5 . the bird sang .", *options)[1].state
+    names = [name for name, _ in state.tensors()]
+    assert any(n.endswith("received") for n in names) == ("prune" in options[0])
+    assert list(differences(state, state)) == []
+    for name in names:
+        assert list(differences(state, edited(state, name))), f"a bit of {name} was not seen"
