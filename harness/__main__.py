@@ -39,14 +39,15 @@ def _run(given: list[str]) -> int:
     from harness.cli import help, verbs
     from harness.errors import HarnessError
 
+    word = bool(given) and given[0] in verbs.VERBS
     if {"-h", "--help"} & set(given):
         try:
-            print(help.show(config.conf_dir(), given), flush=True)
+            told = verbs.described(given[0]) if word else help.show(config.conf_dir(), given)
         except HarnessError as problem:
-            print(f"harness: {problem}", file=sys.stderr)
-            return problem.exit_code
+            return _fail(str(problem), problem.exit_code)
+        print(told, flush=True)
         return 0
-    if "--version" in given or (given[:1] and given[0] in verbs.VERBS):
+    if "--version" in given or word:
         return _verb(given)
     from harness.cli import arguments, resume, sweep
 

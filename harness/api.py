@@ -40,9 +40,11 @@ from harness.pipeline.switching import decoder
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
+from harness.spelling import python_says
 from harness.tokenizer.policy import continuation, encode
 
 
+@python_says
 def load_model(
     source: str = "tiny",
     dtype: str = "float32",
@@ -67,6 +69,7 @@ def load_model(
     return load_weights(settings, dtype, device)
 
 
+@python_says
 def capture_text(
     model: Loaded,
     text: str | Sequence[str] = "",
@@ -91,6 +94,7 @@ def capture_text(
     return session.capture(rows, session.sampler()).state
 
 
+@python_says
 def save_state(
     state: State,
     out: str | Path,
@@ -111,6 +115,7 @@ def save_state(
     return store.save(state, out, config.option("save", format, **options), access=access)
 
 
+@python_says
 def load_state(
     source: str | Path,
     model: Loaded | None = None,
@@ -137,11 +142,13 @@ def load_state(
     return state.to(model.device)
 
 
+@python_says
 def wrap(model: Any, tokenizer: Any) -> Loaded:
     """A library model object that is in use already, with its tokenizer; see `interop.wrap`."""
     return interop.wrap(model, tokenizer)
 
 
+@python_says
 def from_cache(
     model: Loaded,
     past_key_values: Any,
@@ -155,6 +162,7 @@ def from_cache(
     return interop.from_cache(_session(model), past_key_values, input_ids, attention_mask)
 
 
+@python_says
 def to_cache(state: State, model: Any) -> Any:
     """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on.
 
@@ -163,6 +171,7 @@ def to_cache(state: State, model: Any) -> Any:
     return interop.to_cache(state, model)
 
 
+@python_says
 def resume(
     model: Loaded,
     state: State | str | Path,
@@ -207,6 +216,7 @@ def resume(
     )
 
 
+@python_says
 def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
     """Continue `state` greedily and judge it against a run recomputed from its token buffer.
 

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+_SHARED = ("nfs", "cifs", "smb", "fuse", "ceph", "lustre", "gluster", "afs")
 
 
 def free_disk(place: Path) -> int:
@@ -24,9 +25,9 @@ def free_memory() -> int | None:
 
 def private(handle: int) -> bool:
     """Whether only this user (or root) on this machine can write into the opened directory."""
-    found = os.fstat(handle)
-    ours = found.st_uid in (0, os.getuid())
-    return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared(found.st_dev)
+    folder = os.fstat(handle)
+    ours = folder.st_uid in (0, os.getuid())
+    return ours and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared(folder.st_dev)
 
 
 def human(nbytes: float) -> str:
@@ -45,7 +46,7 @@ def shared(device: int) -> bool:
     except OSError:
         return False
     kinds = [m.partition(" - ")[2].split()[0] for m in mounts if m.split()[2] == number]
-    return any(k.startswith(("nfs", "cifs", "smb", "fuse", "ceph", "lustre", "gluster", "afs")) for k in kinds)  # fmt: skip
+    return any(kind.startswith(_SHARED) for kind in kinds)
 
 
 def _system() -> int | None:
@@ -59,8 +60,8 @@ def _system() -> int | None:
 def _container() -> int | None:
     """What the control group (version 2) leaves; file caches can be dropped, so they count as free."""
     try:
-        own = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
-        folder, left = _CGROUP / own.lstrip("/"), []
+        group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
+        folder, left = _CGROUP / group.lstrip("/"), []
         while folder.is_relative_to(_CGROUP):
             limit = folder / "memory.max"
             if limit.exists() and (value := limit.read_text().strip()) != "max":

@@ -1,12 +1,21 @@
 """The Python API: its names, streaming, stopping midway, errors."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 import harness
-from harness.errors import ConfigProblem, InputProblem, RestoreRefused, SnapshotInvalid, Untrusted
+from harness.errors import (
+    ConfigProblem,
+    HarnessError,
+    InputProblem,
+    RestoreRefused,
+    SnapshotInvalid,
+    Untrusted,
+)
+from harness.spelling import in_python
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
 
@@ -63,7 +72,7 @@ def test_chat_turns_go_through_the_template(model) -> None:
 
 def test_mistakes_are_plain(model, tmp_path) -> None:
     state = harness.capture_text(model, PROMPT)
-    with pytest.raises(ConfigProblem, match=r"Did you mean 'sampling\.temperature'"):
+    with pytest.raises(ConfigProblem, match=r"Did you mean 'temperature'"):
         harness.resume(model, state, sampling="sample", temprature=1)
     with pytest.raises(InputProblem, match="no such directory"):
         harness.load_state(tmp_path / "nowhere")
@@ -123,7 +132,7 @@ def test_names_collide_with_no_room() -> None:
 def test_what_is_there_is_replaced_on_request_and_nobodys_file_ever(model, tmp_path) -> None:
     state = harness.capture_text(model, PROMPT)
     harness.save_state(state, tmp_path / "s")
-    with pytest.raises(InputProblem, match="overwrite=true"):
+    with pytest.raises(InputProblem, match="overwrite=True"):
         harness.save_state(state, tmp_path / "s")
     harness.save_state(state, tmp_path / "s", overwrite=True)
     (tmp_path / "s" / "notes.txt").write_text("mine")
@@ -165,3 +174,40 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
     assert "".join(again) == " k is 5 ." and again.ids == first.ids
     with pytest.raises(InputProblem, match="is not a place"):
         harness.resume(model, state, at=state.tokens + 1)
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        (lambda m, s, p: harness.save_state(s, p), "overwrite=True"),
+        (lambda m, s, p: harness.save_state(s, p.parent / "file"), "choose another out=DIR"),
+        (lambda m, s, p: harness.save_state(s, p / "new", "blosc2", codec="no"), "codec=\"no\""),
+        (lambda m, s, p: harness.load_state(p / "nowhere"), "source="),
+        (lambda m, s, p: harness.load_state(p, trusted=[p]), "trusted="),
+        (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"auto\""),
+        (lambda m, s, p: harness.resume(m, s, cache="nope"), "'nope'"),
+        (lambda m, s, p: harness.resume(m, s, sampling="sample", temperature=0), "sampling=\"greedy\""),
+        (lambda m, s, p: harness.resume(m, s, steps=10**6), "steps=N"),
+        (lambda m, s, p: harness.resume(m, s, at=99), "at=99"),
+    ],
+)  # fmt: skip
+def test_an_error_names_arguments_that_python_can_pass(model, tmp_path, wrong, says) -> None:
+    state, place = harness.capture_text(model, PROMPT), tmp_path / "mine"
+    harness.save_state(state, place)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HarnessError) as told:
+        wrong(model, state, place)
+    message = str(told.value)
+    assert says in message
+    assert not re.search(r"(restore|save|sampling)\.\w|=true|=false|\bsnapshot=", message), message
+
+
+def test_whole_commands_stay_as_the_shell_takes_them() -> None:
+    said = (
+        "save it again (overwrite=true), or: task=save compact=true snapshot=a out=a overwrite=true"
+    )
+    assert in_python(said) == (
+        "save it again (overwrite=True), or: "
+        "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
+    )
+    assert in_python("prune.tokens=5 and a == b") == "prune.tokens=5 and a == b"

@@ -38,7 +38,7 @@ MISTAKES = [
     (["prompt=file", "prompt.path=nowhere"], 2, "nowhere"),
     (["prompt=file", "prompt.path=latin"], 2, "byte 3 is 0xe9"),
     (["prompt=file", "prompt.path=none"], 2, "prompt.path=none is empty"),
-    (["prompt=jsonl", "prompt.path=nowhere"], 2, "nowhere"),
+    (["prompt=jsonl", "prompt.path=nowhere"], 2, "nowhere: there is no such file"),
     (["prompt=file", "prompt.path=README.md", "text=hi"], 2, "text= and prompt=file both"),
     (["task=save", "prompt=recall", "text=hi"], 2, "text= and prompt=recall both"),
     (["prompt.ids=[1,2]", "text=hi"], 2, "text= and prompt.ids both"),

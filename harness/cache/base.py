@@ -29,7 +29,9 @@ class Fingerprint:
     digest: str | None
 
     @classmethod
-    def of(cls, length: int, tensors: Iterable[tuple[str, torch.Tensor]], digest: bool) -> "Fingerprint":  # fmt: skip
+    def of(
+        cls, length: int, tensors: Iterable[tuple[str, torch.Tensor]], digest: bool
+    ) -> "Fingerprint":
         named = list(tensors)
         return cls(
             length,

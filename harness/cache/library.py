@@ -91,7 +91,8 @@ def held_positions(loaded: Any, state: State) -> dict[int, torch.Tensor]:
         for la in state.layers
         if la.segments
     }
-    told = "position_ids" in loaded._forward_names and not getattr(loaded.text_config, "alibi", False)  # fmt: skip
+    alibi = getattr(loaded.text_config, "alibi", False)
+    told = "position_ids" in loaded._forward_names and not alibi
     gaps = any(bool((p[..., -1] - p[..., 0] + 1 != p.shape[2]).any()) for p in kept.values())
     following = state.next_position.to(loaded.device)[:, None]
     behind = any(bool((following != p[..., -1] + 1).any()) for p in kept.values())
@@ -118,7 +119,8 @@ def layer_masks(loaded: Any, masks: dict[int, torch.Tensor | None]) -> Iterator[
         mask = masks[module.layer_idx]
         if mask is not None and additive:
             lowest = torch.finfo(loaded.dtype).min
-            mask = torch.zeros(mask.shape, dtype=loaded.dtype, device=mask.device).masked_fill(~mask, lowest)  # fmt: skip
+            allowed = torch.zeros(mask.shape, dtype=loaded.dtype, device=mask.device)
+            mask = allowed.masked_fill(~mask, lowest)
         reached.add(module.layer_idx)
         bound = inspect.signature(module.forward).bind_partial(*args, **kwargs)
         bound.arguments["attention_mask"] = mask

@@ -44,6 +44,10 @@ class Static(LibraryDecoder):
     def working_copy(self, cache: Any) -> Any:
         primed = self.settings.pad_prime
         self._capacity = self.past.tokens + primed + self._room
+        longest = getattr(self.loaded.text_config, "max_seq_len", None)  # MPT's biases end there
+        if longest is not None and longest < self._capacity:
+            self._room -= self._capacity - longest
+            self._capacity = longest
         static = self._empty()
         if primed:
             self._prime(static, primed)
@@ -55,26 +59,35 @@ class Static(LibraryDecoder):
         return static
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        fed = sum(f.shape[1] for f in self.fed)
-        if fed + ids.shape[1] > self._room:
+        if self._taken + ids.shape[1] > self._room:
             raise UnsupportedModel(
-                f"cache=static has room for {self._room} new tokens and {fed} are taken. Commit and "
+                f"cache=static has room for {self._room} new tokens, {self._taken} are taken. Commit and "
                 "go on from there, or use a cache that grows."
             )
         logits = super().forward(ids, positions)
-        for (
-            layer
-        ) in self.cache.layers:  # a full sliding layer is rolled: written whole at each step
+        for layer in self.cache.layers:  # a full sliding one is rolled: written whole
             if getattr(layer, "is_sliding", False) and _length(layer) > layer.max_cache_len:
                 self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
         return logits
 
+    @property
+    def _taken(self) -> int:
+        return sum(ids.shape[1] for ids in self.fed)
+
     def mask(self, new: int) -> torch.Tensor | None:
-        mask = super().mask(new)
-        primed = self.settings.pad_prime
-        if mask is None or not primed:
-            return mask
-        return torch.cat([mask.new_ones(len(mask), primed), mask], dim=1)
+        """As wide as the buffer for ALiBi, whose biases the library makes from the mask: as many as
+        there are keys, and the unused rest of the buffer is keys as well."""
+        mask, primed, past = super().mask(new), self.settings.pad_prime, self.state.attention_mask
+        config = self.loaded.text_config
+        alibi = getattr(config, "alibi", config.model_type == "bloom")
+        if mask is None and not alibi:
+            return None
+        if mask is None:
+            mask = past.new_ones(len(past), self.state.tokens + self._taken + new)
+        if primed:
+            mask = torch.cat([mask.new_ones(len(mask), primed), mask], dim=1)
+        rest = self._capacity - mask.shape[1] if alibi else 0
+        return torch.nn.functional.pad(mask, (0, rest))
 
     def _masks(self, positions: torch.Tensor) -> dict[int, torch.Tensor | None]:
         """Per layer of a pruned state `[batch, heads, new, capacity]` bool, by position; the unused rest
@@ -115,7 +128,10 @@ class Static(LibraryDecoder):
     def _place(self, target: Any, source: Any, layer: LayerState, primed: int) -> None:
         if layer.recurrent:
             if layer.segments or not hasattr(target, "conv_states"):
-                raise UnsupportedModel("cache=static cannot hold layers that are both attention and recurrence. Use cache=cloned.")  # fmt: skip
+                raise UnsupportedModel(
+                    "cache=static cannot hold layers that are both attention and recurrence. Use "
+                    "cache=cloned."
+                )
             fill(target, layer)
         elif layer.segments:
             key, value = source.keys, source.values

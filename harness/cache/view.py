@@ -86,7 +86,8 @@ class View(ReadOnlyDecoder):
         """The library's cache for this model, its attention layers replaced by read-only ones."""
         cache = DynamicCache(config=self.loaded.model.config)
         if len(cache.layers) != len(self.past.layers):
-            raise self._refusal(f"its cache has {len(cache.layers)} layers, the state {len(self.past.layers)}")  # fmt: skip
+            counts = f"{len(cache.layers)} layers, the state {len(self.past.layers)}"
+            raise self._refusal(f"its cache has {counts}")
         for index, (old, layer) in enumerate(zip(cache.layers, self.past.layers, strict=True)):
             if layer.segments and layer.recurrent:
                 raise self._refusal(f"layer {index} has attention and recurrence in one")

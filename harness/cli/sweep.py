@@ -52,6 +52,9 @@ class Watch:
         cls.sign = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
+        from harness.cli.composition import compose_once
+
+        compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.done = time.time(), set()
         Watch.ready = _count(Watch.folder)
@@ -144,8 +147,9 @@ def _closed(folder: Path) -> None:
 
 def finished(folder: Path) -> list[Path]:
     """The point folders with a complete record, in order."""
-    found = [p.parent for p in Path(folder).glob("*/result.json")]
-    return sorted(found, key=lambda p: (len(p.name), p.name))
+    points = folder.iterdir() if folder.is_dir() else ()
+    done = [point for point in points if (point / "result.json").is_file()]
+    return sorted(done, key=lambda point: (len(point.name), point.name))
 
 
 def _count(folder: Path) -> int:

@@ -1,5 +1,6 @@
 """Words that stand alone on the command line: what is no job, and needs no configuration."""
 
+import inspect
 import sys
 from collections.abc import Callable
 
@@ -9,7 +10,15 @@ REPORTED = ("torch", "transformers", "hydra-core", "mlflow", "numba")
 
 
 def dashboard(given: list[str]) -> int:
-    """`dashboard [runs_dir=DIR] [port=N]`: MLflow's pages over our runs, until Ctrl-C."""
+    """harness dashboard [runs_dir=DIR] [port=N]
+
+    MLflow's pages over our runs, on 127.0.0.1 only, until Ctrl-C; the address is printed.
+
+      runs_dir=runs   the folder of the runs, with mlflow.db in it
+      port=5000       where it listens
+
+    example: python -m harness dashboard port=5001
+    """
     known = {"runs_dir": "--runs-dir", "port": "--port"}
     pairs = [argument.partition("=") for argument in given]
     for key, equals, _ in pairs:
@@ -24,7 +33,14 @@ def dashboard(given: list[str]) -> int:
 
 
 def completion(given: list[str]) -> int:
-    """`completion [bash|zsh|fish]`: have the shell complete `harness`, from the next one on."""
+    """harness completion [bash, zsh or fish]
+
+    Have the shell complete `harness` from its next start on: groups, options, keys and flags, those
+    of --config-dir too. Without a name: the shell of $SHELL. Writes one file below $XDG_DATA_HOME
+    (default ~/.local/share), whose path is printed; delete that file to undo it.
+
+    example: python -m harness completion bash
+    """
     from harness.cli import completion as shells
 
     print(shells.install(given))
@@ -32,7 +48,12 @@ def completion(given: list[str]) -> int:
 
 
 def complete(given: list[str]) -> int:
-    """`complete LINE`: what the last word of a command line may become; the shell asks this."""
+    """harness complete LINE
+
+    What the last word of a command line may become, one per line: the shell asks this.
+
+    example: python -m harness complete 'harness cache=ma'
+    """
     from harness.cli import completion as shells
 
     print("\n".join(shells.candidates(given[0] if given else "")))
@@ -44,6 +65,11 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "completion": completion,
     "complete": complete,
 }
+
+
+def described(word: str) -> str:
+    """The help of a word."""
+    return f"usage: {inspect.getdoc(VERBS[word])}"
 
 
 def versions() -> str:

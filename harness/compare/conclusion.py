@@ -37,7 +37,9 @@ def _diverged(result: Mapping[str, Any]) -> str:
     size = result.get("size") or {}
     tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
     first = (result.get("metrics") or {}).get("first_divergence")
-    step = "other tokens" if first is None else f"another token is most likely from step {first} on"
+    step = "other tokens"
+    if first is not None:
+        step = f"another token is most likely from step {first + 1} on"
     if result.get("pruned") and kept < tokens:
         return f"Another thought, as pruning to {kept} of {tokens} tokens may make it: {step}"
     return f"Another thought: {step}, {_apart(result)}"

@@ -22,6 +22,7 @@ CAUSES = (
 )  # fmt: skip
 Evidence = tuple[str, str, str]  # cause, element, what was seen
 NOTHING = "nothing leaves the noise"
+CODED = "quantized on purpose: no K/V leave one step of the codes they are kept as"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
             noise = f"(noise {right.logits_floor:.3g})"
             evidence = f"K/V is in the noise, the stored logits are off by {gap:.3g} {noise}"
             return Diagnosis("logits", "logits", evidence, picture=picture)
-        evidence = "no K/V leave one step of the codes they are kept as" if coded else NOTHING
+        evidence = CODED if coded else NOTHING
         return Diagnosis("rounding", "kv_cache", evidence, picture=picture)
     layer, head, token = first
     cause, element, evidence = _numbers(state, right, layer, picture)

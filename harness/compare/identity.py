@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.snapshot.elements import BY_NAME
+from harness.snapshot.elements import BY_NAME, spoken
 
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
          "head_dim", "intermediate_size", "vocab_size")  # fmt: skip
@@ -24,7 +24,8 @@ class Difference:
     found: Any
 
     def __str__(self) -> str:
-        return f"{self.element}: {self.field} was {_short(self.saved)}, is {_short(self.found)}"
+        changed = f"{self.field} was {_short(self.saved)}, is {_short(self.found)}"
+        return f"{spoken(self.element)}: {changed}"
 
     def row(self) -> dict[str, Any]:
         """JSON-able."""

@@ -52,7 +52,8 @@ def decide(
 ) -> tuple[str, str]:
     """`(verdict, reason)` for logits `[batch, steps, vocab]` of the restored and the plain path.
 
-    other_token: first step at which the restored path chose (or drew) another token, or None.
+    other_token: after which step the restored path first chose (or drew) another token: 0 from the
+    stored logits, before any step; None where it never did.
     waived: identity differences that were overridden; with any, the best verdict is `drifted`.
     soundness: of the plain paths (None: judged elsewhere). against: what `plain` is, in words.
     stored: `errors` of the logits that came with the state; None where they are the very same.
@@ -71,7 +72,8 @@ def decide(
     if apart is not None and (metrics["bitwise_equal"] or not apart[0]):
         within, rule = apart
     if other_token is not None and not (within and _explained(restored, plain, noise)):
-        return "diverged", f"step {other_token} chooses another token; {rule}"
+        who = f"step {other_token} chooses" if other_token else "the stored logits choose"
+        return "diverged", f"{who} another token; {rule}"
     if within:
         return "equivalent", rule
     return "drifted", f"{rule}; every chosen token is the same"

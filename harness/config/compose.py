@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    schema = OmegaConf.structured(Config)
+    kinds = {}
     written = OmegaConf.to_container(cfg, resolve=False)
     _reject_unknown(written, Config, "")
     for group in schemas():
@@ -138,9 +139,9 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         if not isinstance(node, dict):
             continue
         node = written[group] = _read_by(group, node, swept, record)
-        schema[group] = OmegaConf.structured(schema_of(group, str(node.get("name")), node))
+        kinds[group] = schema_of(group, str(node.get("name")), node)
     try:
-        checked: Any = OmegaConf.to_object(OmegaConf.merge(schema, written))
+        checked: Any = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), written))
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
         value = OmegaConf.select(cfg, key) if "." in key else None
@@ -150,6 +151,17 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
         raise ConfigProblem(unread)
     return checked
+
+
+@cache
+def _schema(**kinds: type) -> Any:
+    """`Config` with each group as its chosen option has it. Not to be changed."""
+    from omegaconf import OmegaConf
+
+    schema = OmegaConf.structured(Config)
+    for group, kind in kinds.items():
+        schema[group] = OmegaConf.structured(kind)
+    return schema
 
 
 def _read_by(

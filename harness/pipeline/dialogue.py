@@ -13,19 +13,20 @@ from typing import Any
 
 import torch
 
-from harness.capture import check_length, new_cache, positions_of, prefill
+from harness.capture import capture, check_length, new_cache, positions_of, prefill
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.model.switch import crosses
 from harness.pipeline.rewind import Rewind, checkpoints, rewound
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, tokenizer_files
 from harness.pipeline.switching import decoder
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, continuation, encode, render
 from harness.tokenizer.stream import Stream
 
+WARM = 4  # tokens
 PLACEHOLDER = "\u2042 what was said \u2042"  # no template changes it, no answer contains it
 
 
@@ -117,6 +118,20 @@ class Dialogue:
         ended = meta.get("ended", True)
         self._ended = self.buffer[-1] in self.sampler.ending.ids if ended is None else ended
         self._history = History(self.session.loaded.tokenizer)
+
+    def warm(self) -> None:
+        """Read a few tokens of nothing and go on from them, kept nowhere: what is compiled, mapped or
+        prepared at its first use is no part of the first turn's seconds."""
+        session = self.session
+        ids = torch.zeros(1, WARM, dtype=torch.int64)
+        state = capture(session.loaded, ids, torch.ones_like(ids), {"prompt_meta": {}}).state
+        other = decoder(session.loaded, state, session.cfg.cache)
+        other.step(ids)
+        other.step(ids[:, :1])
+        _ = session.documents, tokenizer_files(session.loaded)  # made once for a model
+        if self.template:
+            question = {"role": "user", "content": "."}
+            History(session.loaded.tokenizer).encode([*self.messages, question])
 
     def ask(
         self,

@@ -138,7 +138,8 @@ def finish_table(
             console.tabled(say, name, list(columns), cells)
             say.line()
             if verdict != UNJUDGED:
-                say.line(f"verdict:      {verdict.upper()}: {reason}")
+                why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
+                say.line(f"verdict:      {verdict.upper()}{why}")
             say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code

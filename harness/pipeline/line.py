@@ -73,7 +73,6 @@ class Line:
     captured: Captured | None = None
     whole: State | None = None  # before anything was pruned
     sampler: Sampler | None = None  # of the run that is never interrupted
-    restored: Restored | None = None
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
@@ -195,8 +194,7 @@ class Line:
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
         self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        self.restored = Restored(self.fault.inputs(state), live, sampler, waived)
-        return self.restored
+        return Restored(self.fault.inputs(state), live, sampler, waived)
 
     def go_on(
         self,
@@ -274,23 +272,22 @@ class Line:
         )
         if self.captured is not None:
             self.record["text"] |= answered(cfg, tokenizer, self.record["text"])
-        return self.verdict(rows, reference, path, restored.waived)
+        return self.verdict(rows, reference, path, restored)
 
     def verdict(
-        self, state: State, reference: drive.Rollout, path: drive.Rollout, waived: list[Difference]
+        self, state: State, reference: drive.Rollout, path: drive.Rollout, restored: Restored
     ) -> Judgement:
-        """The judgement on `path`, which was fed what `reference` was fed after `state`."""
-        session = self.session
+        """The judgement on `path`, on which `restored` was fed what `reference` was fed after `state`."""
+        session, waived = self.session, restored.waived
         session.say.stage("noise floor, oracle, verdict")
         settings, chunk = session.cfg.compare, session.cfg.prompt.chunk
         ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], settings.oracle)
         ahead.announce(session.say.note)
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
         session.say.done(judgement.verdict)
-        if judgement.verdict not in GOOD and (restored := self.restored) is not None:
-            diagnosis = why(
-                judgement, restored.session.loaded, restored.state, restored.waived, reference.fed
-            )
+        if judgement.verdict not in GOOD:
+            loaded, small = restored.session.loaded, restored.state
+            diagnosis = why(judgement, loaded, small, waived, reference.fed)
             self.record["diagnosis"] = diagnosis.document()
         return judgement
 

@@ -9,6 +9,7 @@ from harness.cache.base import Decoder
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
+from harness.spelling import python_says
 from harness.tokenizer.stream import Stream
 
 
@@ -55,6 +56,7 @@ class Resumed(Iterator[Any]):
         """Old segments plus one new; its generator continues where this one stands."""
         return self._sampler.paused(self._decoder.commit())
 
+    @python_says
     def __next__(self) -> Any:
         if self._prompt is not None:
             self._feed(self._prompt)

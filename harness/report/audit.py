@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harness.report.console import table
+from harness.report.console import tabled
 from harness.report.html import link, page, section
+from harness.snapshot.elements import spoken
 from harness.snapshot.result import write_text
 
 WIDTH = {"explanation": 2000}
@@ -23,7 +24,7 @@ def write(path: Path, document: dict[str, Any]) -> None:
             "Differences",
             text="" if rows else "None: every claim of the record was found again.",
             columns=columns,
-            rows=[[short(d.get(c, ""), WIDTH.get(c, 160)) for c in columns] for d in rows],
+            rows=[[spoken(short(d.get(c, ""), WIDTH.get(c, 160))) for c in columns] for d in rows],
         )
     ]
     alike: dict[str, list[str]] = {}  # points that share what changed
@@ -71,8 +72,8 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     """The same, in the terminal."""
     rows = document["differences"]
     if rows:
-        found = [[f"{d.get('point', '')} {d['what']}".strip(), short(d["recorded"], 24), short(d["found"], 24), short(d["explanation"], 2000)] for d in rows[:40]]  # fmt: skip
-        say.out.print(table("Differences", ["what", "recorded", "found", "explanation"], found))
+        found = [[f"{d.get('point', '')} {spoken(d['what'])}".strip(), short(d["recorded"], 24), short(d["found"], 24), short(d["explanation"], 2000)] for d in rows[:40]]  # fmt: skip
+        tabled(say, "Differences", ["what", "recorded", "found", "explanation"], found)
         say.line()
     decisive = {c["what"] for changed in document["environment"].values() for c in changed if c["decisive"]}  # fmt: skip
     if decisive:

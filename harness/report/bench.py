@@ -7,6 +7,7 @@ from harness.report.html import section
 
 COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip
+CONSOLE = COLUMNS[:6]  # what fits a terminal
 BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
           "load_s", "stored_bytes"]  # fmt: skip
 

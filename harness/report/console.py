@@ -4,20 +4,23 @@ import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from harness import interrupt, process, progress
 from harness.report.bar import Bar, Estimate
+from harness.report.names import counted
 from harness.snapshot.result import UNJUDGED
 
-PROSE = 16  # columns that a cell of several words needs beyond its longest word
+PROSE = 12  # characters that cells of several words need beyond their longest words
+GAP = 3  # characters between two columns
 
 
 class Say:
@@ -104,30 +107,44 @@ class Say:
         sys.stderr.flush()
 
 
-def table(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
+def table(
+    title: str, columns: list[str], rows: list[list[Any]], widths: Sequence[int] = ()
+) -> Table:
     """A plain ASCII table; the first column is left aligned, the others right if they are numbers.
-    Words are folded between words; a name is never cut."""
+    widths: characters of each column; words are folded between words."""
     made = Table(title=title, box=box.ASCII2, title_justify="left", show_edge=False, pad_edge=False)
     for i, column in enumerate(columns):
-        cells = [r[i] for r in rows]
-        numeric = i and all(isinstance(c, int | float | type(None)) for c in cells)
-        words = any(" " in number(c) for c in cells) and i
-        made.add_column(
-            column, justify="right" if numeric else "left", overflow="fold", no_wrap=not words
-        )
+        numeric = i and all(isinstance(r[i], int | float | type(None)) for r in rows)
+        justify: Any = "right" if numeric else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=not widths,
+                        width=widths[i] if widths else None)  # fmt: skip
     for row in rows:
         made.add_row(*(number(v) for v in row))
     return made
 
 
+def fitted(columns: list[str], rows: list[list[Any]], width: int) -> list[int] | None:
+    """How wide each column is in a table of at most `width` characters that breaks no word; columns of
+    words share what is left. None where there is no such table that can still be read."""
+    cells = [[column, *(number(row[i]) for row in rows)] for i, column in enumerate(columns)]
+    natural = [max(map(cell_len, column)) for column in cells]
+    least = [
+        max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in cells
+    ]
+    left = width - GAP * (len(columns) - 1) - sum(least)
+    wanted = sum(natural) - sum(least)
+    if left < min(wanted, PROSE):
+        return None
+    share = min(1.0, left / wanted) if wanted else 0.0
+    return [low + int((high - low) * share) for low, high in zip(least, natural, strict=True)]
+
+
 def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table; where it does not fit the terminal, a paragraph for each row."""
-    made = table(title, columns, rows)
-    size = Console(width=10_000).measure(made)
-    if size.maximum <= say.out.width or size.minimum + PROSE <= say.out.width:
-        say.out.print(made)
-        return
+    """Print a table; where it does not fit the terminal, a paragraph for each row. No word is broken."""
     say.line(title)
+    if widths := fitted(columns, rows, say.out.width):
+        say.out.print(table("", columns, rows, widths))
+        return
     if len(columns) == 2:
         for name, value in rows:
             told = textwrap.wrap(f"{name}: {number(value)}", say.out.width, subsequent_indent="  ",
@@ -135,10 +152,25 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
             say.line("\n".join(told))
         return
     for row in rows:
-        pairs = [f"{c} {number(v)}" for c, v in zip(columns[1:], row[1:], strict=True)]
-        told = textwrap.wrap(", ".join(pairs), say.out.width - 2, break_long_words=False,
-                             break_on_hyphens=False)  # fmt: skip
-        say.line("\n  ".join([number(row[0]), *told]))
+        say.line(number(row[0]))
+        cells = zip(columns[1:], row[1:], strict=True)
+        pairs = [f"{column} {number(value)}" for column, value in cells if value != ""]
+        for line in _packed(pairs, say.out.width - 2):
+            say.line(f"  {line}")
+
+
+def _packed(pairs: list[str], width: int) -> Iterator[str]:
+    """Lines of as many pairs as fit; a pair is broken, between words, only where it is longer."""
+    line = ""
+    for pair in pairs:
+        if line and len(line) + GAP + len(pair) > width:
+            yield line
+            line = ""
+        *whole, last = textwrap.wrap(pair, width, break_long_words=False, break_on_hyphens=False)
+        yield from whole
+        line = f"{line} | {last}" if line else last
+    if line:
+        yield line
 
 
 def number(value: Any) -> str:
@@ -161,13 +193,15 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     concluded(say, result)
     if result.get("curves"):
         noise = result["noise_floor"]
-        rows = [[k, v, noise.get(k)] for k, v in result["metrics"].items()]
+        rows = [[k, counted(k, v), counted(k, noise.get(k))] for k, v in result["metrics"].items()]
         tabled(say, "Restored against uninterrupted", ["metric", "measured", "noise floor"], rows)
         say.line()
     tabled(say, "Cost", ["what", "value"], _cost(result))
     say.line()
     if digests:
-        rows = [[e["label"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]]
+        rows = [
+            [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
+        ]
         columns = ["#", "element", "kept as", "digest (BLAKE3)"]
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()

@@ -1,5 +1,7 @@
 """What a figure is called on a page: the record's keys in a person's words."""
 
+from typing import Any
+
 NAMES = {
     "bitwise_equal": "bit-equal logits",
     "max_abs_diff": "largest difference of a logit",
@@ -47,6 +49,14 @@ NAMES = {
     "evaluate.kl": "KL divergence from the full cache (nats)",
     "evaluate.per_token_s": "seconds per token",
 }
+
+
+STEPS = ("first_divergence", "first_beyond")  # the record counts steps from 0, people from 1
+
+
+def counted(key: str, value: Any) -> Any:
+    """The value of a figure as people count it: the first step is step 1."""
+    return value + 1 if key in STEPS and value is not None else value
 
 
 def plain(key: str) -> str:

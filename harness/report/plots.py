@@ -115,9 +115,8 @@ def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, uni
         values = curve[key]
         every += [v for v in values if v == v]
         style = "--" if number else "-"
-        axis.plot(
-            values, style, color=COLOURS[number % len(COLOURS)], linewidth=1.4 if number else 1.8
-        )
+        colour, width = COLOURS[number % len(COLOURS)], 1.4 if number else 1.8
+        axis.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=width)
     if any(every):
         _scaled(axis, every)
     else:

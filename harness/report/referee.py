@@ -6,7 +6,8 @@ from typing import Any
 
 from harness.report.console import number
 from harness.report.html import cell, page, section
-from harness.snapshot.result import write_text
+from harness.report.names import counted
+from harness.snapshot.result import UNJUDGED, write_text
 
 COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
            "oracle_error", "plain_error", "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
@@ -20,7 +21,9 @@ BLIND = (
 
 def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict) -> list[dict]:
     """Blocks of the page. floors: comparisons of cold runs by composition; known: what was judged."""
-    shown = [[_coloured(r) if c == "verdict" else r.get(c) for c in COLUMNS] for r in rows]
+    shown = [
+        [_coloured(r) if c == "verdict" else counted(c, r.get(c)) for c in COLUMNS] for r in rows
+    ]
     said = [[r["case"], r.get("evidence", ""), r["reason"]] for r in rows]
     facts = [*known.items(), *((k, where[k]) for k in ("cpu", "cores", "platform", "python"))]
     return [
@@ -78,8 +81,10 @@ def markdown(title: str, blocks: list[dict], verdict: str, reason: str) -> str:
 
 
 def _coloured(row: dict) -> Any:
-    good = row["verdict"] in GOOD
-    return cell(row["verdict"], kind="good" if good != row["control"] else "bad")
+    """A control is meant to fail; what nobody judged is neither."""
+    right = (row["verdict"] in GOOD) != row["control"]
+    kind = "soft" if row["verdict"] == UNJUDGED else "good" if right else "bad"
+    return cell(row["verdict"], kind=kind)
 
 
 def _plain(value: Any) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 
 from harness.report import diagnosis, plots, quantization
 from harness.report.html import cell, link, page, section
-from harness.report.names import plain
-from harness.snapshot.result import write_text
+from harness.report.names import counted, plain
+from harness.snapshot.elements import spoken
+from harness.snapshot.result import GOOD, UNJUDGED, write_text
 
 DIGESTS = ("digest_before", "digest_after")
 
@@ -20,7 +21,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"]))
     sections += [_cost(result), *_yardstick(result), *_details(result)]
-    good = result["verdict"] in ("exact", "equivalent", "unjudged")
+    good = result["verdict"] in (*GOOD, UNJUDGED)
     said = result["conclusion"]
     if result["reason"] not in said:
         said = f"{said} ({result['reason']})"
@@ -82,12 +83,13 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
         "Figures",
         columns=["what", "measured", "noise floor"],
         rows=[
-            [plain(k), _counted(v), _counted(noise.get(k))] for k, v in result["metrics"].items()
+            [plain(k), *(_grouped(counted(k, v)) for v in (measured, noise.get(k)))]
+            for k, measured in result["metrics"].items()
         ],
     )
 
 
-def _counted(value: Any) -> Any:
+def _grouped(value: Any) -> Any:
     return cell(f"{value:,}", kind="n") if type(value) is int else value
 
 
@@ -158,7 +160,9 @@ def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
         rows = [[a["index"], a["token"], a["id"], a["why"]] for a in account]
         made.append(section("Special tokens", columns=["index", "token", "id", "why"], rows=rows, fold=True))  # fmt: skip
     if result.get("waived"):
-        rows = [[d["element"], d["field"], d["saved"], d["found"]] for d in result["waived"]]
+        rows = [
+            [spoken(d["element"]), d["field"], d["saved"], d["found"]] for d in result["waived"]
+        ]
         made.append(section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
     facts = {**{k: v for k, v in where.items() if k not in ("versions", "git", "command")},
              **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip

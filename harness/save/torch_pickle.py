@@ -52,8 +52,8 @@ def tensors(data: bytes, limit: int) -> dict[str, Stored]:
     except IndexError:
         raise ValueError("its pickle takes more than there is") from None
     match stack:
-        case [dict(found)] if all(isinstance(v, Stored) for v in found.values()):
-            return found
+        case [dict(table)] if all(isinstance(v, Stored) for v in table.values()):
+            return table
     raise ValueError("it holds no dict of tensors")
 
 

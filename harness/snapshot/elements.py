@@ -1,5 +1,6 @@
 """The 13 elements of inference state (the Big 8+4 and the generation state), in their fixed order."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -31,3 +32,15 @@ ELEMENTS: tuple[Element, ...] = (
 )
 
 BY_NAME = {e.name: e for e in ELEMENTS}
+
+
+def spoken(text: str) -> str:
+    """`text` with `+1 logits`, as records have it, in the one numbering that people read: `element 9
+    logits`."""
+    for element in ELEMENTS:
+        text = re.sub(
+            rf"(element )?(?<!\S){re.escape(element.label)} {element.name}\b",
+            f"element {element.number} {element.name}",
+            text,
+        )
+    return text

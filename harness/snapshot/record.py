@@ -34,16 +34,21 @@ def claims(result: Mapping[str, Any]) -> dict[str, str]:
 
     What tracking adds later (`mlflow`) is no claim.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
-            found |= {f"{key}.{inner}": digest_document(v) for inner, v in value.items()}
+            digests |= {f"{key}.{inner}": digest_document(v) for inner, v in value.items()}
         elif key != "mlflow":
-            found[key] = digest_document(value)
-    return {k: v for k, v in found.items() if not k.startswith("mlflow.")}
+            digests[key] = digest_document(value)
+    return {k: v for k, v in digests.items() if not k.startswith("mlflow.")}
 
 
-def seal(folder: Path, result: Mapping[str, Any], config: Mapping[str, Any], packages: Mapping[str, str]) -> str:  # fmt: skip
+def seal(
+    folder: Path,
+    result: Mapping[str, Any],
+    config: Mapping[str, Any],
+    packages: Mapping[str, str],
+) -> str:
     """Write `result.json` and the record of everything in `folder`; return the record's id.
 
     config: the resolved configuration as plain values; with its `sign` the record is signed.
@@ -75,10 +80,10 @@ def _sealed(folder: Path, result: Any, config: Any, packages: Any) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """A JSON object. Raises OSError or ValueError."""
-    found = json.loads(path.read_text("utf-8"))
-    if not isinstance(found, dict):
+    document = json.loads(path.read_text("utf-8"))
+    if not isinstance(document, dict):
         raise ValueError(f"{path.name} holds no object")
-    return found
+    return document
 
 
 def broken(folder: Path) -> Iterator[tuple[str, Any, Any]]:
@@ -100,9 +105,10 @@ def broken(folder: Path) -> Iterator[tuple[str, Any, Any]]:
     except (OSError, ValueError) as problem:
         yield "result.json", "a result", f"missing or unreadable ({type(problem).__name__})"
     else:
-        held = claims(result)
-        for key in [*sealed_claims, *(k for k in held if k not in sealed_claims)]:
-            if held.get(key) != sealed_claims.get(key):
+        present_claims = claims(result)
+        added = [key for key in present_claims if key not in sealed_claims]
+        for key in [*sealed_claims, *added]:
+            if present_claims.get(key) != sealed_claims.get(key):
                 yield f"result.json: {key}", sealed_claims.get(key), value_at(result, key)
     present = {str(p.relative_to(folder)): p for p in _files(folder)}
     for name, digest in files.items():
@@ -117,8 +123,8 @@ def broken(folder: Path) -> Iterator[tuple[str, Any, Any]]:
 def value_at(result: Mapping[str, Any], key: str) -> Any:
     """The value of a claim by its dotted name; None when it is gone."""
     block, _, inner = key.partition(".")
-    found = result.get(block)
-    return found.get(inner) if inner and isinstance(found, Mapping) else found
+    value = result.get(block)
+    return value.get(inner) if inner and isinstance(value, Mapping) else value
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -62,7 +62,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
     needed.announce(say.note, "judging, what was generated is shown and saved already")
     reference = line.uninterrupted(rows, new_ids, follow=path.fed)
-    return line.finish(line.verdict(rows, reference, path, restored.waived))
+    return line.finish(line.verdict(rows, reference, path, restored))
 
 
 def back(line: Line, restored: Restored, source: Stored) -> Restored:
@@ -73,7 +73,6 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
     rewind = rewound(session.loaded, restored.state, cfg.at or 0, cfg.cache, lineage, say.note)
     say.done(str(rewind))
     line.whole, restored = rewind.state, replace(restored, state=rewind.state)
-    line.restored = restored
     line.record |= source.record(rewind.state, rewind.state) | {"back": rewind.document()}
     line.record["text"]["prompt"] = session.loaded.tokenizer.decode(
         rewind.state.token_ids[0].tolist()

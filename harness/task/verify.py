@@ -9,7 +9,7 @@ from harness.errors import MISSING_PARENT, SnapshotInvalid
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.stored import Stored, snapshot_named
 from harness.report import html
-from harness.report.console import Say, table
+from harness.report.console import Say, tabled
 from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
 
@@ -51,9 +51,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         sections.insert(0, html.section("Faults", columns=["#", "fault"], rows=numbered))
     outcome = finish_page(cfg, folder, say, record, sections, 3 if faults else 0)
     if faults:
-        say.out.print(
-            table(f"Faults of {snapshot}", ["#", "fault"], [[str(n), f] for n, f in numbered])
-        )
+        tabled(say, f"Faults of {snapshot}", ["#", "fault"], numbered)
         hint = MISSING_PARENT if any("inherited" in f for f in faults) else ""
         say.line(f"Do not restore from it: take a backup, or save again. {hint}".rstrip())
     else:

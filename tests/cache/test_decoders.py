@@ -24,7 +24,8 @@ EXACT = {"dynamic", "cloned", "deepcopy"}
 
 def built(kind="llama", attention="sdpa", **values):
     torch.manual_seed(0)
-    config = AutoConfig.for_model(kind, **{**SMALL, **values})
+    chosen = {k: v for k, v in {**SMALL, **values}.items() if v is not None}
+    config = AutoConfig.for_model(kind, **chosen)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     return Loaded(model, None, {"name": kind}, 0.0)
 
@@ -148,6 +149,33 @@ def test_priming_with_pads_poisons_and_static_without_does_not(llama):
     assert (
         decoder(llama, state, settings("static", pad_prime=8)).step(step) - clean
     ).abs().max() > 1e-3
+
+
+ALIBI = {
+    "bloom": {},
+    "mpt": {"max_seq_len": 48},  # less than the room that a buffer has elsewhere
+    "falcon": {"head_dim": None, "alibi": True, "multi_query": False},
+}
+
+
+@pytest.mark.parametrize("kind", ALIBI)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_biases_of_alibi_reach_as_far_as_the_static_buffer(kind, batch):
+    loaded = built(kind, "sdpa" if kind == "falcon" else "eager", **ALIBI[kind])
+    state = captured(loaded, batch=batch).state
+    fixed, growing = (decoder(loaded, state, settings(name)) for name in ("static", "cloned"))
+    for ids in torch.randint(3, 96, (batch, 7)).split([4, 1, 1, 1], dim=1):
+        assert near(fixed.step(ids), growing.step(ids))
+    kept = decoder(loaded, fixed.commit(), settings("cloned"))
+    assert near(kept.step(ids), growing.step(ids))
+
+
+def test_mpt_goes_on_to_its_last_bias_and_says_so():
+    loaded = built("mpt", "eager", max_seq_len=24)
+    fixed = decoder(loaded, captured(loaded).state, settings("static"))
+    fixed.step(torch.tensor([[5, 6, 7, 8]]))
+    with pytest.raises(UnsupportedModel, match="room for 4 new tokens"):
+        fixed.step(torch.tensor([[9]]))
 
 
 @pytest.mark.parametrize("family", ["gemma3_text", "llama, config with an unused window", "qwen2"])

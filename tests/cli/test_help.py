@@ -46,3 +46,12 @@ def test_its_examples_run(harness, place: Path, name) -> None:
         given = [*shlex.split(example), *shlex.split(SMALLER.get(name, ""))]
         done = harness(*given)
         assert done.code == 0, f"{example}\n{done.out}"
+
+
+@pytest.mark.parametrize("word", ["dashboard", "completion", "complete"])
+def test_a_word_that_stands_alone_has_help_of_its_own(harness, word) -> None:
+    done = harness(word, "--help", "track=none")
+    assert done.code == 0 and done.out.startswith(f"usage: harness {word} ")
+    assert (
+        f"example: python -m harness {word} " in done.out and "groups and options" not in done.out
+    )

@@ -62,7 +62,7 @@ def test_each_verdict_has_a_sentence() -> None:
         "exact", "equivalent", "drifted", "diverged", "unsound", "refused", "unjudged", "failed")}  # fmt: skip
     assert len(set(said.values())) == len(said) and all(s.endswith(".") for s in said.values())
     assert said["exact"].startswith("Same thought") and "2.0 times faster" in said["exact"]
-    assert "2 KiB" in said["exact"] and "step 3" in said["diverged"]
+    assert "2 KiB" in said["exact"] and "step 4" in said["diverged"]  # counted from 1
     itself = conclusion({**base, "verdict": "exact", "against": "itself"})
     assert "never interrupted" not in itself
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import html
+from harness.report import html, referee
 from harness.report.console import Say, dashboard, number, show, table, tabled
 
 NASTY = "<script>alert(1)</script>"
@@ -31,6 +31,13 @@ def test_a_verdict_is_coloured_by_whether_it_is_good_enough() -> None:
     assert 'class="verdict good"' in html.page("t", [], "drifted", "", good=True)
     assert 'class="verdict bad"' in html.page("t", [], "drifted", "", good=False)
     assert 'class="verdict' not in html.page("t", [], "", "")
+
+
+def test_what_nobody_judged_is_never_green() -> None:
+    assert 'class="verdict soft"' in html.page("t", [], "unjudged", "", good=True)
+    assert 'class="verdict bad"' in html.page("t", [], "unjudged", "", good=False)
+    control = {"verdict": "unjudged", "control": True}
+    assert [referee._coloured(control | change)["kind"] for change in ({}, {"verdict": "diverged"})] == ["soft", "good"]  # fmt: skip
 
 
 def test_cells_link_and_colour_and_escape_their_text() -> None:
@@ -67,6 +74,24 @@ def test_no_name_is_cut_or_folded_at_80_columns(prose, columns) -> None:
     assert max(map(len, lines)) <= 80
     assert all(any(row[0] in line for line in lines) for row in rows)
     assert "".join("".join(lines).replace("|", "").split()).count("sentence") in (0, 24)
+
+
+def test_no_word_is_broken_and_nothing_empty_is_shown() -> None:
+    """The table of a diff, whose cells are names, places and sentences of many lengths."""
+    columns = ["what", "where", "a", "b", "bits", "how much"]
+    rows = [
+        ["prompt_meta", "buffer.digest", "898ac10db4d517a75c018...", "ce17e6c47f597b14fd455...", "", ""],
+        ["layer.0.key", "[0, 0, 4, 0]", "-1.04006314", "-1.79165244", "bit 2, 8 in all", "128 of 1280 elements"],
+    ]  # fmt: skip
+    say = Say()
+    for width in (60, 80, 100, 120, 160):
+        say.out = Console(width=width, highlight=False)
+        with say.out.capture() as caught:
+            tabled(say, "runs/a against runs/b", columns, rows)
+        shown = caught.get()
+        assert max(map(len, shown.splitlines())) <= width
+        assert all(word in shown.split() for row in rows for cell in row for word in cell.split())
+        assert width >= 120 or shown.count("how much") == 1
 
 
 def test_the_conclusion_comes_first_and_digests_only_when_asked(recorded) -> None:

@@ -57,6 +57,19 @@ def test_conclusion_picture_words_then_figures(page_of_an_answer):
     assert 'href="result.json"' in page and "task=audit run=" in page
 
 
+def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
+    """The step whose logits differ, the reason, the sentence, the console and the page name one number."""
+    done = harness("prune=keep_last", "prune.tokens=14", "steps=6")
+    row = done.result["metrics"]["first_divergence"]
+    named = re.search(r"step (\d+) chooses another token", done.result["reason"])
+    assert named and int(named[1]) == row + 1
+    assert f"most likely from step {row + 1} on" in done.result["conclusion"]
+    assert re.search(rf"first_divergence \| +{row + 1} \|", done.out)
+    page = (done.folders[0] / "report.html").read_text()
+    shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
+    assert shown and int(shown[1]) == row + 1
+
+
 def test_right_and_wrong_answers_are_told_apart():
     said = {"expected": "y is 5", "continuation_right": True, "restored_right": False}
     words = [(line["said"], line["kind"]) for line in run.answers(said)]

@@ -66,6 +66,19 @@ def test_sampled_chat_resumes_bit_for_bit(chat):
     assert all(r["restored_equal"] for r in rows[:-1])
 
 
+def test_nothing_happens_for_the_first_time_in_the_first_turn(harness, monkeypatch):
+    """Whatever the first forward and the first step take is over before the clock begins."""
+    from harness.model.loaded import Loaded
+
+    order, forward, ask = [], Loaded.forward, Dialogue.ask
+    monkeypatch.setattr(
+        Loaded, "forward", lambda *a, **k: (order.append("forward"), forward(*a, **k))[1]
+    )
+    monkeypatch.setattr(Dialogue, "ask", lambda *a, **k: (order.append("ask"), ask(*a, **k))[1])
+    done = harness("task=chat", "task.turns=[{ask: 'what is k ?'}]", "task.verify=false", "steps=2")
+    assert done.code == 0 and order.index("forward") < order.index("ask")
+
+
 def test_forty_turns_send_only_what_is_new(chat):
     done, rows = chat(f"task.turns={FORTY}")
     assert done.code == 0, done.out

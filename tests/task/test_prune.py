@@ -43,6 +43,17 @@ def test_a_stored_snapshot_is_pruned_and_goes_on(harness, place, name, positions
         assert resumed.code == 0
 
 
+@pytest.mark.parametrize("lossy", ["prune=keep_last prune.tokens=8", "quantize=int4"])
+def test_what_was_lost_on_purpose_is_what_the_diagnosis_names(harness, lossy):
+    """The smaller state is diagnosed, not the whole one that it was made of."""
+    harness("task=save", TEXT, "out=whole")
+    done = harness("task=prune", "snapshot=whole", *lossy.split(), "steps=6", "out=small")
+    told = done.result["diagnosis"]
+    assert done.result["verdict"] in ("drifted", "diverged")
+    assert "on purpose" in told["evidence"] and "leaves the noise" not in told["evidence"]
+    assert (told["cause"] == "rounding") is ("int4" in lossy)
+
+
 BAD = [
     (["prune=keep_last", "prune.tokens=0"], "prune.tokens=0"),
     (["prune=keep_last", "prune.tokens=100000"], "more than the"),

@@ -95,19 +95,6 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
 
 @pytest.mark.browser
 @needs_browser
-def test_a_sweeps_description_opens_its_points_side_by_side(browser, server, swept):
-    """Both links, as MLflow's own pages understand them."""
-    _, address = server
-    parent = record.read(swept / "sweep.json")["mlflow"]["run_id"]
-    browser.get(address.split("?")[0] + "/" + parent)
-    shown(browser, "Compare the 6 points", "the charts of all 6")
-    browser.find_element("partial link text", "Compare the 6 points").click()
-    shown(browser, "Comparing 6 Runs", "Parallel Coordinates Plot", "cache=manual prompt.batch=1")
-    assert hosts(browser) == {"127.0.0.1"}
-
-
-@pytest.mark.browser
-@needs_browser
 def test_sweep_page_in_a_browser(browser, swept, tmp_path):
     hosts(browser)
     browser.get((swept / "sweep.html").as_uri())

@@ -20,6 +20,8 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
         raise InputProblem("prompt=jsonl needs prompt.path=FILE, one JSON object a line.")
     try:
         text = Path(prompt.path).expanduser().read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputProblem(f"{where}: there is no such file. Check the path.") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise InputProblem(f"{where} cannot be read as UTF-8 text: {problem}") from None
     rows, wrong = [], []
@@ -62,4 +64,4 @@ def _question(line: str) -> Question:
 
 
 def _form() -> str:
-    return '{"context": "...", "question": "...", "expected": "..."}.'
+    return '{"context": "...", "question": "...", "expected": "..."}; "regex" may be there too.'

@@ -62,7 +62,7 @@ def passed(cfg: Config, place: Path) -> Passage:
         reference = line.uninterrupted(state, MORE)
         _, path = line.go_on(restored, MORE, follow=reference.fed)
         resume = "done"
-        judgement = line.verdict(state, reference, path, restored.waived)
+        judgement = line.verdict(state, reference, path, restored)
     except HarnessError as problem:
         return Passage(save, resume, "refused", first_line(problem))
     except Exception as problem:  # a crash, and said so

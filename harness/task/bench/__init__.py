@@ -77,7 +77,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged"
     record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model)}}
     return finish_table(
-        session, "bench", rows, sections, UNJUDGED, reason, report.COLUMNS, record=record
+        session, "bench", rows, sections, UNJUDGED, reason, report.CONSOLE, record=record
     )
 
 

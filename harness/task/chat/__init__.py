@@ -53,6 +53,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     line = Line.open(replace(cfg, snapshot=str(newest)) if newest else cfg, folder, say)
     dialogue, earlier = _opened(line)
     dialogue.tell = say.note
+    say.stage("warm up")
+    dialogue.warm()
+    say.done()
     declared = say.quiet or turns != variants.signature("task", "chat")["turns"]
     if not declared and (terminal := opened()):
         steps = cfg.steps if chosen("steps") else ANSWER
@@ -152,7 +155,7 @@ def judged(
     sent = torch.tensor([ids[begin : begin + last["sent_tokens"]]])
     reference = again.uninterrupted(restored.state, sent)
     _, path = again.go_on(restored, sent, follow=reference.fed)
-    judgement = again.verdict(restored.state, reference, path, restored.waived)
+    judgement = again.verdict(restored.state, reference, path, restored)
     return judgement, again.record.get("diagnosis")
 
 

@@ -10,7 +10,7 @@ from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.origin import chosen
 from harness.report import html
-from harness.report.console import Say, table
+from harness.report.console import Say, tabled
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.diff import foreign
@@ -47,8 +47,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     sections.append(html.section("In logits", columns=columns, rows=figures))
     outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0)
     if deviations:
-        say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
-        say.out.print(table("In logits", columns, figures))
+        tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
+        say.line()
+        tabled(say, "In logits", columns, figures)
+        say.line()
     say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
     say.line(f"report: {shown(folder)}/report.html")
     return outcome

@@ -12,7 +12,7 @@ from harness.engine import saved
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.foreign import fitted, kinds, orders, pairs
 from harness.report import html
-from harness.report.console import Say, number, table
+from harness.report.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 
@@ -55,7 +55,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0)
     if rows:
-        say.out.print(table(f"{cfg.a} against {cfg.b}", COLUMNS, rows))
+        tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
+        say.line()
     say.line(f"{'differs' if rows else 'same'}: {reason}")
     say.line(f"report: {shown(folder)}/report.html")
     return outcome

@@ -16,6 +16,7 @@ from harness.task.faults import accuracy, plain
 from harness.task.faults.columns import measure
 
 COLUMNS = ("validation", "digest", "identity", "logits")
+CONSOLE = ("fault", "caught by", "plain", "cause")  # what fits a terminal
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -36,12 +37,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
     diagnoses = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
-    reason = "; ".join([summary(rest, missed, clean), coverage(tried), diagnoses, seconds(rows)])
-    columns = ["fault", "element", *COLUMNS, "plain", "cause", "shift"]
+    known = [coverage(tried)] if len(rest) > 1 else []
+    reason = "; ".join([summary(rest, missed, clean), *known, diagnoses, seconds(rows)])
     sections, children = heatmap.sections(rows), [_child(row) for row in rows]
     return finish_table(
-        session, "faults", rows, sections, verdict, reason, columns, children=children
-    )
+        session, "faults", rows, sections, verdict, reason, list(CONSOLE), children=children,
+        shown_rows=[row | {"caught by": " ".join(c for c in COLUMNS if row[c]) or "-"} for row in rows],
+    )  # fmt: skip
 
 
 def measure_all(session: Session, chosen: dict[str, Fault], name: str) -> list[dict[str, Any]]:

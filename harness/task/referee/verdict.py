@@ -34,7 +34,7 @@ def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None)
         within = error <= FACTOR * plain
         rule = f"error {error:.3g} nats against float64, without the cache {plain:.3g}{apart}"
     if other is not None and not (within and metrics["lead"] <= FACTOR * floor):
-        return "diverged", f"token {other} after the cache is another one; {rule}"
+        return "diverged", f"token {other + 1} after the cache is another one; {rule}"
     return ("equivalent", rule) if within else ("drifted", f"{rule}; every token is the same")
 
 

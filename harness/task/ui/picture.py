@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from harness.report.console import number
+from harness.report.names import counted
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
 from harness.task.ui.elsewhere import Continued
@@ -160,8 +161,8 @@ def elsewhere(desk: Desk, made: Continued) -> str:
 def proof(made: Proof, where: str) -> str:
     """The verdict, the reason, and the figures beside their noise floor."""
     rows = "".join(
-        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(made.metrics[key])}</td>'
-        f"<td>{number(made.noise.get(key))}</td></tr>"
+        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(counted(key, made.metrics[key]))}</td>'
+        f"<td>{number(counted(key, made.noise.get(key)))}</td></tr>"
         for key in SHOWN
     )
     kind = "good" if made.verdict in GOOD else "bad"

@@ -1,0 +1,58 @@
+"""The points of a sweep, composed once for each choice of options, however many values they are given."""
+
+from copy import deepcopy
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+
+KEPT = 256  # compositions, about 1 MB each
+
+
+class Composer(ConfigLoaderImpl):
+    """Hydra's own loader, which composes every point of a sweep twice: to see that all of them can be
+    composed, then to run them. Most points differ in plain values alone (`seed=3`), which are put into a
+    copy of what Hydra made of the point's options, by Hydra's own hand and with its errors."""
+
+    def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
+        parsed = OverridesParser.create().parse_overrides(sweep_overrides)
+        values = [override for override in parsed if self._is_value(override)]
+        chosen = tuple(str(o.input_line) for o in parsed if o not in values)
+        cfg = deepcopy(self._composed(master_config, chosen))
+        self._apply_overrides_to_config(values, cfg)
+        job, told = cfg.hydra.job, [o for o in parsed if not o.is_hydra_override()]
+        cfg.hydra.overrides.task = [o.input_line for o in told]
+        naming = job.config.override_dirname
+        job.override_dirname = get_overrides_dirname(
+            told, naming.exclude_keys, naming.item_sep, naming.kv_sep
+        )
+        return cfg
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was composed: a worker composes its own."""
+        return {key: value for key, value in vars(self).items() if key != "_kept"}
+
+    def _composed(self, master_config: Any, chosen: tuple[str, ...]) -> Any:
+        """What Hydra composes of a point's options, none of its values given. Not to be changed."""
+        kept: dict[tuple[str, ...], Any] = self.__dict__.setdefault("_kept", {})
+        if chosen not in kept:
+            if len(kept) >= KEPT:
+                kept.clear()
+            kept[chosen] = super().load_sweep_config(master_config, list(chosen))
+        return kept[chosen]
+
+    def _is_value(self, override: Override) -> bool:
+        """Whether it says what a key holds, not which option or what Hydra itself does."""
+        if override.is_hydra_override() or override.package is not None:
+            return False
+        return isinstance(override.value(), dict) or not self.repository.group_exists(
+            override.key_or_group
+        )
+
+
+def compose_once() -> None:
+    """Have the sweep that begins composed by a Composer."""
+    hydra: Any = GlobalHydra.instance().hydra
+    hydra.config_loader = Composer(hydra.config_loader.config_search_path)

@@ -1,0 +1,65 @@
+"""One message, two callers: what it says in the keys of the command line, in the arguments of Python."""
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from harness.errors import HarnessError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# key of the command line -> argument of the functions in `harness.api`
+ARGUMENTS = {
+    "restore.strict": "strict", "restore.verify": "verify", "restore.trusted": "trusted",
+    "trusted": "trusted", "overwrite": "overwrite", "sign": "sign", "encrypt": "encrypt",
+    "decrypt": "decrypt", "out": "out", "snapshot": "source", "model.path": "source",
+    "model.attention": "attention", "device": "device", "dtype": "dtype", "steps": "steps",
+    "cache": "cache", "sampling": "sampling", "save": "format", "tokenizer": "policy", "at": "at",
+    "text": "text",
+}  # fmt: skip
+OPTIONS = ("save", "sampling")  # groups whose own keys are arguments by their own names
+_COMMAND = r"(?:python -m harness )?task=\w+(?: [\w.]+=\S*[\w\]])*"
+_KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>[^\s,;:()]*\w\]?)"
+_WORD = rf"(?<![\w.])(?:{'|'.join(OPTIONS)})\.(?P<word>\w+)"
+_SPELLED = re.compile(rf"(?P<command>{_COMMAND})|{_KEY}|{_WORD}")
+
+
+def in_python(text: str) -> str:
+    """`text` with every `key=value` and `group.key` that an argument stands for in the argument's place;
+    whole commands of the shell stay, and look like them."""
+    return _SPELLED.sub(_argument, text)
+
+
+def _argument(match: re.Match[str]) -> str:
+    if command := match["command"]:
+        prefix = "" if command.startswith("python") else "python -m harness "
+        return f"`{prefix}{command}`"
+    if match["word"]:
+        return match["word"]
+    group, _, inner = match["key"].partition(".")
+    name = ARGUMENTS.get(match["key"]) or (inner if group in OPTIONS else "")
+    return f"{name}={_literal(match['value'])}" if name else match[0]
+
+
+def _literal(value: str) -> str:
+    """`true`, `sdpa`, `[KEY.pub]` as Python has them; numbers and placeholders as they are."""
+    if value in ("true", "false", "null"):
+        return {"true": "True", "false": "False", "null": "None"}[value]
+    if value.startswith("["):
+        return f"[{', '.join(_literal(part) for part in value[1:-1].split(','))}]"
+    return value if re.fullmatch(r"[\d.]+|[A-Z]+", value) else f'"{value}"'
+
+
+def python_says(function: Callable[P, T]) -> Callable[P, T]:
+    """`function`, whose errors name the arguments that its caller can pass."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except HarnessError as problem:
+            problem.args = (in_python(str(problem)),)
+            raise
+
+    return call
