@@ -18,7 +18,7 @@ from harness.cache.base import Decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length
 from harness.compare.identity import Difference
-from harness.config import Config
+from harness.config import Config, PruneConfig
 from harness.errors import RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
@@ -222,6 +222,29 @@ class Line:
             self.record["bound"] = decoder.account()
         self.record["cache"] = served(getattr(decoder, "first", decoder))
         return decoder, path
+
+    def one_more(self, grown: State, restored: Restored, path: drive.Rollout) -> drive.Rollout:
+        """`path`, and a step of whoever goes on from `grown`, the state that was stored after it: what
+        is judged is then the next snapshot too. Only `path` where nothing can follow: at an end, at
+        the model's last position. Advances the sampler of `restored`."""
+        loaded = restored.session.loaded
+        limit = loaded.max_positions
+        if path.ended or (limit is not None and int(grown.next_position.max()) >= limit):
+            return path
+        cache = replace(self.session.cfg.cache, branches=1)
+        runner = continuation(loaded, grown, cache, PruneConfig(name="none"))
+        last = path.ids[:, -1:]
+        logits = runner.step(last.to(loaded.device)).to(path.logits.device)
+        choice = restored.sampler.choose(
+            logits[:, -1], torch.cat([grown.token_ids.cpu(), last], dim=1)
+        )
+        return replace(
+            path,
+            logits=torch.cat([path.logits, logits], dim=1),
+            ids=torch.cat([path.ids, choice], dim=1),
+            fed=torch.cat([path.fed, last], dim=1),
+            chunks=(*path.chunks, 1),
+        )
 
     def uninterrupted(
         self,

@@ -54,6 +54,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         "branches": [decode(row) for row in ids.tolist()],
         "account": [dict(entry) for entry in added.account],
     }
+    grown = None
     if cfg.out:  # before anything is compared: what was generated is safe
         grown = restored.sampler.paused(decoder.commit(), path.rng)
         line.record["next"] = line.write(grown).block()
@@ -61,6 +62,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
     needed.announce(say.note, "judging, what was generated is shown and saved already")
+    if grown is not None:
+        path = line.one_more(grown, restored, path)
     reference = line.uninterrupted(rows, new_ids, follow=path.fed)
     return line.finish(line.verdict(rows, reference, path, restored))
 

@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+from harness.cache.cloned import Cloned
+
 
 def test_the_snapshot_is_written_before_anything_is_compared(harness, place, monkeypatch) -> None:
     assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
@@ -44,3 +48,22 @@ def test_a_place_that_is_not_there_is_one_line(harness) -> None:
     for at, said in (("0", "too small"), ("999", "is not a place in this state")):
         done = harness("task=resume", "snapshot=a", f"at={at}", "steps=2")
         assert done.code == 2 and said in done.out
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny_gemma3"])
+def test_the_verdict_is_on_the_next_snapshot_too(harness, monkeypatch, model) -> None:
+    """A cache that decodes rightly and hands back wrong keys: without a state to go on from nothing shows."""
+    arguments = ("task=resume", f"model={model}", "snapshot=a", "steps=4", "cache=cloned")
+    assert harness("task=save", f"model={model}", "text=let k be 5 .", "out=a").code == 0
+    sound = harness(*arguments, "out=b")
+    assert sound.code == 0 and len(sound.result["text"]["token_ids"]) == 5
+    real = Cloned.new_kv
+
+    def rolled(self, index, tokens):
+        key, value = real(self, index, tokens)
+        return key.roll(1, 2), value
+
+    monkeypatch.setattr(Cloned, "new_kv", rolled)
+    assert harness(*arguments).result["verdict"] in ("exact", "equivalent")
+    broken = harness(*arguments, "out=c")
+    assert broken.code == 1 and broken.result["verdict"] in ("drifted", "diverged")
