@@ -1,6 +1,7 @@
 """A branch continued in another cache or by another engine, beside how it goes on here."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -130,9 +131,10 @@ def as_gguf(loaded, path):
     return path
 
 
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra llamacpp")
 def test_llama_cpp_goes_on_as_our_model_does(session, tmp_path):
-    """A real server with the very weights, in float32: the same thought there and here."""
-    pytest.importorskip("xllamacpp")
+    """A real server with the very weights, in float32: the same thought there and here. Its module is
+    imported by the server's process alone: beside others that Cython made it may refuse to load."""
     from harness.task.ui import engine_of, facts
 
     opened = session("task=ui", "engine=llamacpp", f"engine.model={tmp_path / 'm.gguf'}",
