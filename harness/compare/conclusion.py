@@ -26,7 +26,11 @@ def _equivalent(result: Mapping[str, Any]) -> str:
     scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
     gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
     within = "rounding" if gap is not None and floor is not None and gap > floor else "the noise"
-    return f"Same thought: the tokens of {_other(result)}, within {within}{scale}"
+    first = (result.get("metrics") or {}).get("first_divergence")
+    tie = (
+        "" if first is None else f" but for a near tie at step {first + 1}, which rounding decides"
+    )
+    return f"Same thought: the tokens of {_other(result)}{tie}, within {within}{scale}"
 
 
 def _drifted(result: Mapping[str, Any]) -> str:

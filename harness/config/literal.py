@@ -1,8 +1,11 @@
 """Text that the override grammar cannot carry travels as base64 through the `literal` resolver."""
 
 import base64
+import re
+import shlex
 
 _MARK = "\0literal:"
+_CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
 
 
 def decode_literal(encoded: str) -> str:
@@ -17,6 +20,12 @@ def decode_literal(encoded: str) -> str:
 def plain(text: str | None) -> str | None:
     """`text` without the mark."""
     return text.removeprefix(_MARK) if text else text
+
+
+def typed(argument: str) -> str:
+    """An argument of a recorded command as a person types it in a shell: no base64 in it."""
+    readable = _CARRIED.sub(lambda found: plain(decode_literal(found[1])) or "", argument)
+    return argument if readable == argument else shlex.quote(readable)
 
 
 def spelled(override: str) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness.config.literal import typed
 from harness.report import diagnosis, plots, quantization
 from harness.report.html import cell, link, page, section
 from harness.report.names import counted, plain
@@ -168,7 +169,7 @@ def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
              **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip
     rows = [[plain(k), str(v) if isinstance(v, int) and not isinstance(v, bool) else v] for k, v in facts.items()]  # fmt: skip
     folder = result["folder"]
-    again = [" ".join(where["command"]), f"python -m harness task=audit run={folder}"]
+    again = [" ".join(map(typed, where["command"])), f"python -m harness task=audit run={folder}"]
     if path := (result.get("snapshot") or {}).get("path"):
         again.append(f"python -m harness task=diff a={path} b=ANOTHER-SNAPSHOT")
     return [

@@ -27,7 +27,11 @@ BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None} 
 MEASURED = ("_s", "_s_per_token", "stored_bytes")
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
-OWN = {"exit_code", "mlflow"}  # what a record may say of itself
+OWN = {
+    "exit_code",
+    "mlflow",
+    "next",
+}  # what a record may say of itself: a rerun writes to no `out=`
 
 
 @dataclass(frozen=True)
