@@ -90,9 +90,9 @@ def drive(
     """Feed `prompt` `[batch, k]` in one call, then `steps` tokens one by one.
 
     follow: `[batch, k + n]` ids to feed whatever this path would choose itself (teacher forcing), n
-    steps. on_token sees each generated token `[batch, 1]` before it is fed. Where the sampler says that every row has ended, no more is
-    generated; a row that ends before the others goes on with padding. Times leave out what was
-    compiled meanwhile. Advances `runner` and `sampler`.
+    steps. on_token sees each generated token `[batch, 1]` before it is fed. Where the sampler says
+    that every row has ended, no more is generated; a row that ends before the others goes on with
+    padding. Times leave out what was compiled meanwhile. Advances `runner` and `sampler`.
     """
     stored = runner.state.logits
     context, last = runner.state.token_ids.cpu(), stored

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 from browsing import needs_browser
 
+from harness.cli.arguments import literal_text
+from harness.compare.conclusion import conclusion
+from harness.config.literal import typed
 from harness.report import plots, run
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
@@ -113,3 +117,17 @@ def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
         assert len(browser.execute_script(WIDER)) == 1  # the twin
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_sentence_names_the_near_tie_that_flipped():
+    result = {"verdict": "equivalent", "metrics": {"max_abs_diff": 1e-6, "first_divergence": None}}
+    assert "the tokens of the run" in conclusion(result) and "tie" not in conclusion(result)
+    result["metrics"]["first_divergence"] = 12
+    assert "but for a near tie at step 13, which rounding decides" in conclusion(result)
+
+
+def test_a_recorded_command_can_be_typed_again():
+    for text in (" what is k ?", "it's 5, {so}", "$HOME"):
+        (carried,) = literal_text([f"text={text}"])
+        assert shlex.split(typed(carried)) == [f"text={text}"]
+    assert typed("steps=8") == "steps=8"

@@ -13,6 +13,8 @@ from harness.engine.llamacpp.families import FAMILIES, Family, ropes
 from harness.errors import UnsupportedModel
 
 VOCABULARY = "llama"  # the kind of tokenizer that the file claims
+NORMAL, BYTE = 1, 6  # gguf.TokenType
+FIRST = 3  # id of the first byte, behind <unk>, <bos> and <eos>
 
 
 def write(model: Any, path: Path) -> None:
@@ -83,11 +85,17 @@ def _shape(file: Any, model: Any, config: Any, family: Family) -> None:
 
 
 def _vocabulary(file: Any, rows: int) -> None:
+    """Placeholders: ids are what is sent. Where they fit, bytes among them, without which llama.cpp's
+    tokenizer fails at the first text it is given."""
+    names, kinds = [f"<{i}>" for i in range(rows)], [NORMAL] * rows
+    if rows >= FIRST + 256:
+        names[FIRST : FIRST + 256] = [f"<0x{byte:02X}>" for byte in range(256)]
+        kinds[FIRST : FIRST + 256] = [BYTE] * 256
     file.add_vocab_size(rows)
     file.add_tokenizer_model(VOCABULARY)
-    file.add_token_list([f"<{i}>".encode() for i in range(rows)])
+    file.add_token_list([name.encode() for name in names])
     file.add_token_scores([0.0] * rows)
-    file.add_token_types([1] * rows)
+    file.add_token_types(kinds)
     file.add_bos_token_id(1)
     file.add_eos_token_id(2)
     file.add_unk_token_id(0)

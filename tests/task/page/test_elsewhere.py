@@ -4,14 +4,21 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+import torch
 
 from harness.engine.base import Engine
+from harness.engine.llamacpp.weights import write
 from harness.errors import InputProblem
 from harness.task.ui import picture
 from harness.task.ui.desk import Desk
 from harness.task.ui.shelf import Shelf
 
 TEXT = "let k be 5 . the bird sang . what is"
+
+
+def rounding(desk: Desk) -> float:
+    """What 64 roundings of the largest logit, float32, may set two log-probabilities apart."""
+    return 64 * torch.finfo(torch.float32).eps * float(desk.branch.state.logits.abs().max())
 
 
 class Remembering(Engine):
@@ -48,7 +55,7 @@ def test_another_cache_writes_the_same_tokens_as_a_branch_of_its_own(desk, cache
     made = desk.go_on(f"cache {cache}", 6)
     assert desk.current == "B" and desk.branch.state.tokens == before + 6
     assert desk.branch.state.token_ids[0, before:].tolist() == list(made.tokens) == list(made.here)
-    assert made.parted is None and made.apart < 1e-3 and made.read == 0
+    assert made.parted is None and made.apart < rounding(desk) and made.read == 0
     assert list(desk.branch.own) == list(range(before, before + 6))
     desk.switch("A")
     assert [desk.step() for _ in range(6)] == list(made.tokens)  # what stepping writes
@@ -60,7 +67,12 @@ def test_an_engine_is_asked_the_branch_and_another_token_is_seen(desk):
     desk.elsewhere.engine, desk.elsewhere.places = engine, ["engine mine"]
     ids = desk.branch.state.token_ids[0].tolist()
     made = desk.go_on("engine mine", 5)
-    assert engine.asked == [ids] and made.parted is None and made.read == 1 and made.apart < 1e-3
+    assert (
+        engine.asked == [ids]
+        and made.parted is None
+        and made.read == 1
+        and made.apart < rounding(desk)
+    )
     desk.switch("A")
     engine.wrong = True  # the twin
     other = desk.go_on("engine mine", 5)
@@ -82,55 +94,6 @@ def test_an_engine_that_takes_text_only_is_refused(desk):
     assert desk.current == "A"
 
 
-def as_gguf(loaded, path):
-    """The shipped Llama as llama.cpp reads it: rotary halves interleaved, nothing else changed."""
-    gguf = pytest.importorskip("gguf")
-    config, file = loaded.text_config, gguf.GGUFWriter(str(path), "llama")
-    heads, kv_heads, width = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-    file.add_context_length(config.max_position_embeddings)
-    file.add_embedding_length(config.hidden_size)
-    file.add_block_count(config.num_hidden_layers)
-    file.add_feed_forward_length(config.intermediate_size)
-    file.add_head_count(heads)
-    file.add_head_count_kv(kv_heads)
-    file.add_key_length(width)
-    file.add_value_length(width)
-    file.add_layer_norm_rms_eps(config.rms_norm_eps)
-    file.add_rope_dimension_count(width)
-    file.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    file.add_vocab_size(config.vocab_size)
-    file.add_file_type(0)
-    file.add_tokenizer_model("llama")
-    raw = {3 + byte: f"<0x{byte:02X}>" for byte in range(256)}
-    file.add_token_list([raw.get(i, f"<{i}>").encode() for i in range(config.vocab_size)])
-    file.add_token_scores([0.0] * config.vocab_size)
-    file.add_token_types([6 if i in raw else 1 for i in range(config.vocab_size)])
-    file.add_bos_token_id(config.bos_token_id)
-    file.add_eos_token_id(config.eos_token_id)
-    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-             "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-             "post_attention_layernorm": "ffn_norm"}  # fmt: skip
-    outer = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-    for key, tensor in loaded.model.state_dict().items():
-        value, name = tensor.float().numpy(), key.removesuffix(".weight")
-        for kind, many in (("q_proj", heads), ("k_proj", kv_heads)):
-            if name.endswith(kind):
-                halves = value.reshape(many, 2, width // 2, -1)
-                value = halves.swapaxes(1, 2).reshape(value.shape)
-        if name not in outer:
-            _, _, layer, part = name.split(".", 3)
-            name = f"blk.{layer}.{names[part]}"
-        else:
-            name = outer[name]
-        file.add_tensor(f"{name}.weight", value.copy())
-    file.write_header_to_file()
-    file.write_kv_data_to_file()
-    file.write_tensors_to_file()
-    file.close()
-    return path
-
-
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra llamacpp")
 def test_llama_cpp_goes_on_as_our_model_does(session, tmp_path):
     """A real server with the very weights, in float32: the same thought there and here. Its module is
@@ -138,8 +101,8 @@ def test_llama_cpp_goes_on_as_our_model_does(session, tmp_path):
     from harness.task.ui import engine_of, facts
 
     opened = session("task=ui", "engine=llamacpp", f"engine.model={tmp_path / 'm.gguf'}",
-                     "engine.type_k=f32", "engine.type_v=f32", "engine.threads=1")  # fmt: skip
-    as_gguf(opened.loaded, tmp_path / "m.gguf")
+                     "engine.type_k=f32", "engine.type_v=f32", "engine.flash=off", "engine.threads=1")  # fmt: skip
+    write(opened.loaded.model, tmp_path / "m.gguf")
     with engine_of(opened.cfg, opened.say) as engine:
         made = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path, engine)
         assert "beside it xllamacpp" in facts(opened, engine) and "Transformers" in facts(
@@ -147,7 +110,7 @@ def test_llama_cpp_goes_on_as_our_model_does(session, tmp_path):
         )
         made.begin(TEXT)
         first = made.go_on("engine llamacpp", 12)
-        assert first.parted is None and 0 < first.apart < 1e-2 and len(first.tokens) == 12
+        assert first.parted is None and 0 < first.apart < rounding(made) and len(first.tokens) == 12
         second = made.go_on("engine llamacpp", 4)  # the branch it has just written
         assert second.parted is None and second.read is not None and second.read < 12
         made.switch("A")
