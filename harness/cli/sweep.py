@@ -37,7 +37,7 @@ class Watch:
     folder: Path | None = None  # of the sweep; None in a single run
     total: int | None = None
     began: float = 0.0
-    first: tuple[float, int] | None = None  # when this process saw a point finished, and how many were
+    first: tuple[float, int] | None = None  # when one was seen finished, and how many were
     done: set[str] = set()  # folders of points that this process knows to be finished
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
