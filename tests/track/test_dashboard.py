@@ -98,7 +98,7 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
 def test_sweep_page_in_a_browser(browser, swept, tmp_path):
     hosts(browser)
     browser.get((swept / "sweep.html").as_uri())
-    text = shown(browser, "Verdicts", "Size against speed", "Every point")
+    text = shown(browser, "Verdicts", "What failed", "Size and speed", "Every point")
     assert "equivalent" in text and "failed" in text and "prompt.batch=99" in text
     pictures = browser.execute_script(
         "return [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
