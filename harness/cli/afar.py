@@ -25,13 +25,17 @@ def end() -> None:
 def _tell(count: Callable[[], int], total: int | None, ended: threading.Event) -> None:
     from harness.report.bar import span
 
-    began, ready, pause = time.monotonic(), count(), FIRST
-    said = ready
+    said, pause = count(), FIRST
+    first: tuple[float, int] | None = None  # when points were first seen to end, and how many had
     while not ended.wait(pause):
         if (done := count()) == said:
             continue
         said, pause = done, min(pause * 1.5, LAST)
-        pace = (time.monotonic() - began) / max(done - ready, 1)
-        left = f" of {total} points are finished, {span(pace * (total - done))} left" if total else " points are finished"  # fmt: skip
-        sys.stderr.write(f"[{done}]{left}\n")
+        began, counted = first = first or (time.monotonic(), done)
+        of = f" of {total}" if total else ""
+        left = ""
+        if total and done > counted:  # the first ones waited in the queue and imported
+            pace = (time.monotonic() - began) / (done - counted)
+            left = f", {span(pace * (total - done))} left"
+        sys.stderr.write(f"[{done}]{of} points are finished{left}\n")
         sys.stderr.flush()

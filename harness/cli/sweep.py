@@ -37,7 +37,7 @@ class Watch:
     folder: Path | None = None  # of the sweep; None in a single run
     total: int | None = None
     began: float = 0.0
-    ready: int = 0  # points that were finished before
+    first: tuple[float, int] | None = None  # when one was seen finished, and how many were
     done: set[str] = set()  # folders of points that this process knows to be finished
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
@@ -48,7 +48,7 @@ class Watch:
     @classmethod
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
-        cls.folder, cls.total, cls.ready, cls.fresh, cls.given = None, None, 0, False, ()
+        cls.folder, cls.total, cls.first, cls.fresh, cls.given = None, None, None, False, ()
         cls.sign = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
@@ -57,7 +57,7 @@ class Watch:
         compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.done = time.time(), set()
-        Watch.ready = _count(Watch.folder)
+        _count(Watch.folder)
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
@@ -122,7 +122,7 @@ class Job:
         return outcome
 
     def __reduce__(self) -> Any:
-        state = ("folder", "total", "began", "ready", "shared", "given")
+        state = ("folder", "total", "began", "shared", "given")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -296,16 +296,18 @@ def _overrides(cfg: Any) -> tuple[str, ...]:
 def _tell(
     outcome: Any, overrides: list[str], seconds: float, told: dict[str, float] | None = None
 ) -> None:
-    """One line per point, with the time that the rest will take at the pace so far. told: what a
-    search is told of it, in place of a verdict."""
+    """One line per point; from the second on with the time that the rest will take at the pace since
+    the first, which imports and compiles. told: what a search is told of it, in place of a verdict."""
     from harness.report.bar import span
 
     done = _count(Watch.folder) if Watch.folder else 0
     count, left = f"{done}", ""
     if Watch.total:
         count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
-        pace = (time.time() - Watch.began) / max(done - Watch.ready, 1)
-        left = f", {span(pace * (Watch.total - done))} left"
+        began, counted = Watch.first = Watch.first or (time.monotonic(), done)
+        if done > counted:
+            pace = (time.monotonic() - began) / (done - counted)
+            left = f", {span(pace * (Watch.total - done))} left"
     varied = " ".join(decoded(o) for o in overrides if spelled(o) not in Watch.shared)
     figures = ", ".join(
         f"{name.rpartition('.')[2]} {value:.4g}" for name, value in (told or {}).items()

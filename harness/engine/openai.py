@@ -132,7 +132,8 @@ class OpenAI(Engine):
 
 def read(said: Mapping[str, Any]) -> Answer:
     """The Answer in a completion, in the legacy form (vLLM, SGLang) or as a list of `content`
-    (llama-server). Raises InputProblem when there are no log-probabilities in it."""
+    (llama-server); no tokens where the first one would have been the end. Raises InputProblem when
+    there are no log-probabilities in it."""
     choice = (said.get("choices") or [{}])[0]
     logprobs = choice.get("logprobs") or {}
     if logprobs.get("content"):
@@ -143,11 +144,13 @@ def read(said: Mapping[str, Any]) -> Answer:
     elif logprobs.get("top_logprobs"):
         tokens = [_named(t) for t in logprobs["tokens"]]
         tops = [{_named(k): v for k, v in t.items()} for t in logprobs["top_logprobs"]]
-    else:
+    elif choice.get("finish_reason") in (None, "length") or choice.get("text"):
         raise InputProblem(
             "the server gives no log-probabilities of the most probable tokens; a comparison needs "
             "`logprobs` in its completions."
         )
+    else:
+        tokens, tops = [], []
     ids = choice.get("token_ids")
     known = {k for top in tops for k in top}
     if ids and len(ids) == len(tokens) and not all(isinstance(k, int) for k in known):

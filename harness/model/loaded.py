@@ -17,10 +17,10 @@ from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
 from harness.model.oracle import Cost, Oracle
+from harness.model.pace import Pace
 from harness.model.standing import standing
 from harness.model.switch import switch_of
 
-RATE = 3e10  # operations a second that a first estimate assumes, before any pass was timed
 TIMED = 64  # tokens of a pass that says how fast this model is; with fewer, weights are read once
 
 
@@ -37,7 +37,7 @@ class Loaded:
     source: dict[str, Any]
     seconds: float
     origin: dict[str, Any] = field(default_factory=dict)
-    rate: float = field(default=RATE, init=False, repr=False)  # operations a second, as last timed
+    pace: Pace = field(default_factory=Pace, init=False, repr=False)
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
     _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
     _made: dict[str, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
@@ -137,8 +137,9 @@ class Loaded:
         return sum(p.numel() for p in self.model.parameters())
 
     def cost(self, tokens: int) -> Cost:
-        """What a forward over `tokens` in all is going to take, by the last one that was timed."""
-        return Cost(2.0 * self.parameters * tokens / self.rate, 0)
+        """What a forward over `tokens` in all is going to take, by those timed so far."""
+        operations = 2.0 * self.parameters * tokens
+        return Cost(self.pace.seconds(operations, self.dtype, self.device), 0)
 
     @property
     def switch(self) -> int | None:
@@ -206,7 +207,8 @@ class Loaded:
         with torch.no_grad():
             logits = self.model(input_ids=ids, **arguments).logits
         if ids.numel() >= TIMED and not logits.is_cuda:
-            self.rate = 2.0 * self.parameters * ids.numel() / (time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.pace.timed(2.0 * self.parameters * ids.numel(), seconds)
         return logits[:, -keep:] if keep else logits
 
     def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:

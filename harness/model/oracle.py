@@ -16,13 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 from harness import machine
 from harness.model import recurrence
+from harness.model.pace import Pace
 
 KEEP = 0.25  # share of the free memory that may hold widened weights between passes
-SLOWER = {
-    torch.float32: 3.0,
-    torch.float16: 6.0,
-    torch.bfloat16: 6.0,
-}  # guess, before a pass is timed
 PATIENCE, NOTICED = 5.0, 1 << 30  # seconds, bytes: what takes more is announced
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 EAGER = "eager"  # the library's fused expert kernels have no float64
@@ -30,7 +26,7 @@ EAGER = "eager"  # the library's fused expert kernels have no float64
 
 @dataclass(frozen=True)
 class Cost:
-    """What work ahead is going to take, at most. seconds: by passes timed so far, else a guess.
+    """What work ahead is going to take, at most. seconds: by what was timed so far, see `Pace`.
     nbytes: of memory, beyond what is there already."""
 
     seconds: float
@@ -65,7 +61,7 @@ class Oracle:
         self.loaded = type(loaded)(twin, loaded.tokenizer, loaded.source, 0.0)
         self._working = loaded
         self._weights = Widened(shared)
-        self._rate: float | None = None
+        self._pace = Pace()
 
     @property
     def model(self) -> Any:
@@ -111,7 +107,7 @@ class Oracle:
                 return recurrence.one_by_one(once, ids, positions, mask, cache, keep)
             logits = self.loaded.once(ids, positions, mask, cache, keep)
         if ids.numel() >= 16:  # of a single token, reading the weights is most of the time
-            self._rate = self._operations(ids.numel()) / (time.perf_counter() - start)
+            self._pace.timed(self._operations(ids.numel()), time.perf_counter() - start)
         return logits
 
     def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
@@ -142,8 +138,8 @@ class Oracle:
         activations = 8 * batch * tokens * (6 * width + config.vocab_size)
         weights = [p.numel() * 8 for p in self.loaded.model.parameters()]
         growth = min(sum(weights), self._weights.room) - self._weights.nbytes
-        rate = self._rate or self._working.rate / SLOWER.get(self._working.dtype, 1.0)
-        seconds = self._operations(batch * tokens) / rate
+        operations = self._operations(batch * tokens)
+        seconds = self._pace.seconds(operations, torch.float64, self.device)
         return Cost(seconds, max(weights) + max(growth, 0) + activations + scores)
 
     def _operations(self, tokens: int) -> float:

@@ -45,8 +45,8 @@ class Yardstick:
 def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool) -> Cost:
     """What a verdict on `[batch, tokens]` takes: three runs in the working dtype (uninterrupted, without
     a cache, in other chunks) and five in float64, four of them by a twin where that is dear. By the
-    passes of this very model that were timed last; a guess where there was none yet."""
-    working = 3 * 2.0 * loaded.parameters * batch * tokens / loaded.rate
+    passes of this very model that were timed last, see `Pace`."""
+    working = 3 * loaded.cost(batch * tokens).seconds
     if not oracle:
         return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)

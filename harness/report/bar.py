@@ -11,8 +11,32 @@ if TYPE_CHECKING:
 
 MOMENT = 0.7  # seconds; what is done sooner shows no bar
 OFTEN = 0.1  # seconds between two pictures
-SURE = 2.0  # seconds of work that say how long the rest of it takes
+SOME = 0.3  # seconds of counted work that say on a terminal how long the rest takes
+SURE = 2.0  # and in a log, where it is said once
 LONG = 10.0  # seconds of rest that are worth a note
+
+
+class Pace:
+    """How long the rest of counted work takes. The slowest step so far tells nothing: as a rule it is
+    the first one, in which libraries are imported and kernels compiled."""
+
+    def __init__(self, total: float, now: float):
+        self.total, self.done = total, 0.0
+        self._spent, self._slowest = 0.0, (0.0, 0.0)  # seconds; seconds and amount of one step
+        self._last = now
+
+    def advance(self, by: float, now: float) -> None:
+        """`by` more is done at the time `now`, in seconds."""
+        step = (now - self._last, by)
+        self._last, self.done, self._spent = now, self.done + by, self._spent + step[0]
+        self._slowest = max(self._slowest, step)
+
+    def rest(self, sure: float) -> float | None:
+        """Seconds left, None before `sure` seconds of work were counted."""
+        seconds, amount = self._spent - self._slowest[0], self.done - self._slowest[1]
+        if amount <= 0 or seconds < sure:
+            return None
+        return seconds / amount * max(self.total - self.done, 0)
 
 
 class Bar:
@@ -23,26 +47,26 @@ class Bar:
 
     def __init__(self, console: Console):
         self.console, self.line = console, ""
-        self._what, self._total, self._done = "", 0.0, 0.0
+        self._what, self._pace = "", Pace(0, 0)
         self._began = self._drawn = 0.0
         self._task: progress.TaskID
         self._shown: progress.Progress | None = None
 
     def begin(self, what: str, total: float) -> None:
-        self._what, self._total, self._done = what, total, 0.0
         self._began = self._drawn = time.monotonic()
+        self._what, self._pace = what, Pace(total, self._began)
 
     def advance(self, by: float) -> None:
-        self._done += by
-        now = time.monotonic()
-        if not self._done or now - self._began < MOMENT or now - self._drawn < OFTEN:
+        now, pace = time.monotonic(), self._pace
+        pace.advance(by, now)
+        if not pace.done or now - self._began < MOMENT or now - self._drawn < OFTEN:
             return
         self._drawn = now
         if self._shown is None:
             self._shown = self._open()
-        done = min(self._done, self._total)
-        rest = (now - self._began) * (self._total - done) / done
-        self._shown.update(self._task, completed=done, left=span(rest))
+        rest = pace.rest(SOME)
+        left = "" if rest is None else f"{span(rest)} left"
+        self._shown.update(self._task, completed=min(pace.done, pace.total), left=left)
         self._shown.refresh()
 
     def end(self) -> None:
@@ -56,16 +80,17 @@ class Bar:
 
     def _open(self) -> "progress.Progress":
         from rich import progress
+        from rich.table import Column
 
         self.console.file.write("\r\x1b[2K")
         shown = progress.Progress(
-            progress.TextColumn("  {task.description}"),
+            progress.TextColumn("  {task.description}", table_column=Column(no_wrap=True)),
             progress.BarColumn(bar_width=24),
             progress.TaskProgressColumn(),
-            progress.TextColumn("{task.fields[left]} left"),
+            progress.TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
             console=self.console, transient=True, auto_refresh=False,
         )  # fmt: skip
-        self._task = shown.add_task(self._what, total=self._total, left="")
+        self._task = shown.add_task(self._what, total=self._pace.total, left="")
         shown.start()
         return shown
 
@@ -77,19 +102,17 @@ class Estimate:
 
     def __init__(self, note: Callable[[str], None]):
         self._note, self._said = note, False
-        self._total = self._done = self._began = 0.0
+        self._pace = Pace(0, 0)
 
     def begin(self, what: str, total: float) -> None:
-        self._said, self._total, self._done = False, total, 0.0
-        self._began = time.monotonic()
+        self._said, self._pace = False, Pace(total, time.monotonic())
 
     def advance(self, by: float) -> None:
-        self._done += by
-        spent = time.monotonic() - self._began
-        if self._said or spent < SURE:
+        self._pace.advance(by, time.monotonic())
+        rest = None if self._said else self._pace.rest(SURE)
+        if rest is None:
             return
         self._said = True
-        rest = spent * (self._total - self._done) / self._done
         if rest > LONG:
             self._note(f"about {span(rest)} left")
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,8 +86,8 @@ def directory(target: Path, sync: bool = True, overwrite: bool = False) -> Itera
         with interrupt.held():
             if pool:
                 pool.shutdown()
-            if temporary and published:
-                _discard(temporary, target)
+            if temporary and published:  # what was replaced now has this name
+                leftovers.discard(temporary, wait=True)
             elif temporary:
                 shutil.rmtree(temporary, ignore_errors=True)
             note.close()
@@ -165,17 +165,6 @@ def refuse(target: Path, overwrite: bool) -> None:
         )
 
 
-def _discard(folder: Path, target: Path) -> None:
-    """Remove the snapshot that was replaced, now under a temporary name, if there was one. Had
-    somebody put a file into it at the last moment, it is kept beside. What the disk does not let go
-    is left to the next save."""
-    with suppress(OSError, ValueError):
-        if folder.exists() and contents.foreign(folder):
-            folder.rename(target.with_name(f"{target.name}.replaced-{os.urandom(4).hex()}"))
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _publish(temporary: Path, target: Path, overwrite: bool) -> None:
     while True:
         if not target.exists() or not overwrite:
@@ -198,7 +187,7 @@ def _publish(temporary: Path, target: Path, overwrite: bool) -> None:
         aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.old")
         target.rename(aside)
         temporary.rename(target)
-        _discard(aside, target)
+        aside.rename(temporary)
         return
 
 

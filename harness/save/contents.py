@@ -24,12 +24,16 @@ def names(manifest: Any) -> set[str]:
     return named
 
 
-def foreign(folder: Path) -> list[str]:
+def foreign(folder: Path, begun: bool = False) -> list[str]:
     """Entries of the snapshot directory `folder` that its manifest does not name, sorted. Where that
-    is none, it is everything else. Raises OSError or files.Unreadable where the disk does not say."""
+    is none, it is everything else; or nothing, if `folder` may be one that a writer only began.
+    Raises OSError or files.Unreadable where the disk does not say."""
     while True:
         with files.Folder(folder) as opened:
-            strangers = files.listing(opened) - names(_manifest(opened)) - {"tokenizer"}
+            manifest = _manifest(opened)
+            if begun and manifest is None:
+                return []
+            strangers = files.listing(opened) - names(manifest) - {"tokenizer"}
             if not strangers or not opened.replaced():  # else another writer was at it
                 return sorted(strangers)
 

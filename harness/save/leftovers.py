@@ -9,15 +9,18 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness import machine
 from harness.errors import printable
+from harness.save import contents
 
 _NAME = re.compile(r"\..{1,200}\.[0-9a-f]{12}\.tmp")
 _NOTED = 4096  # notes looked at
+WAIT = 5.0  # seconds
 
 
 @contextmanager
@@ -50,10 +53,16 @@ def remove(folder: Path) -> None:
                 note.unlink(missing_ok=True)
 
 
-def discard(path: Path) -> None:
-    """Remove `path` if it is a temporary directory of a dead writer; nothing else is touched."""
-    with _locked_if_dead(path) as dead:
-        if dead:
+def discard(path: Path, wait: bool = False) -> None:
+    """Remove `path` if it is a temporary directory of a dead writer; nothing else is touched. It may
+    be the snapshot that was replaced: had somebody put a file into it at the last moment, it is kept
+    beside. wait: for who else holds it (its writer, about to end, or another that removes it). What
+    somebody holds for longer, or the disk does not let go, is left to the next save."""
+    with _locked_if_dead(path, WAIT * wait) as dead, suppress(OSError, ValueError):
+        if dead and contents.foreign(path, begun=True):
+            name = path.name[1:].rpartition(".tmp")[0].rpartition(".")[0]
+            path.rename(path.with_name(f"{name}.replaced-{os.urandom(4).hex()}"))
+        elif dead:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -78,20 +87,31 @@ def beside(place: Path | str) -> str:
 
 
 @contextmanager
-def _locked_if_dead(path: Path) -> Iterator[bool]:
-    """Whether `path` is a temporary directory of ours whose writer is dead; then it is locked inside."""
+def _locked_if_dead(path: Path, wait: float = 0.0) -> Iterator[bool]:
+    """Whether `path` is a temporary directory of ours whose writer is dead; then it is locked inside.
+    wait: for so many seconds, while somebody else holds it."""
     lock, dead = None, False
     if _NAME.fullmatch(path.name):
         with suppress(OSError):  # gone, or a living writer's
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             if os.fstat(lock).st_uid == os.getuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                dead = True
+                dead = _locked(lock, time.monotonic() + wait)
     try:
         yield dead
     finally:
         if lock is not None:
             os.close(lock)
+
+
+def _locked(handle: int, until: float) -> bool:
+    """Whether nobody else holds the lock, tried until then and once at least."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
 
 
 def _nbytes(folder: Path) -> int:

@@ -264,7 +264,12 @@ class Mlflow:
         if told is None or model is None:
             return
         prompt = DatasetInput(Dataset(**told), [InputTag("mlflow.data.context", "prompt")])
-        self.client.log_inputs(run_id, datasets=[prompt])
+        try:
+            self.client.log_inputs(run_id, datasets=[prompt])
+        except MlflowException as problem:
+            if problem.error_code != "BAD_REQUEST":
+                raise
+            self.client.log_inputs(run_id, datasets=[prompt])  # another worker had just made it
         try:
             self.client.log_inputs(run_id, models=[LoggedModelInput(self._model(run_id, *model))])
         except MlflowException as problem:

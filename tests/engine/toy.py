@@ -64,14 +64,14 @@ class Toy:
     """The server's model and cache. salts: `cache_salt` is honoured. reports: it says what it reused.
     work: tokens computed so far.
     every: lies only on each so many-th hit. together:
-    requests at the same time do not see each other's cache. refuses: request fields it does not take."""
+    requests at the same time do not see each other's cache. ends: the token before which it stops. refuses: request fields it does not take."""
 
-    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False):  # fmt: skip
+    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False, ends=None):  # fmt: skip
         self.fault, self.salts, self.reports, self.every = fault, salts, reports, every
         self.refuses, self.most, self.reuse = refuses, most, reuse
         self.cache: list[tuple[list[int], Past]] = []
         self.offloaded: list[tuple[list[int], Past]] = []
-        self.together = together
+        self.together, self.ends = together, ends
         self.hits, self.last, self.headers, self.work = 0, [], [], 0
         self.order, self.lock = np.random.default_rng(), threading.Lock()
 
@@ -108,6 +108,8 @@ class Toy:
             logp, past = step(token, past, self.order)
         said, tops = [], []
         for _ in range(steps):
+            if int(logp.argmax()) == self.ends:
+                break
             said.append(int(logp.argmax()))
             best = np.argsort(logp)[::-1][: max(top, 1)]
             tops.append({f"token_id:{t}": float(logp[t]) for t in best})
@@ -120,8 +122,8 @@ class Toy:
         )
         self.last = tops
         details = {"prompt_tokens_details": {"cached_tokens": reused}} if self.reports else {}
-        return {"choices": [{"index": 0, "text": "", "logprobs": {
-            "tokens": [f"token_id:{t}" for t in said], "top_logprobs": shown}}], "usage": details}  # fmt: skip
+        return {"choices": [{"index": 0, "text": "", "finish_reason": "length" if len(said) == steps else "stop",
+            "logprobs": {"tokens": [f"token_id:{t}" for t in said], "top_logprobs": shown}}], "usage": details}  # fmt: skip
 
 
 def damaged(fault: str, past: Past, reused: int, restored: bool) -> Past:

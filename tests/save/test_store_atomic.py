@@ -1,11 +1,15 @@
 """Crashes, full disks, read-only places, two writers: the old snapshot or the new one, always whole."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +21,7 @@ from store_states import FORMATS, assert_same, make_state, saved, segment, setti
 from harness import machine
 from harness.config import SaveConfig
 from harness.errors import InputProblem
-from harness.save import atomic, room, store, writer
+from harness.save import atomic, leftovers, room, store, writer
 
 OLD = make_state(seed=1, tokens=300)
 NEW = make_state(seed=2, tokens=300)
@@ -202,6 +206,57 @@ def test_two_writers_do_not_disturb_each_other(tmp_path):
     for child in children:
         assert os.waitpid(child, 0)[1] == 0
     is_one_of_both(tmp_path / "s")
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+def test_what_was_replaced_is_removed_by_two_at_once(tmp_path, monkeypatch):
+    """Its own writer and another save's search for leftovers: half of it is not somebody's files."""
+    saved(OLD, tmp_path / "s", settings())
+    publish, others = atomic._publish, []
+
+    def seen_by_another(temporary, target, overwrite):
+        publish(temporary, target, overwrite)
+        lock = os.open(temporary, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (temporary / "manifest.json").unlink()
+
+        def slowly():
+            time.sleep(0.1)
+            shutil.rmtree(temporary)
+            os.close(lock)
+
+        others.append(threading.Thread(target=slowly))
+        others[0].start()
+
+    monkeypatch.setattr(atomic, "_publish", seen_by_another)
+    saved(NEW, tmp_path / "s", settings())
+    others[0].join()
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("finder", ["its writer", "another save"])
+def test_a_file_put_into_what_is_being_replaced_is_kept(tmp_path, monkeypatch, finder):
+    saved(OLD, tmp_path / "s", settings())
+    publish = atomic._publish
+
+    def at_the_last_moment(temporary, target, overwrite):
+        (target / "thesis.tex").write_text("years of work")
+        publish(temporary, target, overwrite)
+        if finder == "another save":
+            leftovers.remove(tmp_path)
+
+    monkeypatch.setattr(atomic, "_publish", at_the_last_moment)
+    saved(NEW, tmp_path / "s", settings())
+    assert_same(NEW, store.load(tmp_path / "s")[0])
+    (kept,) = tmp_path.glob("s.replaced-*")
+    assert (kept / "thesis.tex").read_text() == "years of work"
+
+
+def test_without_an_atomic_exchange_the_old_one_is_replaced_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "exchange", lambda one, two: errno.ENOSYS)
+    saved(OLD, tmp_path / "s", settings())
+    saved(NEW, tmp_path / "s", settings())
+    assert_same(NEW, store.load(tmp_path / "s")[0])
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
 

@@ -3,10 +3,16 @@
 import json
 import re
 import shutil
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
+from mlflow.store.tracking.dbmodels.models import SqlDataset
 from mlflow.tracking import MlflowClient
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 
+from harness import track
 from harness.snapshot import record
 from harness.track import contents
 from harness.track.usage import LONGER, Watch
@@ -36,6 +42,37 @@ def test_a_run_names_its_prompt_and_its_model_with_their_digests(swept, runs):
     assert model.status.value == "READY" and model.name.startswith("tiny-")
     again = tracked(swept, runs, "2").inputs.model_inputs[0].model_id
     assert again == given.model_id  # one model for all runs of it
+
+
+def test_a_prompt_that_another_worker_notes_at_the_same_moment(swept, tmp_path):
+    """MLflow looks whether it is there and inserts it if not; the store says no to who is second."""
+    folder, quicker = tmp_path / "0", []
+    shutil.copytree(swept / "0", folder, ignore=shutil.ignore_patterns("snapshot"))
+    settings = SimpleNamespace(name="mlflow", uri=None, experiment="race", artifact_limit_mb=0.0)
+
+    def at_the_same_moment(session, *_):
+        for row in [r for r in session.new if isinstance(r, SqlDataset) and not quicker]:
+            quicker.append("another's")
+            values = {c.name: getattr(row, c.name) for c in SqlDataset.__table__.columns}
+            values["dataset_uuid"] = quicker[0]
+            with sqlite3.connect(tmp_path / "mlflow.db") as base:
+                marks = ", ".join(f":{name}" for name in values)
+                base.execute(f"insert into datasets ({', '.join(values)}) values ({marks})", values)
+
+    event.listen(Session, "before_flush", at_the_same_moment)
+    try:
+        block, said = track.log(
+            settings, tmp_path, folder, record.read(folder / "result.json"), "0"
+        )
+    finally:
+        event.remove(Session, "before_flush", at_the_same_moment)
+    assert block, said
+    with sqlite3.connect(tmp_path / "mlflow.db") as base:
+        assert base.execute("select dataset_uuid from datasets").fetchall() == [(quicker[0],)]
+        (count,) = base.execute(
+            "select count(*) from inputs where source_id = ?", quicker
+        ).fetchone()
+    assert count == 1
 
 
 def test_another_model_is_another_logged_model(swept):

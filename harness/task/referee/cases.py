@@ -64,7 +64,7 @@ class Case:
             "first_beyond": worst["first_beyond"], "steps": worst["steps"], "seen": worst["seen"],
             "repeats": len(self.runs), "bad": bad, "rate_low": low, "rate_high": high,
             "seconds": worst["seconds"], "cold_seconds": worst["cold_seconds"],
-            "oracle_error": max(worst["errors"]) if "errors" in worst else None,
+            "oracle_error": max(worst.get("errors", ()), default=None),
             "plain_error": worst["plain"],
             "control": self.control, "evidence": self.evidence or self.about,
             "reason": worst["reason"],

@@ -19,9 +19,9 @@ def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None)
     """`(verdict, reason)` for one comparison. floor: in nats of log-probability. plain: the largest
     error of cold runs against float64; `metrics` then has the `errors` of this one, step by step."""
     gap, other = metrics["max_abs_diff"], metrics["first_divergence"]
-    if not metrics["steps"]:
-        return "unjudged", "the engine answered without a single token"
-    if other is None and metrics.get("missing"):
+    if not metrics["steps"] and not metrics["missing"]:
+        return "unjudged", "no run said a single token"
+    if other is None and metrics["missing"]:
         ended = f"it ended after {metrics['steps']} tokens"
         return "diverged", f"{ended}, the cold run went on for {metrics['missing']} more"
     if metrics["bitwise_equal"]:

@@ -1,5 +1,6 @@
 """What comes out of an engine without a cache, and how far its own cold runs lie apart."""
 
+import math
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ UNSAID = "the engine does not say how many tokens it reused"
 ONCE = (
     "time cannot tell, for want of a cold request that can be repeated: engine.flush=COMMAND gives one, or a "
     "server that honours cache_salt"
+)
+ENDED = (
+    "the cold run ended before its first token, so there is nothing to compare: take another prompt"
 )
 FROM_HITS = "from the cache, again"  # for want of a second cold run
 PREFILLED = 6  # steps whose decoding is checked against a prefill
@@ -81,6 +85,8 @@ def measure(
     if not engine.repeatable:
         return _at_once(engine, fresh(prompt), steps, oracle)
     reference = engine.evaluate(prompt, steps)
+    if not reference.tokens:
+        return ENDED
     exact = _exact(oracle, prompt, reference)
     answers = {ALONE.name: reference}
     others = {}
@@ -106,7 +112,7 @@ def _yardstick(
     yard = Yardstick(prompt, reference, others, least, exact, tuple(tops.errors(reference, exact)))
     bad = [wrong(engine, prompt, make(prompt), reference) for make in CONTROLS.values()]
     if FACTOR * (yard.plain or 0.0) < min(
-        max(tops.errors(answer, exact), default=0.0) for answer in bad
+        max(tops.errors(answer, exact), default=math.inf) for answer in bad
     ):
         return yard
     unmeasured = {n: {k: v for k, v in m.items() if k != "errors"} for n, m in others.items()}
@@ -181,12 +187,15 @@ def _prefilled(
 ) -> dict[str, Any]:
     """Some steps of the reference again, its tokens read as part of the prompt."""
     count = len(reference.tokens)
-    chosen = sorted({round(i * (count - 1) / PREFILLED) for i in range(1, PREFILLED + 1)} - {0})
-    tokens, listed = [], []
-    for step in chosen:
+    steps = sorted({round(i * (count - 1) / PREFILLED) for i in range(1, PREFILLED + 1)} - {0})
+    chosen, tokens, listed = [], [], []
+    for step in steps:
         if (longer := extended(prompt, reference, step)) is None:
             return {}
         answer = engine.evaluate(longer, 1)
+        if not answer.tokens:
+            continue  # a tie with the end of the sequence, which lists nothing
+        chosen.append(step)
         tokens.append(answer.tokens[0])
         listed.append(answer.tops[0])
     if not chosen:
@@ -208,6 +217,8 @@ def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -
     if not cold:
         return "no cold run can be had: a prompt that was never sent before was reported as reused"
     reference, *rest = cold
+    if not reference.tokens:
+        return ENDED
     exact = _exact(oracle, prompt, reference)
     others = {
         f"at the same time, {i}": _metrics(until_other(a, reference), reference, exact)

@@ -45,3 +45,9 @@ def test_what_both_rule_out_is_no_difference() -> None:
 
 def test_an_answer_that_ends_early_is_another_one() -> None:
     assert judged(*COLD.tops[:2]) == "diverged"
+    assert judged() == "diverged"  # at once, too: an empty answer differs nowhere
+
+
+def test_two_that_say_nothing_agree_on_nothing() -> None:
+    nothing = Answer((), (), 20)
+    assert decide(tops.compare(nothing, nothing), floor=1e-6)[0] == "unjudged"

@@ -163,6 +163,20 @@ def test_a_prompt_that_cannot_tell_is_unsound(judged) -> None:
     assert "passed" in done.result["reason"]
 
 
+def test_an_end_before_the_first_token_is_a_short_answer(judged) -> None:
+    """Nothing to compare, and no claim that the server cannot be asked; its twin ends later."""
+    ask = {"prompt": IDS, "max_tokens": 16, "logprobs": 1}
+    said = Toy().complete(ask)["choices"][0]["logprobs"]["tokens"]
+    first, later = (
+        int(t.removeprefix("token_id:")) for t in (said[0], next(t for t in said if t != said[0]))
+    )
+    done, rows = judged(Toy(ends=first))
+    assert done.code == 1 and rows["hit"]["verdict"] == "unjudged", done.out
+    assert "before its first token" in done.result["reason"]
+    done, rows = judged(Toy(ends=later))
+    assert done.code == 0 and 0 < rows["hit"]["steps"] < 16, done.out
+
+
 def test_a_server_that_refuses_what_it_does_not_know(judged) -> None:
     toy = Toy(refuses=("seed", "cache_prompt"), most=5, salts=False)
     done, rows = judged(toy)
