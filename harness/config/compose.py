@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import variants
 from harness.config.choice import chosen
+from harness.config.key import wanted
 from harness.config.literal import decode_literal, plain
 from harness.config.option import common, misread, readable, schema_of, schemas, shared, unasked
 from harness.config.schema import Config, PluginsConfig
@@ -163,7 +164,9 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         key = getattr(problem, "full_key", None) or "a key"
         value = OmegaConf.select(cfg, key) if "." in key else None
         given = key if value is None else f"{key}={value}"
-        raise ConfigProblem(f"{given}: {str(problem).splitlines()[0]}") from problem
+        first = str(problem).splitlines()[0]
+        said = f" is not possible: give {meant}." if (meant := wanted(first)) else f": {first}"
+        raise ConfigProblem(given + said) from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
         raise ConfigProblem(unread)

@@ -4,6 +4,7 @@
 a page without a model put into it. What a failed job leaves is in `failure.py`.
 """
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -117,11 +118,13 @@ def finish_table(
     record: Record | None = None,
     shown_rows: list[Record] | None = None,
     code: int | None = None,
+    closing: str = "",
 ) -> Outcome:
     """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
 
     record: further fields of `result.json`. shown_rows: for the console instead of `rows`.
-    code: the exit code, by default from the verdict and what is required.
+    code: the exit code, by default from the verdict and what is required. closing: the console's line
+    in place of the verdict, where that is not what the table is about.
     """
     from harness.report import console
 
@@ -137,7 +140,11 @@ def finish_table(
             console.concluded(say, result)
             console.tabled(say, name, list(columns), cells)
             say.line()
-            if verdict != UNJUDGED:
+            for more in reason.splitlines()[1:]:  # than the sentence above the table
+                say.line(textwrap.fill(more, say.out.width))
+            if closing:
+                say.line(closing)
+            elif verdict != UNJUDGED:
                 why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
                 say.line(f"verdict:      {verdict.upper()}{why}")
             say.line(f"report:       {result['folder']}/report.html")
