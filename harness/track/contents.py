@@ -20,6 +20,15 @@ PARAM_LIMIT, PARAMS = (
 )  # characters of one, and how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "task", "sign", "encrypt", "decrypt")
+PLACES = (
+    "run",
+    "snapshot",
+    "a",
+    "b",
+    "model.path",
+    "engine.model",
+    "prompt.path",
+)  # by their last name
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
 COMPARED = 50  # points of a sweep in one comparison
@@ -42,6 +51,11 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
             for step, value in enumerate(values):
                 if isinstance(value, int | float):
                     yield f"{section}/step_{key}", float(value), step
+
+
+def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
+    """The metrics of `rows` as those of the run above them, each row's at the step of its number."""
+    return [(k, float(v), i) for i, row in enumerate(rows) for k, v in row["metrics"].items()]
 
 
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:
@@ -107,7 +121,7 @@ def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
     if in_sweep(folder):
         told = " ".join(map(read, varied(folder)))
         return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", told)[:NAMED] or name
-    typed = [read(o) for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
+    typed = [read(o, True) for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
     said = " ".join(typed if name == "experiment" and typed else [name, *typed])
     if said == name and (options := result.get("options")):
         said = f"{name} {options.get('model', '')}".strip()
@@ -148,10 +162,13 @@ def _overrides(folder: Path) -> list[str]:
     return [str(override) for override in typed or []]
 
 
-def read(override: str) -> str:
-    """An override as a person reads it among others: text with spaces in quotation marks."""
+def read(override: str, brief: bool = False) -> str:
+    """An override as a person reads it among others: text in quotation marks. brief: of a place the last
+    name only."""
     key, _, value = decoded(override).partition("=")
-    return f'{key}="{value}"' if decoded(override) != override else override
+    if decoded(override) != override:
+        return f'{key}="{value}"'
+    return f"{key}={Path(value).name}" if brief and key in PLACES else override
 
 
 def _key(override: str) -> str:

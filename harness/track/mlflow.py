@@ -118,9 +118,10 @@ class Mlflow:
         _AWAY.pop(self.uri, None)
 
     def children(self, parent: str, rows: list[dict[str, Any]]) -> None:
-        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`).
-        Raises Unreachable."""
+        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`), whose
+        figures it has by their number: the charts show it, its children are folded. Raises Unreachable."""
         with self._reachable():
+            self._metrics(parent, contents.numbered(rows), int(time.time() * 1000))
             for row in rows:
                 with self._ending() as begun:
                     tags = {**row["tags"], "mlflow.parentRunId": parent}
@@ -229,8 +230,7 @@ class Mlflow:
             return found.experiment_id
 
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
-        made = self.client.create_run(self.experiment, began, tags, run_name=name)
-        return made.info.run_id
+        return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
     def _begun(self, folder: Path) -> str | None:
         wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"

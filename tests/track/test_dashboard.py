@@ -1,6 +1,7 @@
 """The dashboard and the sweep page in a real browser: what they show, and that nothing leaves."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -128,6 +129,9 @@ def test_a_page_that_reaches_out_would_be_noticed(browser, tmp_path):
 def test_the_server_is_small_private_and_silent(server, runs):
     """At most the launcher and one worker; only the loopback address; telemetry is off."""
     process, address = server
+    said = (runs / "dashboard.log").read_text()
+    assert said.startswith("dashboard: http")
+    assert not re.search("Warning|GET /", said)
     assert urlparse(address).hostname == "127.0.0.1"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():

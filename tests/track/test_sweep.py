@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from tracking import whole
 
-from harness import config
+from harness import config, track
 from harness.cli import resume, sweep
+from harness.config import TrackConfig
 from harness.errors import InputProblem
 from harness.report import sweep as pages
 from harness.snapshot import record
@@ -115,6 +116,31 @@ def test_a_point_whose_configuration_is_no_sound_one_has_its_run_and_its_row(har
     assert tags["mlflow.parentRunId"] == parent and list(record.broken(place / "1")) == []
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/failed"] == found["sweep/points"] == 2
+
+
+def test_a_run_above_others_has_their_figures_by_number(swept, runs):
+    """MLflow folds the runs below it: a group of charts that only they fill would open empty."""
+    parent = json.loads((swept / "sweep.json").read_text())["mlflow"]["run_id"]
+    rows = [{"name": n, "tags": {}, "metrics": {"answers/kl": v}} for n, v in (("a", 1.0), ("b", 0.5))]  # fmt: skip
+    settings = TrackConfig(name="mlflow")
+    assert track.children(settings, str(runs), {"run_id": parent}, rows) == ""
+    asked = "select step, value from metrics where run_uuid=? and key='answers/kl' order by step"
+    assert store(runs).execute(asked, (parent,)).fetchall() == [(0, 1.0), (1, 0.5)]
+    below = "select count(*) from tags where key='mlflow.parentRunId' and value=?"
+    assert store(runs).execute(below, (parent,)).fetchone() == (8,)
+
+
+@pytest.mark.parametrize(
+    "override, said, brief",
+    [
+        ("prune.ratio=0.5", "prune.ratio=0.5", "prune.ratio=0.5"),
+        ("snapshot=/far/away/mine", "snapshot=/far/away/mine", "snapshot=mine"),
+        ("text=' a, b'", 'text=" a, b"', 'text=" a, b"'),
+        ("text='${literal:\"IGxldCBrIGJlIDUgLg==\"}'", 'text=" let k be 5 ."', 'text=" let k be 5 ."'),
+    ],
+)  # fmt: skip
+def test_a_run_is_named_in_words(override, said, brief):
+    assert contents.read(override) == said and contents.read(override, True) == brief
 
 
 def test_every_metric_of_a_point_arrives(swept, runs):
