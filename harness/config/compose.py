@@ -109,6 +109,23 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
         raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
 
 
+def composed(path: Path) -> dict[str, Any] | None:
+    """A point's `.hydra/config.yaml` as plain values, its references and texts in place, unchecked: what a
+    point was asked whose configuration is no sound one. None where it cannot even be read."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    register()
+    try:
+        tree: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):
+        return None
+    groups = {k: v for k, v in tree.items() if isinstance(v, dict) and "name" in v}
+    plain_groups = {k: {i: v for i, v in g.items() if i != "reads"} for k, g in groups.items()}
+    return {**tree, **plain_groups}
+
+
 def _recorded_option(path: Path, group: str, node: Any) -> None:
     """What a record may name: an option as this package ships it, or one that is trusted."""
     if node is None:

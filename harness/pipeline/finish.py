@@ -150,7 +150,7 @@ def finish_table(
             say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code
-    page = partial(draw_page, cfg.name, sections, code == 0)
+    page = partial(draw_page, cfg.name, sections)
     return finish(cfg, session.folder, say, result, page, show, children, code)
 
 
@@ -172,14 +172,13 @@ def finish_page(
     }
     title = f"{cfg.task.name} {cfg.snapshot or ''}".strip()
     named = [str(place) for place in (cfg.a, cfg.b, cfg.snapshot) if place]
-    page = partial(draw_page, title, sections, code == 0, snapshots=named)
+    page = partial(draw_page, title, sections, snapshots=named)
     return finish(cfg, folder, say, result, page, code=code, tracked=False)
 
 
 def draw_page(
     title: str,
     sections: Sections,
-    good: bool,
     path: Path,
     result: Record,
     snapshots: Sequence[str] = (),
@@ -187,6 +186,7 @@ def draw_page(
     """Write a page of `sections` under the verdict of `result`, with links to the runs that left
     `snapshots`, where they are here."""
     from harness.report import html
+    from harness.report.badge import badge
 
     links = []
     for place in snapshots:
@@ -194,7 +194,8 @@ def draw_page(
         links += html.link(
             f"the run that left {place}", Path(place).parent / "report.html", path.parent
         )
-    text = html.page(title, sections, result["verdict"], result["reason"], good, links)
+    words, colour = badge(result)
+    text = html.page(title, sections, words, result["reason"], colour, links)
     write_text(path, text)
 
 

@@ -89,6 +89,10 @@ def compare(
         if same
         else "more than the noise floors explain; changed since: " + "; ".join(reasons)
     )
+    if "options" not in again and recorded.get("verdict") == again.get("verdict") == "failed":
+        if str(recorded.get("reason")) not in str(again.get("reason")):
+            yield Finding("reason", recorded.get("reason"), again.get("reason"), why)
+        return  # neither had a sound configuration: nothing ran
     for key in ("verdict", "required", "task"):
         was, now = recorded.get(key), again.get(key)
         if was != now and not (key == "verdict" and not same and {was, now} <= set(GOOD)):
