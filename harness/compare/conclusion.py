@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-
 MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 
 
