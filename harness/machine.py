@@ -23,6 +23,13 @@ def free_memory() -> int | None:
     return min(known) if known else None
 
 
+def nvidia() -> bool:
+    """Whether a driver for CUDA devices is there; nothing heavy is imported to see it."""
+    return any(
+        Path(sign).exists() for sign in ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+    )
+
+
 def private(handle: int) -> bool:
     """Whether only this user (or root) on this machine can write into the opened directory."""
     folder = os.fstat(handle)

@@ -24,10 +24,10 @@ def begin() -> None:
 
 
 def leave(code: int) -> None:
-    """End the process with `code`: what was registered for its end runs, what was written is flushed,
-    modules are not taken apart. Where another thread still runs, end as Python does."""
-    if threading.active_count() > 1:
-        sys.exit(code)
+    """End the process with `code`: threads that are to be waited for end, what was registered for its
+    end runs, what was written is flushed. Nothing is taken apart: libraries in C++ have aborted at
+    that, where a thread of theirs or a daemon was still about."""
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()

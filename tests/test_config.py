@@ -47,7 +47,7 @@ def test_options_and_files_agree() -> None:
     "override, says",
     [
         ("dtype=float31", "float32"),
-        ("device=gpu", "cpu"),
+        ("device=gpu", "Did you mean 'cuda'?"),
         ("steps=0", "1 or more"),
         ("prune=keep_last prune.ratio=1.5", "0 < ratio <= 1"),
         ("prune=keep_last prune.tokens=0", "1 or more"),

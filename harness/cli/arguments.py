@@ -6,10 +6,10 @@ from dataclasses import fields
 from difflib import get_close_matches
 
 from harness.config import Config
+from harness.config.literal import TEXTS
 from harness.errors import ConfigProblem, suggestion
 
 MULTIRUN = ("-m", "--multirun")
-LITERAL_KEYS = ("text", "prompt.text")
 SPOKEN = {"from": "foreign"}  # a word of Python's own can be no field
 PATH_KEYS = (
     "snapshot",
@@ -108,7 +108,7 @@ def _protect(argument: str, many: bool) -> str:
     argument, name = f"{key}{equals}{value}", key.lstrip("+")
     if not equals or value == "null":
         return argument
-    if name in LITERAL_KEYS:
+    if name in TEXTS:
         return f"{key}={_quoted(value)}"
     if name not in PATH_KEYS or _MEANT.fullmatch(value):
         return argument

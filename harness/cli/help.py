@@ -1,9 +1,13 @@
 """`--help`, answered from the YAML files' own first lines, without a single heavy import."""
 
+import inspect
+import re
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness.config import options
+from harness.config import options, shared
+from harness.config.option import schemas
 from harness.errors import ConfigProblem, suggestion
 from harness.variants import folders
 
@@ -12,10 +16,10 @@ GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "p
 
 KEYS = """\
   name=NAME      folder under runs/       seed=N           seeds of everything
-  device=auto    auto, cpu, cuda          dtype=float32    bfloat16, float16
-  steps=32       tokens to continue       text='...'       exactly as typed
+  device=auto    auto, cpu, cuda          steps=32         tokens to continue
+  dtype=float32  bfloat16, float16, float64   run=DIR      a recorded run
+  text='...'     exactly as typed         restore.strict=false  waive identity
   snapshot=DIR   restore from             out=DIR          write a snapshot to
-  run=DIR        a recorded run           restore.strict=false   waive identity
   restore.verify=proof   or digest (bytes), identity (and documents; no forward)"""
 
 
@@ -29,11 +33,83 @@ MORE = (
 
 
 def show(conf: Path, arguments: list[str]) -> str:
-    """Help for the task among `arguments`, or for everything."""
-    for argument in arguments:
-        if argument.startswith("task="):
-            return _task(argument.removeprefix("task="))
-    return _overview(conf)
+    """Help for the task, the groups or the options among `arguments`, or for everything."""
+    pairs = [argument.partition("=") for argument in arguments if not argument.startswith("-")]
+    for key, _, option in pairs:
+        if key == "task" and option:
+            return _task(option)
+    pages = [
+        _option(key, option) if option else _group(conf, key)
+        for key, _, option in pairs
+        if key in GROUPS
+    ]
+    return "\n\n".join(pages) or _overview(conf)
+
+
+def _group(conf: Path, group: str) -> str:
+    usual = _defaults(conf).get(group)
+    lines = [f"{group}=OPTION, one of (* is the default):", ""]
+    known = options(group)
+    column = max(map(len, known)) + 5
+    for option in known:
+        name = f"  {option}{'*' * (option == usual)}".ljust(column)
+        said = (_said(_lines(group, option)) or [""])[0]
+        lines += textwrap.wrap(f"{name}{said}", WIDTH, subsequent_indent=" " * column)
+    more = ["", f"`python -m harness {group}=OPTION --help` lists the keys of one."]
+    return "\n".join([*lines, *_shared(group), *more])
+
+
+def _option(group: str, option: str) -> str:
+    known = options(group)
+    if option not in known:
+        raise ConfigProblem(
+            f"{group}={option}: '{option}' is not an option of {group}.{suggestion(option, known)}"
+        )
+    lines = _lines(group, option)
+    first, *more = _said(lines) or [""]
+    told = _folded(f"{group}={option}: {first}")
+    told += [part for line in more for part in _folded(f"  {line}")]
+    keys = [line for line in lines if line and not line.startswith(("#", "name:"))]
+    if group == "experiment":
+        return "\n".join(
+            [*told, *(["", "it sets:", *(f"  {line}" for line in keys)] if keys else [])]
+        )
+    told += (
+        [
+            "",
+            f"its keys, {group}.KEY=VALUE:",
+            *(part for line in keys for part in _key(f"  {line}")),
+        ]
+        if keys
+        else []
+    )
+    return "\n".join([*told, *(_shared(group, keys) if option != "none" else [])])
+
+
+def _shared(group: str, beside: Sequence[str] = ()) -> list[str]:
+    """The keys that every option of the group reads, with their comments in the schema."""
+    if group not in schemas():
+        return []
+    source = inspect.getsource(schemas()[group])
+    lines = []
+    for key, usual in shared(group).items():
+        if any(line.startswith(f"{key}:") for line in beside) or group == "task":
+            continue
+        comment = re.search(rf"^    {key}: .*?  # (.+)$", source, re.MULTILINE)
+        what = f"  {key}: {'null' if usual is None else str(usual).lower()}"
+        lines += [f"{what:<20} # {comment[1]}" if comment else what]
+    return ["", f"keys of every option, {group}.KEY=VALUE:", *lines] if lines else []
+
+
+def _lines(group: str, option: str) -> list[str]:
+    """The option's YAML."""
+    path = next(p for f in folders() if (p := f / group / f"{option}.yaml").is_file())
+    return [line for line in path.read_text().splitlines() if "@package" not in line]
+
+
+def _said(lines: list[str]) -> list[str]:
+    """What the comments at the head of a YAML say."""
+    return [line[1:].strip() for line in lines if line.startswith("#")]
 
 
 def _overview(conf: Path) -> str:
@@ -44,6 +120,7 @@ def _overview(conf: Path) -> str:
         "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
         "       python -m harness -m cache=dynamic,cloned   (sweep every combination)",
         "       python -m harness task=NAME --help          (one task, with an example)",
+        "       python -m harness cache --help              (a group, or cache=static)",
         "",
         "groups and options (* is the default):",
     ]
@@ -63,9 +140,8 @@ def _task(name: str) -> str:
     known = options("task")
     if name not in known:
         raise ConfigProblem(f"task={name} is not a task.{suggestion(name, known)}")
-    path = next(p for f in folders() if (p := f / "task" / f"{name}.yaml").is_file())
-    lines = [line for line in path.read_text().splitlines() if "@package" not in line]
-    said = [line[1:].strip() for line in lines if line.startswith("#")]
+    lines = _lines("task", name)
+    said = _said(lines)
     if "task:" in lines:  # a task that also chooses options of other groups
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
     reads = "".join(line[len("reads: [") : -1] for line in lines if line.startswith("reads: ["))
@@ -95,6 +171,15 @@ def _folded(line: str) -> list[str]:
     if "python -m" in line:
         return [line]
     return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+
+
+def _key(line: str) -> list[str]:
+    """A line of a YAML; a comment that is too long goes on below itself."""
+    head, sign, comment = line.partition("  # ")
+    if len(line) <= WIDTH or not sign:
+        return [line]
+    first, *more = textwrap.wrap(comment, max(WIDTH - len(head) - 4, 30))
+    return [f"{head}  # {first}", *(f"{' ' * len(head)}  # {part}" for part in more)]
 
 
 def _wrapped(head: str, words: list[str], width: int = 80) -> list[str]:

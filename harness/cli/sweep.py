@@ -18,7 +18,7 @@ from typing import Any
 
 from harness import config, interrupt
 from harness.cli import afar, point, slurm
-from harness.config.literal import spelled
+from harness.config.literal import decoded, spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
 from harness.report.objective import directions, objectives
 from harness.snapshot import signature
@@ -308,7 +308,7 @@ def _tell(
         if done > counted:
             pace = (time.monotonic() - began) / (done - counted)
             left = f", {span(pace * (Watch.total - done))} left"
-    varied = " ".join(o for o in overrides if spelled(o) not in Watch.shared)
+    varied = " ".join(decoded(o) for o in overrides if spelled(o) not in Watch.shared)
     figures = ", ".join(
         f"{name.rpartition('.')[2]} {value:.4g}" for name, value in (told or {}).items()
     )

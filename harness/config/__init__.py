@@ -1,7 +1,7 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
 from harness.config.choice import check_typed, chosen
-from harness.config.compose import points, recorded, register, typed
+from harness.config.compose import composed, points, recorded, register, typed
 from harness.config.explain import explain
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
@@ -52,6 +52,7 @@ __all__ = [
     "check_typed",
     "chosen",
     "completed",
+    "composed",
     "conf_dir",
     "explain",
     "one_of",

@@ -32,8 +32,12 @@ def check_typed(overrides: Sequence[str]) -> None:
     """Raise ConfigProblem for a `group.key=value` that no option which is chosen would read, and for
     a new key below one of them that has no plus before it."""
     for override in overrides:
-        typed, equals, _ = override.partition("=")
+        typed, equals, value = override.partition("=")
         group, dot, rest = typed.lstrip("+").partition(".")
+        if typed in schemas() and value.startswith("["):
+            raise ConfigProblem(
+                f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
+            )
         if not equals or not dot or group not in schemas():
             continue
         key, _, inner = rest.partition(".")

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import variants
 from harness.config.choice import chosen
+from harness.config.key import wanted
 from harness.config.literal import decode_literal, plain
 from harness.config.option import common, misread, readable, schema_of, schemas, shared, unasked
 from harness.config.schema import Config, PluginsConfig
@@ -108,6 +109,23 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
         raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
 
 
+def composed(path: Path) -> dict[str, Any] | None:
+    """A point's `.hydra/config.yaml` as plain values, its references and texts in place, unchecked: what a
+    point was asked whose configuration is no sound one. None where it cannot even be read."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    register()
+    try:
+        tree: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):
+        return None
+    groups = {k: v for k, v in tree.items() if isinstance(v, dict) and "name" in v}
+    plain_groups = {k: {i: v for i, v in g.items() if i != "reads"} for k, g in groups.items()}
+    return {**tree, **plain_groups}
+
+
 def _recorded_option(path: Path, group: str, node: Any) -> None:
     """What a record may name: an option as this package ships it, or one that is trusted."""
     if node is None:
@@ -146,7 +164,9 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         key = getattr(problem, "full_key", None) or "a key"
         value = OmegaConf.select(cfg, key) if "." in key else None
         given = key if value is None else f"{key}={value}"
-        raise ConfigProblem(f"{given}: {str(problem).splitlines()[0]}") from problem
+        first = str(problem).splitlines()[0]
+        said = f" is not possible: give {meant}." if (meant := wanted(first)) else f": {first}"
+        raise ConfigProblem(given + said) from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
         raise ConfigProblem(unread)

@@ -3,7 +3,8 @@
 import re
 from dataclasses import fields, is_dataclass
 
-from harness import extras
+from harness import extras, variants
+from harness.config.key import wanted
 from harness.config.option import readable, schemas
 from harness.config.schema import Config
 from harness.errors import MissingExtra, suggestion
@@ -47,10 +48,16 @@ def _plain(text: str, cause: str) -> str:
     first, line = cause.splitlines()[0], text.splitlines()[0]
     line = line.removeprefix("Error merging override ")
     if line.startswith("Error parsing override"):
+        return _no_pair(line.split(maxsplit=3)[-1])
+    if line.startswith("Ambiguous value for argument"):
+        several = line.split(maxsplit=4)[-1].strip("'")
+        key, _, value = several.partition("=")
         return (
-            f"{line.split(maxsplit=3)[-1]} is not key=value. Is something left out, or is a value "
-            "with blanks or brackets in need of quotes?"
+            f"{several} names several values: `-m {several}` runs one after the other; a comma that "
+            f"belongs to one value needs quotes: {key}=\"'{value}'\""
         )
+    if meant := wanted(text + first):
+        return f"{line.partition(': ')[0]} is not possible: give {meant}."
     if line.startswith("LexerNoViableAlt"):
         key, _, value = line.partition(": ")[2].partition("=")
         return f"{key}={value}: other scripts need quotes of their own: \"{key}='{value}'\""
@@ -62,6 +69,23 @@ def _plain(text: str, cause: str) -> str:
             f"with a plus: +{new[1]}.{new[2]}=..."
         )
     return line if first in line else f"{line.rstrip('.')}: {first}"
+
+
+def _no_pair(word: str) -> str:
+    """What to do about an argument without an equals sign, which Hydra gives in quotes."""
+    bare = word.strip("'")
+    if bare in options("task"):
+        return f"{word} is not key=value. Did you mean task={bare}?"
+    if bare in (*schemas(), "experiment"):
+        return (
+            f"{word} is not key=value: {bare}=OPTION. `python -m harness {bare} --help` lists them."
+        )
+    if bare == "help":
+        return f"{word} is not key=value. Did you mean --help?"
+    return (
+        f"{word} is not key=value. Is something left out, or is a value with blanks or brackets in "
+        "need of quotes?"
+    )
 
 
 def _option_meant(group: str, option: str) -> str:
@@ -80,12 +104,25 @@ def _unknown_key(key: str, value: str) -> str | None:
     for i, part in enumerate(parts):
         known = {f.name: f.type for f in fields(schema)}
         if part not in known:
+            if i == 0 and parts[1:] and (near := _of_a_task(parts)):
+                return near
             return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(known))
         inner = known[part]
         if not (isinstance(inner, type) and is_dataclass(inner)):
             return None
         schema = inner
     return None
+
+
+def _of_a_task(parts: list[str]) -> str:
+    """For `port` and `ui.port`: that is `task.port`, which task=ui reads."""
+    *above, key = parts
+    tasks = [
+        t for t in options("task") if key in variants.signature("task", t) and above in ([], [t])
+    ]
+    if not tasks or key in ("name", "reads"):
+        return ""
+    return f" Did you mean 'task.{key}'? {' and '.join(f'task={t}' for t in tasks[:4])} read{'s' * (len(tasks) == 1)} it."
 
 
 def _nested(above: list[str], part: str, known: list[str]) -> str:
@@ -101,6 +138,8 @@ def _meant(part: str, value: str) -> str:
         known = set().union(*(readable(group, option) for option in options(group)))
         for inner in known if group != "task" else ():
             owners.setdefault(inner, []).append(group)
+    if part not in (*owners, *top) and (near := _of_a_task([part])):
+        return near
     nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
     groups = [n for n in schemas() if value in options(n) and value != "none"]
     if part not in nested and part.lower() not in top and len(groups) == 1:

@@ -6,6 +6,17 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import ConfigProblem, suggestion
 
 ONLY = {"only": True}
+_WANTED = {  # words of omegaconf's about a value of the wrong type
+    "could not be converted to Integer": "a whole number",
+    "could not be converted to Float": "a number",
+    "is not a valid bool": "true or false",
+    "is not a ListConfig": "a list: [a,b]",
+}
+
+
+def wanted(said: str) -> str:
+    """What kind of value a type error of omegaconf's asks for, in words; empty for another error."""
+    return next((meant for sign, meant in _WANTED.items() if sign in said), "")
 
 
 def one_of(key: str, value: Any, known: tuple[str, ...]) -> None:

@@ -3,8 +3,11 @@
 import base64
 import re
 import shlex
+from collections.abc import Iterable
 
+TEXTS = ("text", "prompt.text")  # keys whose value arrives exactly as typed
 _MARK = "\0literal:"
+_QUOTED = re.compile(r"'[^'\\$]*'")
 _CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
 
 
@@ -24,8 +27,25 @@ def plain(text: str | None) -> str | None:
 
 def typed(argument: str) -> str:
     """An argument of a recorded command as a person types it in a shell: no base64 in it."""
-    readable = _CARRIED.sub(lambda found: plain(decode_literal(found[1])) or "", argument)
-    return argument if readable == argument else shlex.quote(readable)
+    said = _carried(argument)
+    return argument if said == argument else shlex.quote(said)
+
+
+def command(overrides: Iterable[str]) -> str:
+    """What runs a job of these overrides by itself, as a person types it in a shell."""
+    return " ".join(("python -m harness", *(shlex.quote(decoded(o)) for o in overrides)))
+
+
+def decoded(override: str) -> str:
+    """One of Hydra's own overrides as a person reads it: text without base64 and quotation marks."""
+    key, _, value = override.partition("=")
+    if key.lstrip("+") in TEXTS and _QUOTED.fullmatch(value):
+        return f"{key}={value[1:-1]}"
+    return _carried(override)
+
+
+def _carried(override: str) -> str:
+    return _CARRIED.sub(lambda found: plain(decode_literal(found[1])) or "", override)
 
 
 def spelled(override: str) -> str:

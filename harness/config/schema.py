@@ -6,6 +6,7 @@ Types are checked by Hydra while it composes, ranges by `__post_init__` once com
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from harness import machine
 from harness.config.engine import EngineConfig
 from harness.config.key import ONLY, Open, at_least, one_of, only
 from harness.config.sampling import SamplingConfig
@@ -15,6 +16,7 @@ MISSING = "???"  # omegaconf's marker for a value that must be given
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
+GPUS = ("gpu", "nvidia", "rocm", "hip")
 VERDICTS = ("exact", "equivalent", "drifted", "diverged")
 
 
@@ -60,8 +62,8 @@ class TokenizerConfig(Open):
 @dataclass
 class CacheConfig(Open):
     name: str = MISSING
-    branches: int = 1
-    audit: str = "digest"
+    branches: int = 1  # copies of the state that go on beside one another
+    audit: str = "digest"  # of the caller's cache: digest, or fast (versions of its tensors)
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
@@ -73,9 +75,9 @@ class PruneConfig(Open):
     """Which tokens a layer keeps. The budget is `tokens` where given, else `ratio` of what is held."""
 
     name: str = MISSING
-    tokens: int | None = None
+    tokens: int | None = None  # how many are kept; in place of ratio
     ratio: float | None = None
-    positions: str = "original"
+    positions: str = "original"  # of what is kept: original or reindexed
     protect: int | str = 0  # leading tokens never dropped; "prefix": BOS, template, system text
     shared: bool = False  # one choice for all layers instead of one per layer
     per_head: bool | None = None  # each KV head chooses; null: where the policy scores heads
@@ -128,7 +130,7 @@ class PromptConfig:
     length: int = only(256)  # tokens of a generated context
     samples: int = only(24)  # task=evaluate: how many are generated
     seed: int = only(0)
-    batch: int = 1
+    batch: int = 1  # rows of the same prompt
     chunk: int | None = None  # prefill in chunks of so many tokens
 
     def __post_init__(self) -> None:
@@ -148,10 +150,10 @@ class PromptConfig:
 @dataclass
 class CompareConfig:
     name: str = MISSING
-    require: str = "equivalent"
-    require_pruned: str = "diverged"
-    oracle: bool = True
-    noise_chunk: int = 16
+    require: str = "equivalent"  # a worse verdict is exit code 1
+    require_pruned: str = "diverged"  # the same, where tokens were dropped
+    oracle: bool = True  # run in float64 as well, as the scale of rounding
+    noise_chunk: int = 16  # tokens a chunk, of the run that measures the noise
     limit: int = 8192  # resume recomputes the uninterrupted run up to this many tokens
     budget_s: float = 20  # resume: and where judging is reckoned to take no longer
 
@@ -282,6 +284,11 @@ class Config:
         if not -(2**63) <= self.seed < 2**63:
             raise ConfigProblem(f"seed={self.seed} does not fit: give a whole number below 2**63.")
         if self.device not in ("auto", "cpu", "cuda") and not self.device.startswith("cuda:"):
+            if self.device.lower() in GPUS:
+                here = "" if machine.nvidia() else " This machine has none: device=cpu."
+                raise ConfigProblem(
+                    f"device={self.device} is not possible. Did you mean 'cuda'?{here}"
+                )
             one_of("device", self.device, ("auto", "cpu", "cuda"))
         at_least("steps", self.steps, 1)
         at_least("at", self.at, 1)

@@ -42,4 +42,4 @@ def coverage(tried: set[str]) -> str:
     missing = [name for name in KNOWN if name not in tried]
     said = [f"{KNOWN[name]} ({CANNOT.get(name, 'not tried')})" for name in missing]
     rest = f"; without: {'; '.join(said)}" if said else ""
-    return f"known field bugs: {len(KNOWN) - len(missing)} of {len(KNOWN)}{rest}"
+    return f"Known field bugs: {len(KNOWN) - len(missing)} of {len(KNOWN)}{rest}"

@@ -2,9 +2,12 @@
 
 import json
 import shutil
+import traceback
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from harness.config import Config
+from harness.config import Config, TrackConfig, composed
 from harness.errors import RestoreRefused, SnapshotInvalid
 
 MANIFEST = "manifest.json"  # says that a snapshot is whole; nothing heavy is imported for its name
@@ -38,10 +41,38 @@ def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exce
         }
     record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
-    if cfg is None:
-        write_json(folder / "result.json", record)
-    else:
+    if cfg is not None:
         write(cfg, folder, {**record, "task": cfg.task.name, "options": options(cfg)})
+        return
+    write_json(folder / "result.json", record)
+    if (folder.parent / "multirun.yaml").is_file():
+        try:
+            _record_composed(folder, record)
+        except Exception:  # what was wrong in the configuration may be wrong here too; it is told
+            with (folder / "harness.log").open("a") as log:
+                log.write(traceback.format_exc())
+
+
+def _record_composed(folder: Path, record: dict[str, Any]) -> None:
+    """A point of a sweep whose configuration is no sound one: its record is sealed and tracked with what
+    Hydra composed for it, so that it has its place in the table and on the server."""
+    from harness import track
+    from harness.pipeline.environment import packages
+    from harness.pipeline.finish import GROUPS
+    from harness.snapshot.record import seal
+    from harness.snapshot.result import write_json
+
+    tree = composed(folder / ".hydra" / "config.yaml")
+    if tree is None:
+        return
+    settings = TrackConfig(**tree["track"])
+    tree["track"] = asdict(settings)
+    options = {group: tree[group]["name"] for group in GROUPS}
+    record = {**record, "task": options["task"], "options": options}
+    write_json(folder / "result.json", record)
+    seal(folder, record, tree, packages())
+    track.begin(settings, tree["runs_dir"])
+    track.log(settings, tree["runs_dir"], folder, record, tree["name"])
 
 
 def stamp(cfg: Config | None) -> Stamp | None:

@@ -4,6 +4,7 @@
 a page without a model put into it. What a failed job leaves is in `failure.py`.
 """
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -117,11 +118,13 @@ def finish_table(
     record: Record | None = None,
     shown_rows: list[Record] | None = None,
     code: int | None = None,
+    closing: str = "",
 ) -> Outcome:
     """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
 
     record: further fields of `result.json`. shown_rows: for the console instead of `rows`.
-    code: the exit code, by default from the verdict and what is required.
+    code: the exit code, by default from the verdict and what is required. closing: the console's line
+    in place of the verdict, where that is not what the table is about.
     """
     from harness.report import console
 
@@ -137,13 +140,17 @@ def finish_table(
             console.concluded(say, result)
             console.tabled(say, name, list(columns), cells)
             say.line()
-            if verdict != UNJUDGED:
+            for more in reason.splitlines()[1:]:  # than the sentence above the table
+                say.line(textwrap.fill(more, say.out.width))
+            if closing:
+                say.line(closing)
+            elif verdict != UNJUDGED:
                 why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
                 say.line(f"verdict:      {verdict.upper()}{why}")
             say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code
-    page = partial(draw_page, cfg.name, sections, code == 0)
+    page = partial(draw_page, cfg.name, sections)
     return finish(cfg, session.folder, say, result, page, show, children, code)
 
 
@@ -165,14 +172,13 @@ def finish_page(
     }
     title = f"{cfg.task.name} {cfg.snapshot or ''}".strip()
     named = [str(place) for place in (cfg.a, cfg.b, cfg.snapshot) if place]
-    page = partial(draw_page, title, sections, code == 0, snapshots=named)
+    page = partial(draw_page, title, sections, snapshots=named)
     return finish(cfg, folder, say, result, page, code=code, tracked=False)
 
 
 def draw_page(
     title: str,
     sections: Sections,
-    good: bool,
     path: Path,
     result: Record,
     snapshots: Sequence[str] = (),
@@ -180,6 +186,7 @@ def draw_page(
     """Write a page of `sections` under the verdict of `result`, with links to the runs that left
     `snapshots`, where they are here."""
     from harness.report import html
+    from harness.report.badge import badge
 
     links = []
     for place in snapshots:
@@ -187,7 +194,8 @@ def draw_page(
         links += html.link(
             f"the run that left {place}", Path(place).parent / "report.html", path.parent
         )
-    text = html.page(title, sections, result["verdict"], result["reason"], good, links)
+    words, colour = badge(result)
+    text = html.page(title, sections, words, result["reason"], colour, links)
     write_text(path, text)
 
 

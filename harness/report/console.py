@@ -207,20 +207,27 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line()
     if "continuation" in result["text"]:
         text = result["text"]
-        other = text.get("restored") not in (None, text["continuation"])
-        say.line(f"{'never paused:' if other else 'continuation:'} {text['continuation']!r}")
-        if other:
+        say.line(f"continuation: {text['continuation']!r}")
+        if text.get("restored") not in (None, text["continuation"]):
             say.line(f"restored:     {text['restored']!r}")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
         say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
     if told := result.get("diagnosis"):
         say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
     if result["verdict"] != UNJUDGED:
-        say.line(f"required:     {result['required']}")
+        say.line(f"required:     {_required(result)}")
     say.line(f"snapshot:     {result['snapshot']['path']}")
     say.line(f"report:       {result['folder']}/report.html")
     if result.get("mlflow"):
         say.line(f"dashboard:    {dashboard(result['mlflow'])}")
+
+
+def _required(result: dict[str, Any]) -> str:
+    """What the verdict had to be, and the key that asks for it."""
+    key = "compare.require_pruned" if result.get("pruned") else "compare.require"
+    word = result["required"]
+    better = {"diverged": "nothing, other tokens are allowed", "exact": word}
+    return f"{better.get(word, f'{word} or better')} ({key}={word})"
 
 
 def concluded(say: Say, result: dict[str, Any]) -> None:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from harness.report.badge import SIGNS, kind
 from harness.report.console import number
-from harness.snapshot.result import UNJUDGED
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style | safe }}</style></head>
 <body><h1>{{ title }}</h1>
-{% if verdict %}<p class="conclusion"><span class="verdict {{ tone }}">{{ verdict }}</span>
-{{ reason }}</p>{% endif %}
+{% if verdict or reason %}<p class="conclusion">{% if verdict %}<span class="verdict {{ tone }}">
+{%- if sign %}<i aria-hidden="true">{{ sign }}</i> {% endif %}{{ verdict }}</span>
+{% endif %}{{ reason }}</p>{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
 {% endfor %}</p>{% endif %}
@@ -68,16 +69,16 @@ def page(
     links: list[tuple[str, str]] | None = None,
     answers: list[dict[str, str]] | None = None,
 ) -> str:
-    """The page as text. Everything but our own SVG is escaped. good: the verdict's colour, or whether it
-    is a good one; where nothing was judged nothing is. links: `(name, target)` below the
-    verdict. answers: what was said, with `text`, `said` and `kind`."""
+    """The page as text. Everything but our own SVG is escaped. verdict: stands before `reason`, in its own
+    colour and with its sign; good: the colour of any other words there, or whether they are good news.
+    links: `(name, target)` below. answers: what was said, with `text`, `said` and `kind`."""
     blocks = [{**block, "right": _numeric(block.get("rows"))} for block in sections]
     tone = good if isinstance(good, str) else "good" if good else "bad"
-    if verdict == UNJUDGED and tone == "good":
-        tone = "soft"
+    if verdict in SIGNS and not isinstance(good, str):
+        tone = kind(verdict)
     return _template().render(
         title=title, sections=blocks, style=_style(), verdict=verdict, reason=reason, tone=tone,
-        links=links, answers=answers or [],
+        sign=SIGNS.get(verdict), links=links, answers=answers or [],
     )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ HOLLOW, CROSSED = ("alike", "fair"), ("bad",)  # so that colour is not all that 
 MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
+SIZES = (16, 44, 90)  # square points of a marker, by the second option
+BESIDE = 0.5  # how far markers above one name stand apart, as a share of the way to the next
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
@@ -178,30 +180,33 @@ def timings(seconds: dict[str, float | None]) -> str:
 
 
 def scatter(
-    rows: list[dict[str, Any]], x: str, y: str, kind: Any, by: str | None, title: str,
-    under: str, beside: str, floor: float | None = None,
+    rows: list[dict[str, Any]], x: str, y: str, kind: Any, by: tuple[str | None, str | None],
+    title: str, under: str, beside: str, floors: dict[str, float] | None = None,
 ) -> str:  # fmt: skip
-    """Points `rows[x] -> rows[y]` coloured by `kind(row)` (a key of VERDICTS), one marker per value
-    of `by`; `x` may name things instead of numbers. floor: a dashed line. Rows without `y` are left out."""
+    """Points `rows[x] -> rows[y]` coloured by `kind(row)` (a key of VERDICTS), one marker per value of
+    the first of `by`, one size per value of the second; `x` may name things instead of numbers, and
+    then markers stand beside one another. floors: dashed lines, by the value of `x` that each belongs
+    to, else named at their end. Rows without `y` are left out."""
     made, (axis,) = figure(WIDTH, HEIGHT)
+    shape, size = by
     shown = [r for r in rows if r[x] is not None and isinstance(r[y], int | float)]
     places, names_ = positions([r[x] for r in shown])
-    groups = markers(rows, by)
-    for group, marker in groups.items():
-        mine = [
-            (p, r) for p, r in zip(places, shown, strict=True) if by is None or str(r[by]) == group
-        ]
+    groups, large = markers(rows, shape), markers(rows, size)
+    for number, (group, marker) in enumerate(groups.items()):
+        aside = BESIDE * (number / max(len(groups) - 1, 1) - 0.5) if names_ and shape else 0.0
+        mine = [(p + aside, r) for p, r in zip(places, shown, strict=True) if not shape or str(r[shape]) == group]  # fmt: skip
         for tone, (ink, _) in VERDICTS.items():
             at = [(p, float(r[y])) for p, r in mine if kind(r) == tone]
+            area = [SIZES[list(large).index(str(r[size]))] if size else 28 for _, r in mine if kind(r) == tone]  # fmt: skip
             if at:
                 fill = "none" if tone in HOLLOW else ink
-                axis.scatter(*zip(*at, strict=True), s=28, marker=marker, facecolors=fill,
+                axis.scatter(*zip(*at, strict=True), s=area, marker=marker, facecolors=fill,
                              edgecolors=ink, linewidths=1.3, alpha=0.9)  # fmt: skip
             if at and tone in CROSSED:
-                axis.scatter(*zip(*at, strict=True), s=64, marker="x", color=ink, linewidths=1)
-    _scaled(axis, [float(r[y]) for r in shown])
-    if floor:
-        axis.axhline(floor, color=INK, linestyle="--", linewidth=0.9, alpha=0.7)
+                crossed = [2.3 * a for a in area]
+                axis.scatter(*zip(*at, strict=True), s=crossed, marker="x", color=ink, linewidths=1)
+    _scaled(axis, [float(r[y]) for r in shown] + list((floors or {}).values()))
+    _noise(axis, floors or {}, names_)
     plain(axis.yaxis)
     if names_:
         axis.set_xticks(
@@ -214,9 +219,23 @@ def scatter(
     return svg(made)
 
 
+def _noise(axis: Any, floors: dict[str, float], names_: list[str]) -> None:
+    """A dashed line per noise floor: above its own name on the axis, else across, with its name."""
+    style = {"color": INK, "linestyle": "--", "linewidth": 0.9, "alpha": 0.7}
+    for name, floor in floors.items():
+        if name in names_:
+            place = names_.index(name)
+            axis.plot([place - 0.45, place + 0.45], [floor, floor], **style)
+            continue
+        axis.axhline(floor, **style)
+        if len(floors) > 1:
+            axis.text(1, floor, name, fontsize=8, color=INK, ha="right", va="bottom",
+                      transform=axis.get_yaxis_transform())  # fmt: skip
+
+
 def short(value: Any) -> str:
-    """A swept value for a person: a search draws 17 digits of a number."""
-    text = str(value)
+    """A swept value for a person: a search draws 17 digits of a number; nothing where there is none."""
+    text = "" if value is None else str(value)
     return f"{float(text):.4g}" if LONG.fullmatch(text) else text
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 from harness.config.literal import typed
 from harness.report import diagnosis, plots, quantization
+from harness.report.badge import badge
 from harness.report.html import cell, link, page, section
 from harness.report.names import counted, plain
 from harness.snapshot.elements import spoken
-from harness.snapshot.result import GOOD, UNJUDGED, write_text
+from harness.snapshot.result import write_text
 
 DIGESTS = ("digest_before", "digest_after")
 
@@ -22,7 +23,6 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"]))
     sections += [_cost(result), *_yardstick(result), *_details(result)]
-    good = result["verdict"] in (*GOOD, UNJUDGED)
     said = result["conclusion"]
     if result["reason"] not in said:
         said = f"{said} ({result['reason']})"
@@ -32,7 +32,8 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         for group in ("model", "cache", "prune", "quantize", "save", "fault")
         if chosen.get(group, "none") != "none"
     )
-    write_text(path, page(title, sections, result["verdict"], said, good,
+    words, colour = badge(result)
+    write_text(path, page(title, sections, words, said, colour,
                           links(path.parent, result), answers(result["text"])))  # fmt: skip
     return path
 

@@ -6,17 +6,16 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.report import plots, search
+from harness.config.literal import decoded
+from harness.report import panels, plots, search, stopped
 from harness.report import verdicts as grid
-from harness.report.console import number
+from harness.report.badge import kind
 from harness.report.html import cell, page, section
-from harness.report.names import plain
 from harness.report.objective import directions, figures, front
-from harness.report.verdicts import kind, marked, target
+from harness.report.verdicts import marked, target
 from harness.snapshot.record import PENDING
 from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, worse, write_text
 
@@ -43,7 +42,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
     result = json.loads((folder / "result.json").read_text("utf-8"))
     overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-    given = dict(str(o).lstrip("+~").partition("=")[::2] for o in overrides)
+    given = dict(decoded(str(o)).lstrip("+~").partition("=")[::2] for o in overrides)
     verdict, required = result["verdict"], result.get("required")
     code = 1 if required and verdict in ORDER and worse(verdict, required) else 0
     return {
@@ -102,9 +101,10 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     axes, first = varied(found, ways), best(found)
     searched = bool(ways) and all(r["verdict"] == UNJUDGED for r in found)
     sections = [
+        *stopped.sections(folder, found, axes),
         *search.sections(found, axes, ways),
         *([] if searched else grid.sections(found, axes, first)),
-        *_pictures(found, axes),
+        *panels.sections(found, axes),
         *_options(found, axes),
         _table(found, axes, first, ways, searched),
     ]
@@ -149,6 +149,8 @@ def _tone(found: list[dict[str, Any]], lost: bool) -> str:
 def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
     """What the points came to, in one line. A sweep that asked for little says what it got, not only
     that it got what it asked for."""
+    if failed := sum(row["verdict"] in grid.STOPPED for row in found):
+        return f"{failed} of {total} failed"
     if bad or len(found) < total:
         return f"{len(found) - bad} of {total} as required"
     return ", ".join(f"{count} {verdict}" for verdict, count in _counts(found).items())
@@ -223,65 +225,6 @@ def _told(row: dict[str, Any], axes: list[str]) -> str:
     if row.get("stored_bytes"):
         facts.append(f"{row['stored_bytes']:,} bytes")
     return f"{' '.join(f'{a}={row[a]}' for a in axes)} ({', '.join(facts)})"
-
-
-def _pictures(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
-    """Cost and divergence; what is the same in every point is said, not drawn."""
-    measured = [r for r in found if r.get("stored_bytes") and r.get("per_token_s")]
-    if not measured:
-        return []
-    by = next((a for a in axes if a in ("prune", "cache", "save", "quantize")), None)
-    option = next((a for a in axes if a != by), by)
-    cost = [
-        ("per_token_s", "Continue", "s per token"),
-        ("save_s", "Save", "s"),
-        ("load_s", "Load", "s"),
-    ]
-    apart = [("kl_max", "Largest KL per step", "nats"), ("max_abs_diff", "Largest logit difference", "logits"),
-             ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
-    return [
-        _panels("Size against speed", "Every point: seconds per continued token and to save and load, by",
-                measured, ("stored_bytes", option), cost, by),
-        _panels("Divergence against budget", "How far the logits went (dashed: what a recompute does with nothing wrong), by",
-                measured, ("kept_tokens", option), apart, by),
-    ]  # fmt: skip
-
-
-def _panels(
-    title: str, said: str, rows: list[dict[str, Any]], across: tuple[str, str | None],
-    measures: list[tuple[str, str, str]], by: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """One panel per measure that is not the same everywhere, over the first of `across` that varies."""
-    x = next((key for key in across if key and len({str(r[key]) for r in rows}) > 1), "point")
-    group = by if by != x else None
-    panels, constant = [], []
-    for key, name, unit in measures:
-        values = {r[key] for r in rows if r.get(key) is not None}
-        if len(values) > 1:
-            floors = sorted(r["noise_kl_max"] for r in rows if r.get("noise_kl_max")) if key == "kl_max" else []  # fmt: skip
-            floor = floors[len(floors) // 2] if floors else None
-            panels.append(plots.scatter(rows, x, key, _kind, group, name, plain(x), unit, floor))
-        elif values:
-            constant.append(f"{plain(key)} is {number(values.pop())}")
-    told = f"{said} {plain(x)}." if panels else ""
-    if constant:
-        told = f"{told} The same in every point: {'; '.join(constant)}.".strip()
-    return section(title, text=told, panels=panels, legend=_legend(rows, group) if panels else "")
-
-
-def _kind(row: dict[str, Any]) -> str:
-    return kind(row["verdict"])
-
-
-def _legend(rows: list[dict[str, Any]], by: str | None) -> str:
-    """The verdicts in their colours, and what each marker is."""
-    colours = grid.legend(rows)
-    marks = plots.markers(rows, by)
-    if by is None or len(set(marks.values())) < len(marks):
-        return colours
-    return colours + "".join(
-        f"<span>{plots.SHAPES[mark]} {escape(group)}</span>" for group, mark in marks.items()
-    )
 
 
 def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:

@@ -3,13 +3,10 @@
 from html import escape
 from typing import Any
 
+from harness.report.badge import SIGNS, kind
 from harness.report.html import cell, section
 from harness.snapshot.result import ORDER, UNJUDGED
 
-KIND = {"exact": "good", "equivalent": "alike", "drifted": "fair", "diverged": "bad", "unjudged": "soft",
-        "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
-SIGNS = {"exact": "=", "equivalent": "\u2248", "drifted": "\u0394", "diverged": "\u2260", "unjudged": "?",
-         "unsound": "!", "refused": "\u2013", "failed": "\u00d7"}  # fmt: skip
 STOPPED = ("failed", "refused")  # such points have no report
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order."
@@ -26,11 +23,6 @@ def sections(found: list[Row], axes: list[str], best: Row | None) -> list[Row]:
     if sizes[across] > ACROSS or len(found) > DOWN * sizes[across]:
         return [_tiles(found, best)]
     return [_grid(found, across, [a for a in axes if a != across], best)]
-
-
-def kind(verdict: Any) -> str:
-    """Which colour a verdict has; what is no verdict has that of what was not judged."""
-    return KIND.get(str(verdict), "soft")
 
 
 def rank(verdict: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import variants
 from harness.snapshot.record import NAME, PENDING, read
-from harness.snapshot.result import write_json
+from harness.snapshot.result import ORDER, write_json
 from harness.track import beside, contents
 
 
@@ -113,6 +113,7 @@ def summarise(
             text, (before or {}).get("run_id"),
             int((folder / "multirun.yaml").stat().st_mtime * 1000),
             [r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")],
+            any(r["verdict"] == "failed" for r in rows),
         )  # fmt: skip
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
@@ -153,14 +154,15 @@ def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
 def _axes(folder: Path) -> str:
     """What a sweep varied, as it was typed, without the directory keys; its stamp where that is unknown."""
     typed = [*contents.swept(folder), *contents.searched(folder)]
-    return " ".join(o for o in typed if "," in o or "(" in o)[:120] or folder.name
+    several = [contents.read(o) for o in typed if "," in o or "(" in o]
+    return " ".join(several)[: contents.NAMED] or folder.name
 
 
 def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool = False) -> Any:
     """Counts per verdict, the worst and the best; and every figure by point number, where it is not the same
     in all. again: what was counted before may be zero now."""
     yield "sweep/points", float(len(rows)), 0
-    for verdict in ("exact", "equivalent", "drifted", "diverged", "unsound", "refused", "failed"):
+    for verdict in ORDER:
         if (count := sum(r["verdict"] == verdict for r in rows)) or again:
             yield f"sweep/{verdict}", float(count), 0
     for key in (

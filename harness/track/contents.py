@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.config.literal import spelled
+from harness.config.literal import command, decoded, spelled
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
@@ -20,6 +20,15 @@ PARAM_LIMIT, PARAMS = (
 )  # characters of one, and how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "task", "sign", "encrypt", "decrypt")
+PLACES = (
+    "run",
+    "snapshot",
+    "a",
+    "b",
+    "model.path",
+    "engine.model",
+    "prompt.path",
+)  # by their last name
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
 COMPARED = 50  # points of a sweep in one comparison
@@ -42,6 +51,11 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
             for step, value in enumerate(values):
                 if isinstance(value, int | float):
                     yield f"{section}/step_{key}", float(value), step
+
+
+def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
+    """The metrics of `rows` as those of the run above them, each row's at the step of its number."""
+    return [(k, float(v), i) for i, row in enumerate(rows) for k, v in row["metrics"].items()]
 
 
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:
@@ -87,6 +101,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "sweep.point": folder.name if in_sweep(folder) else None,
         "audit.of": result.get("audit_of"),
         "answer": _answer(result.get("text") or {}),
+        "reason": _stopped(result),
         **_flags(result),
     }
     for entry in result.get("elements") or []:
@@ -104,8 +119,9 @@ def began(folder: Path) -> int:
 def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
     """What was varied, in a sweep; otherwise the configured name and what was typed."""
     if in_sweep(folder):
-        return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", " ".join(varied(folder))) or name
-    typed = [o for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
+        told = " ".join(map(read, varied(folder)))
+        return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", told)[:NAMED] or name
+    typed = [read(o, True) for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
     said = " ".join(typed if name == "experiment" and typed else [name, *typed])
     if said == name and (options := result.get("options")):
         said = f"{name} {options.get('model', '')}".strip()
@@ -146,6 +162,15 @@ def _overrides(folder: Path) -> list[str]:
     return [str(override) for override in typed or []]
 
 
+def read(override: str, brief: bool = False) -> str:
+    """An override as a person reads it among others: text in quotation marks. brief: of a place the last
+    name only."""
+    key, _, value = decoded(override).partition("=")
+    if decoded(override) != override:
+        return f'{key}="{value}"'
+    return f"{key}={Path(value).name}" if brief and key in PLACES else override
+
+
 def _key(override: str) -> str:
     """The first part of an override's key."""
     return override.lstrip("+~").partition("=")[0].partition(".")[0]
@@ -155,6 +180,12 @@ def _flags(result: dict[str, Any]) -> dict[str, str]:
     """Yes and no, which a chart cannot show."""
     blocks = [result.get(name) or {} for name in ("metrics", "mutation", "audit")]
     return {k: str(v).lower() for block in blocks for k, v in block.items() if isinstance(v, bool)}
+
+
+def _stopped(result: dict[str, Any]) -> str | None:
+    """Why there is nothing to see, where the job came to no end."""
+    stopped = result.get("verdict") in ("failed", "refused")
+    return str(result.get("reason")).partition("\n")[0][:PARAM_LIMIT] if stopped else None
 
 
 def _answer(text: dict[str, Any]) -> str | None:
@@ -203,8 +234,8 @@ def in_sweep(folder: Path) -> bool:
     return (folder.parent / "multirun.yaml").is_file()
 
 
-def note(result: dict[str, Any], run_id: str) -> str:
-    """The run's description, in markdown: verdict, picture, table."""
+def note(result: dict[str, Any], run_id: str, folder: Path) -> str:
+    """The run's description, in markdown: verdict, picture, table, and how it is run again."""
     head = [f"**{result.get('verdict')}**: {result.get('reason')}", ""]
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
@@ -212,6 +243,8 @@ def note(result: dict[str, Any], run_id: str) -> str:
     rows = [f"| {k} | {_short(v)} | {_short(noise.get(k))} |" for k, v in (result.get("metrics") or {}).items()]  # fmt: skip
     table = ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
     again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
+    if result.get("verdict") == "failed":
+        again = f"Run it again: `{command(_overrides(folder))}`"
     return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
 
 

@@ -17,6 +17,7 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight helper processes that nobody asked for
     "DO_NOT_TRACK": "true",
+    "PYTHONWARNINGS": "ignore:starlette.middleware.wsgi",  # of MLflow's own imports
 }
 
 
@@ -37,7 +38,8 @@ def command(uri: str, runs_dir: Path, host: str, port: int) -> list[str]:
     """The server's command line."""
     return [
         sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
-        "--workers", "1", "--backend-store-uri", uri,
+        "--workers", "1", "--uvicorn-opts", "--log-level warning",
+        "--backend-store-uri", uri, "--registry-store-uri", uri,
         "--artifacts-destination", str(runs_dir.absolute() / "artifacts"),
     ]  # fmt: skip
 
@@ -51,6 +53,7 @@ def main() -> None:
     os.environ.update(ENVIRONMENT)
     uri, experiment_id = prepare(given.runs_dir)
     print(f"dashboard: {address('127.0.0.1', given.port, experiment_id)}", flush=True)
+    print("Ctrl-C ends it. MLflow opens its Assistant once; closed, it stays closed.", flush=True)
     line = command(uri, given.runs_dir, "127.0.0.1", given.port)
     os.execv(line[0], line)
 

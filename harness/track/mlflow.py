@@ -97,9 +97,9 @@ class Mlflow:
 
     def summary(self, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
                 files: list[Path], text: str, run_id: str | None, when: int,
-                points: list[str]) -> str:  # fmt: skip
+                points: list[str], failed: bool) -> str:  # fmt: skip
         """A sweep's parent run, created or (given its `run_id`) completed, with the runs `points` nested
-        below it. Raises Unreachable."""
+        below it. failed: one of them did, and so did the whole. Raises Unreachable."""
         with self._reachable():
             run_id = run_id or self._create(name, tags)
             self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
@@ -110,7 +110,7 @@ class Mlflow:
                 self.client.log_artifact(run_id, str(path))
             for point in points:
                 self.client.set_tag(point, "mlflow.parentRunId", run_id)
-            self.client.set_terminated(run_id)
+            self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
         return run_id
 
     def retry(self) -> None:
@@ -118,9 +118,10 @@ class Mlflow:
         _AWAY.pop(self.uri, None)
 
     def children(self, parent: str, rows: list[dict[str, Any]]) -> None:
-        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`).
-        Raises Unreachable."""
+        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`), whose
+        figures it has by their number: the charts show it, its children are folded. Raises Unreachable."""
         with self._reachable():
+            self._metrics(parent, contents.numbered(rows), int(time.time() * 1000))
             for row in rows:
                 with self._ending() as begun:
                     tags = {**row["tags"], "mlflow.parentRunId": parent}
@@ -229,8 +230,7 @@ class Mlflow:
             return found.experiment_id
 
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
-        made = self.client.create_run(self.experiment, began, tags, run_name=name)
-        return made.info.run_id
+        return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
     def _begun(self, folder: Path) -> str | None:
         wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"
@@ -250,7 +250,7 @@ class Mlflow:
         params = [Param(k, v) for k, v in contents.parameters(folder)]
         self._metrics(run_id, list(contents.metrics(result)), when, params)
         self._artifacts(run_id, folder, result)
-        self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id))
+        self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id, folder))
         failed = result.get("verdict") == "failed"
         self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED", when)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import config
+from harness import config, variants
 from harness.cli import help
+from harness.errors import ConfigProblem
 
 CONF = config.conf_dir()
 TASKS = config.options("task")
@@ -28,7 +29,8 @@ LONG = ("faults", "format_bench", "bench", "audit")  # 10 to 30 s each; they hav
 def test_it_fits_a_screen(name) -> None:
     lines = help.show(CONF, [f"task={name}", "--help"]).splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 100
-    assert any("example: python -m harness" in line for line in lines)
+    examples = [line for line in lines if "example: python -m harness" in line]
+    assert examples and not any(re.search(r" [^' ]*\[", line) for line in examples)  # zsh globs it
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,28 @@ def test_its_examples_run(harness, place: Path, name) -> None:
         given = [*shlex.split(example), *shlex.split(SMALLER.get(name, ""))]
         done = harness(*given)
         assert done.code == 0, f"{example}\n{done.out}"
+
+
+@pytest.mark.parametrize("group", help.GROUPS)
+def test_a_group_and_each_of_its_options_are_explained(group) -> None:
+    """The twin: the general page, which names no key of an option."""
+    general = help.show(CONF, ["--help"])
+    page = help.show(CONF, [group, "--help"])
+    for option in config.options(group):
+        told = help.show(CONF, [f"{group}={option}", "--help"])
+        own = set(variants.signature(group, option)) - {"name", "reads", "_target_", "defaults"}
+        if group not in ("task", "experiment"):
+            assert all(f"\n  {key}:" in told for key in own), told
+        assert told != general and re.search(rf"^  {option}\*? ", page, re.MULTILINE)
+        lines = f"{told}\n{page}".splitlines()
+        lines = [line for line in lines if not line.startswith("    ") and "example: " not in line]
+        assert max(map(len, lines)) <= 100, told
+    assert all(line not in general for line in page.splitlines()[2:3])
+
+
+def test_an_option_that_is_not_there_has_no_help() -> None:
+    with pytest.raises(ConfigProblem, match="Did you mean 'static'"):
+        help.show(CONF, ["cache=statc", "--help"])
 
 
 @pytest.mark.parametrize("word", ["dashboard", "completion", "complete"])

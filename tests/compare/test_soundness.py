@@ -81,6 +81,8 @@ def test_each_verdict_has_a_sentence() -> None:
     assert len(set(said.values())) == len(said) and all(s.endswith(".") for s in said.values())
     assert said["exact"].startswith("Same thought") and "2.0 times faster" in said["exact"]
     assert "2 KiB" in said["exact"] and "step 4" in said["diverged"]  # counted from 1
+    moment = {"recompute": 0.004, "load": 0.01, "restore": 0.002}  # of a toy: noise, no speed
+    assert "recomputing" not in conclusion({**base, "verdict": "exact", "time_s": moment})
     itself = conclusion({**base, "verdict": "exact", "against": "itself"})
     assert "never interrupted" not in itself
 

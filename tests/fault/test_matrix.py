@@ -63,8 +63,8 @@ def test_the_diagnosis_names_the_cause(matrix):
 
 
 def test_coverage_and_seconds_are_said(matrix):
-    assert "known field bugs: 22 of 24" in matrix[0].reason
-    assert all(f"{check} " in matrix[0].reason.split("seconds: ")[1] for check in COLUMN.values())
+    assert "Known field bugs: 22 of 24" in matrix[0].reason
+    assert all(f"{check} " in matrix[0].reason.split("Seconds: ")[1] for check in COLUMN.values())
 
 
 def test_the_control_is_clean_and_nothing_goes_undetected(matrix):
@@ -142,4 +142,16 @@ def test_a_fault_that_nobody_notices_fails_the_task(tmp_path, monkeypatch):
     monkeypatch.setattr(faults, "every", lambda: known)
     outcome = faults.run(_config(), tmp_path, Say(quiet=True))
     assert outcome.exit_code == 1
-    assert "1 undetected: harmless" in outcome.reason
+    assert "1 fault, harmless: not noticed" in outcome.reason
+
+
+def test_one_fault_is_asked_and_the_last_word_is_what_was_found(harness):
+    """The twin of `verdict: EQUIVALENT` below a table of faults, and a name that is none."""
+    asked = ("task=faults", "track=none", "steps=2", "compare.oracle=false")
+    done = harness(*asked, "task.only=[layer_swap]")
+    assert done.code == 0 and "EQUIVALENT" not in done.out, done.out
+    found = "1 fault, layer_swap: noticed by logits"
+    assert f"\nfaults:       {found}\n" in done.out and done.out.startswith(f"{found}.")
+    assert done.result["verdict"] in ("exact", "equivalent")  # of the control
+    wrong = harness(*asked, "task.only=[layer_swp]")
+    assert wrong.code == 2 and "Did you mean 'layer_swap'?" in wrong.out

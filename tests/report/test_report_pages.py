@@ -6,8 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import html, referee
+from harness.report import badge, html, referee, verdicts
 from harness.report.console import Say, dashboard, number, show, table, tabled
+from harness.snapshot.result import ORDER
 
 NASTY = "<script>alert(1)</script>"
 
@@ -27,15 +28,36 @@ def test_a_page_fetches_nothing() -> None:
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//|@import|url\(", page)
 
 
-def test_a_verdict_is_coloured_by_whether_it_is_good_enough() -> None:
-    assert 'class="verdict good"' in html.page("t", [], "drifted", "", good=True)
-    assert 'class="verdict bad"' in html.page("t", [], "drifted", "", good=False)
-    assert 'class="verdict' not in html.page("t", [], "", "")
+def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
+    for verdict in ORDER:
+        kind, sign = badge.KIND[verdict], badge.SIGNS[verdict]
+        for good in (True, False):  # what was required of it does not colour it
+            page = html.page("t", [], verdict, "", good)
+            assert f'class="verdict {kind}"><i aria-hidden="true">{sign}</i> {verdict}<' in page
+        assert verdicts.marked({"verdict": verdict, "point": "0"}, None)["kind"] == kind
+    assert 'class="verdict good">same<' in html.page("t", [], "same", "", good=True)
+    assert 'class="verdict bad">differs<' in html.page("t", [], "differs", "", good=False)
+    assert 'class="verdict' not in html.page("t", [], "", "why") and "why" in html.page("t", [], "", "why")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "result, said",
+    [
+        ({"task": "save", "verdict": "exact"}, ("saved", "good")),
+        ({"task": "save", "verdict": "exact", "metrics": {"kl_max": 0.0}}, ("exact", "good")),
+        ({"task": "faults", "verdict": "equivalent"}, ("every fault caught", "good")),
+        ({"task": "faults", "verdict": "failed"}, ("not every fault caught", "bad")),
+        ({"task": "evaluate", "verdict": "unjudged"}, ("", "soft")),
+        ({"task": "evaluate", "verdict": "unsound"}, ("unsound", "bad")),
+        ({"task": "experiment", "verdict": "unjudged"}, ("unjudged", "soft")),
+        ({"verdict": "failed"}, ("failed", "bad")),
+    ],
+)
+def test_the_badge_says_what_the_task_came_to(result: dict, said: tuple[str, str]) -> None:
+    assert badge.badge(result) == said
 
 
 def test_what_nobody_judged_is_never_green() -> None:
-    assert 'class="verdict soft"' in html.page("t", [], "unjudged", "", good=True)
-    assert 'class="verdict bad"' in html.page("t", [], "unjudged", "", good=False)
     control = {"verdict": "unjudged", "control": True}
     assert [referee._coloured(control | change)["kind"] for change in ({}, {"verdict": "diverged"})] == ["soft", "good"]  # fmt: skip
 

@@ -1,11 +1,14 @@
 """The page of a sweep: what is marked, drawn, said and folded, from rows alone."""
 
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from harness.report import html, objective, plots, sweep, verdicts
+from harness.config import literal
+from harness.report import badge, html, objective, panels, plots, sweep
 from harness.snapshot.result import ORDER
 
 ROW = {
@@ -59,7 +62,7 @@ def test_identical_values_are_said_not_drawn(tmp_path):
     assert "The same in every point: largest difference" not in page
     assert "KL divergence per step, largest (nats) is 1" in page
     assert page.count("<figure>") == 1  # only the time to save differs
-    assert "to save and load, by prune." in page  # bytes are the same: no axis of theirs
+    assert "to save and to load, by prune." in page  # bytes are the same: no axis of theirs
     rows[1]["kl_max"] = 5.0
     assert drawn(tmp_path, rows).count("<figure>") == 2
 
@@ -69,9 +72,11 @@ def test_identical_values_are_said_not_drawn(tmp_path):
 )
 def test_points_have_the_colour_of_their_verdict(verdict, kind):
     rows = points({"kl_max": 1.0}, {"kl_max": 2.0, "kept_tokens": 80})
-    picture = plots.scatter(rows, "kept_tokens", "kl_max", lambda row: kind, None, "t", "x", "y")
+    picture = plots.scatter(
+        rows, "kept_tokens", "kl_max", lambda row: kind, (None, None), "t", "x", "y"
+    )
     assert f"var(--{kind})" in picture and plots.VERDICTS[kind][0] not in picture
-    assert verdicts.kind(verdict) == kind
+    assert badge.kind(verdict) == kind
 
 
 def test_a_named_axis_stands_in_order_of_appearance():
@@ -106,7 +111,7 @@ def test_exact_is_better_than_equivalent_however_large(tmp_path):
 
 
 def test_no_two_verdicts_have_the_same_sign_and_exact_and_equivalent_not_the_same_colour(tmp_path):
-    assert len(set(verdicts.SIGNS.values())) == len(ORDER) == len(verdicts.SIGNS)
+    assert len(set(badge.SIGNS.values())) == len(ORDER) == len(badge.SIGNS)
     rows = points({"prune": "a", "verdict": "equivalent"}, {"prune": "b", "verdict": "exact", "save_s": 9.0})  # fmt: skip
     page = drawn(tmp_path, rows)
     for tone, sign, word in (("good", "=", "exact"), ("alike", "\u2248", "equivalent")):
@@ -187,3 +192,51 @@ def test_the_front_is_what_no_other_point_beats():
     assert objective.front(rows, ways) == brute == [i for i, r in enumerate(rows) if sum(r.values()) == 4]  # fmt: skip
     assert objective.front(rows, {"a": -1, "b": 0}) == []  # nobody said which way
     assert objective.front([{"a": 1}, {"a": 1}, {"a": 0}], {"a": 1}) == [0, 1]
+
+
+LITERAL = "text='${literal:\"IGxldCBrIGJlIDUgLg==\"}'"
+
+
+def asked(folder: Path, *overrides: str) -> Path:
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(json.dumps(overrides))
+    return folder
+
+
+def test_a_failed_point_among_two_is_one_row_with_its_reason_and_its_command(tmp_path):
+    stopped = {"verdict": "failed", "exit_code": 2, "reason": "1.5 is not possible", "prune.ratio": "1.5"}  # fmt: skip
+    figures = ("kl_max", "max_abs_diff", "error_ratio", "noise_kl_max", "kept_tokens", "stored_bytes",
+               "per_token_s", "save_s", "load_s")  # fmt: skip
+    asked(tmp_path / "1", "prune=snapkv", "prune.ratio=1.5", LITERAL)
+    page = drawn(tmp_path, points({}, stopped | dict.fromkeys(figures)))
+    assert '<span class="verdict bad">1 of 2 failed</span>' in page
+    said = page.split("<h2>What failed</h2>")[1].split("<h2>")[0]
+    assert said.count("<tr>") == 2 and "prune.ratio=1.5" in said and "1.5 is not possible" in said
+    assert "prune=snapkv prune.ratio=1.5 &#39;text= let k be 5 .&#39;</td>" in said
+    assert "None" not in page and "literal:" not in page and "prune.ratio across" in page
+    assert "same in every point" not in page and "<figure>" not in page  # one point is no picture
+    assert "What failed" not in drawn(tmp_path, points({}, {"prune.ratio": "1.0"}))
+
+
+def test_the_same_command_typed_again_gives_the_same_overrides():
+    overrides = ["prune.ratio=1.5", LITERAL]
+    words = shlex.split(literal.command(overrides))
+    assert words == ["python", "-m", "harness", "prune.ratio=1.5", "text= let k be 5 ."]
+    assert (
+        literal.decoded("text=' let k be 5 .'") == literal.decoded(LITERAL) == "text= let k be 5 ."
+    )
+    assert literal.decoded("name='a,b'") == "name='a,b'"  # means something else without its marks
+
+
+def test_each_dtype_has_its_noise_line_its_marker_and_its_own_place():
+    rows = points(*({"cache": c, "dtype": d, "kl_max": k, "noise_kl_max": n, "stored_bytes": b, "load_s": k}
+                    for c, k in (("a", 1e-4), ("b", 2e-4))
+                    for d, n, b in (("float32", 1e-12, 2000), ("bfloat16", 1e-4, 1000))))  # fmt: skip
+    cost, apart = panels.sections(rows, ["cache", "dtype"])
+    assert apart["title"] == "How far the logits went" and "by dtype. Dashed" in apart["text"]
+    assert panels._floors(rows) == {"float32": 1e-12, "bfloat16": 1e-4}
+    assert all(f"</b> {dtype}</span>" in cost["legend"] for dtype in ("float32", "bfloat16"))
+    assert "dtype" not in apart["legend"]  # there it is the axis
+    assert panels._floors([*rows, {**rows[0], "noise_kl_max": 1e-6}]) == {"bfloat16": 1e-4}
+    alike = [{**row, "noise_kl_max": 1e-12, "dtype": "float32"} for row in rows]
+    assert panels._floors(alike) == {"float32": 1e-12}

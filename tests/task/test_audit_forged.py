@@ -187,3 +187,12 @@ def test_a_sweep_is_signed_whole(harness, place):
     assert [d.what for d in evidence.summary(sweep, points)] == ["sweep.json: records"]
     with pytest.raises(Untrusted, match="changed after it was signed"):
         audit.signed(sweep, key, "sweep.json")
+
+
+def test_a_run_without_a_sound_configuration_says_again_why():
+    said = {"verdict": "failed", "exit_code": 2, "reason": "prune.ratio=1.5 is not possible"}
+    recorded = {**said, "task": "experiment", "options": {"prune": "knorm"}}
+    assert list(compare(recorded, said, [])) == []
+    (finding,) = compare({**recorded, "reason": "another"}, said, [])
+    assert finding.what == "reason"
+    assert list(compare({**recorded, "verdict": "exact"}, said, []))

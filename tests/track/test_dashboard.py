@@ -1,6 +1,7 @@
 """The dashboard and the sweep page in a real browser: what they show, and that nothing leaves."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
 def test_sweep_page_in_a_browser(browser, swept, tmp_path):
     hosts(browser)
     browser.get((swept / "sweep.html").as_uri())
-    text = shown(browser, "Verdicts", "Size against speed", "Every point")
+    text = shown(browser, "Verdicts", "What failed", "Size and speed", "Every point")
     assert "equivalent" in text and "failed" in text and "prompt.batch=99" in text
     pictures = browser.execute_script(
         "return [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
@@ -128,6 +129,9 @@ def test_a_page_that_reaches_out_would_be_noticed(browser, tmp_path):
 def test_the_server_is_small_private_and_silent(server, runs):
     """At most the launcher and one worker; only the loopback address; telemetry is off."""
     process, address = server
+    said = (runs / "dashboard.log").read_text()
+    assert said.startswith("dashboard: http")
+    assert not re.search("Warning|GET /", said)
     assert urlparse(address).hostname == "127.0.0.1"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():

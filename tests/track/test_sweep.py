@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from tracking import whole
 
-from harness import config
+from harness import config, track
 from harness.cli import resume, sweep
+from harness.config import TrackConfig
 from harness.errors import InputProblem
 from harness.report import sweep as pages
 from harness.snapshot import record
@@ -47,7 +48,13 @@ def test_one_row_per_point_failed_ones_with_their_reason(swept):
 
 def test_page_shows_the_verdict_grid_with_links_that_lead_somewhere(swept):
     page = (swept / "sweep.html").read_text()
-    for part in ("Verdicts", "Size against speed", "Divergence against budget", "Every point"):
+    for part in (
+        "What failed",
+        "Verdicts",
+        "Size and speed",
+        "How far the logits went",
+        "Every point",
+    ):
         assert part in page
     links = {part.split('"')[0] for part in page.split('href="')[1:]}
     links = {link for link in links if not link.startswith("#")}  # within a picture
@@ -78,10 +85,62 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     assert "cache=manual prompt.batch=99" in names.values()
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/points"] == 6 and found["sweep/failed"] == 3
+    states = dict(base.execute("select run_uuid, status from runs").fetchall())
+    assert states[parent] == "FAILED"  # as are its points that failed, and no other
+    assert {states[r["mlflow_run_id"]] for r in table(swept) if r["verdict"] == "failed"} == {"FAILED"}  # fmt: skip
+    assert {states[r["mlflow_run_id"]] for r in table(swept) if r["verdict"] != "failed"} == {"FINISHED"}  # fmt: skip
     rows = [r for r in table(swept) if r["kl_max"]]
     assert found["sweep/largest_kl_max"] == max(float(r["kl_max"]) for r in rows)
     states = base.execute("select status, count(*) from runs group by status").fetchall()
     assert all(status in ("FINISHED", "FAILED") for status, _ in states), states
+
+
+def test_a_point_whose_configuration_is_no_sound_one_has_its_run_and_its_row(harness, runs):
+    """It fails before there is a checked configuration: what Hydra composed stands in for it."""
+    place = runs / "unsound"
+    done = harness("-m", "prune=knorm", "prune.ratio=1.5,2.5", "text= let k be 5 .", f"runs_dir={runs}",
+                   f"hydra.sweep.dir={place}", track="mlflow")  # fmt: skip
+    assert done.code == 2, done.out
+    rows = table(place)
+    assert [(r["verdict"], r["prune"], r["model"], r["text"]) for r in rows] == [("failed", "knorm", "tiny", " let k be 5 .")] * 2  # fmt: skip
+    assert pages.varied(rows) == ["prune.ratio"]
+    base, run = store(runs), rows[1]["mlflow_run_id"]
+    status, name = base.execute("select status, name from runs where run_uuid=?", (run,)).fetchone()
+    assert (status, name) == ("FAILED", "prune.ratio=2.5")
+    params = dict(base.execute("select key, value from params where run_uuid=?", (run,)))
+    assert (params["prune.ratio"], params["text"]) == ("2.5", " let k be 5 .")
+    tags = dict(base.execute("select key, value from tags where run_uuid=?", (run,)))
+    assert tags["reason"] == "prune.ratio=2.5 is not possible: give 0 < ratio <= 1."
+    assert "'text= let k be 5 .'" in tags["mlflow.note.content"]
+    parent = json.loads((place / "sweep.json").read_text())["mlflow"]["run_id"]
+    assert tags["mlflow.parentRunId"] == parent and list(record.broken(place / "1")) == []
+    found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
+    assert found["sweep/failed"] == found["sweep/points"] == 2
+
+
+def test_a_run_above_others_has_their_figures_by_number(swept, runs):
+    """MLflow folds the runs below it: a group of charts that only they fill would open empty."""
+    parent = json.loads((swept / "sweep.json").read_text())["mlflow"]["run_id"]
+    rows = [{"name": n, "tags": {}, "metrics": {"answers/kl": v}} for n, v in (("a", 1.0), ("b", 0.5))]  # fmt: skip
+    settings = TrackConfig(name="mlflow")
+    assert track.children(settings, str(runs), {"run_id": parent}, rows) == ""
+    asked = "select step, value from metrics where run_uuid=? and key='answers/kl' order by step"
+    assert store(runs).execute(asked, (parent,)).fetchall() == [(0, 1.0), (1, 0.5)]
+    below = "select count(*) from tags where key='mlflow.parentRunId' and value=?"
+    assert store(runs).execute(below, (parent,)).fetchone() == (8,)
+
+
+@pytest.mark.parametrize(
+    "override, said, brief",
+    [
+        ("prune.ratio=0.5", "prune.ratio=0.5", "prune.ratio=0.5"),
+        ("snapshot=/far/away/mine", "snapshot=/far/away/mine", "snapshot=mine"),
+        ("text=' a, b'", 'text=" a, b"', 'text=" a, b"'),
+        ("text='${literal:\"IGxldCBrIGJlIDUgLg==\"}'", 'text=" let k be 5 ."', 'text=" let k be 5 ."'),
+    ],
+)  # fmt: skip
+def test_a_run_is_named_in_words(override, said, brief):
+    assert contents.read(override) == said and contents.read(override, True) == brief
 
 
 def test_every_metric_of_a_point_arrives(swept, runs):

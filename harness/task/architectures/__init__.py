@@ -88,7 +88,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
     verdict = "diverged" if wrong else "equivalent"
     columns = ["family", "cache", "outcome", "save", "resume", "error_ratio"]
-    return finish_table(session, "architectures", rows, sections(rows), verdict, reason, columns)
+    return finish_table(
+        session,
+        "architectures",
+        rows,
+        sections(rows),
+        verdict,
+        reason,
+        columns,
+        closing=f"families:     {reason}",
+    )
 
 
 def examine(name: str, cfg: Config) -> Family:

@@ -29,7 +29,8 @@ def verified(point: Path, cfg: Config, run_id: str | None = None) -> Iterator[Fi
             continue  # a note beside a record claims nothing
         yield Finding(what, was, now, _edited(what, now))
     result, record = read(point / "result.json"), read(point / records.NAME)
-    yield from _configuration(point, record.get("config"), cfg.plugins)
+    if not (_misconfigured(result) and not _sound(point, cfg.plugins)):
+        yield from _configuration(point, record.get("config"), cfg.plugins)
     yield from formed(_snapshot(point, result))
     yield from formed(_swapped(point, result, record, cfg, run_id))
 
@@ -40,6 +41,21 @@ def _edited(what: str, now: Any) -> str:
     if what.startswith("result.json: "):
         return "the sealed digest of this value is another: it was edited after the run"
     return "the file is not what was sealed when the run ended"
+
+
+def _misconfigured(result: dict[str, Any]) -> bool:
+    """Whether a record claims that it had no sound configuration: nothing ran."""
+    return result.get("verdict") == "failed" and result.get("exit_code") == 2
+
+
+def _sound(point: Path, plugins: Any) -> bool:
+    try:
+        configs.recorded(point / ".hydra" / "config.yaml", plugins)
+    except UntrustedPlugin:
+        raise
+    except (HarnessError, OSError, ValueError):
+        return False
+    return True
 
 
 def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Finding]:

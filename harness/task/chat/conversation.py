@@ -208,7 +208,7 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     record |= {"verdict": UNJUDGED, "reason": reason, "chat": figures}
     write_json(folder / "chat.json", rows)
     sections = chat.sections(rows, figures) if rows else []
-    page = partial(draw_page, session.cfg.name, sections, True)
+    page = partial(draw_page, session.cfg.name, sections)
     quiet, result = Say(quiet=True), completed(session, record)
     outcome = finish(session.cfg, folder, quiet, result, page, code=0, tracked=False)
     out = shown(talk.pauses.folder)

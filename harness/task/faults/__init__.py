@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config
+from harness.errors import ConfigProblem, suggestion
 from harness.fault.base import Fault
 from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
@@ -20,12 +21,12 @@ CONSOLE = ("fault", "caught by", "plain", "cause")  # what fits a terminal
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
-    """All faults and the control (or `fault=NAME` and the control); `faults.json` and a heat map.
+    """The control and all faults, or those of `task.only`, or `fault=NAME`; `faults.json` and a heat map.
 
     The verdict is the control's when nothing went undetected, otherwise `failed`.
     """
+    chosen = {fault.name: fault for fault in _chosen(cfg)}  # a wrong name is told at once
     session = Session.open(one_thread(cfg), folder, say)
-    chosen = {fault.name: fault for fault in _chosen(cfg.fault)}
     measured = [measure_all(session, chosen, name) for name in _beds(chosen)]
     by_name = {row["fault"]: row for rows in measured for row in rows}
     rows = [by_name[name] for name in chosen]
@@ -36,12 +37,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     missed = [row["fault"] for row in rest if not caught(row)]
     clean = not caught(control) and control["plain"] == plain.NOTHING
     verdict = control["verdict"] if clean and not missed else "failed"
-    diagnoses = accuracy.line(rest, *_clean_runs(session)) if len(rest) > 1 else accuracy.line(rest)
-    known = [coverage(tried)] if len(rest) > 1 else []
-    reason = "; ".join([summary(rest, missed, clean), *known, diagnoses, seconds(rows)])
+    whole = not cfg.task.only and len(rest) > 1
+    diagnoses = accuracy.line(rest, *_clean_runs(session)) if whole else accuracy.line(rest)
+    known = [coverage(tried)] if whole else []
+    first, others = noticed(rest, missed, clean), [summary(rest), *known, diagnoses, seconds(rows)]
+    reason = "\n".join(f"{sentence}." for sentence in (first, *others))
     sections, children = heatmap.sections(rows), [_child(row) for row in rows]
     return finish_table(
         session, "faults", rows, sections, verdict, reason, list(CONSOLE), children=children,
+        closing=f"faults:       {first}",
         shown_rows=[row | {"caught by": " ".join(c for c in COLUMNS if row[c]) or "-"} for row in rows],
     )  # fmt: skip
 
@@ -75,28 +79,48 @@ def described(fault: Fault) -> str:
     return "The control: nothing is damaged." if fault.name == "none" else said.splitlines()[0]
 
 
-def summary(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
+def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
+    """What was found, in one sentence. missed: the faults that no check noticed."""
+    count, seen = f"{len(rows)} fault{'s' * (len(rows) != 1)}", len(rows) - len(missed)
+    said = f"{count}: all noticed"
+    if len(rows) == 1:
+        by = " and ".join(column for column in COLUMNS if rows[0][column])
+        said = f"{count}, {rows[0]['fault']}: {f'noticed by {by}' if by else 'not noticed'}"
+    elif missed:
+        said = f"{count}: {seen} noticed, {len(missed)} not: {', '.join(missed)}"
+    return said if clean else f"{said}, but the control, which has none, is NOT clean"
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
     silent = sum(row["plain"] != plain.ERROR for row in rows)
     still = sum(not row["logits"] for row in rows)
+    if len(rows) == 1:
+        return f"A plain script with the same damage: {rows[0]['plain']}"
     return (
-        f"{len(rows)} faults, {len(missed)} undetected{': ' + ', '.join(missed) if missed else ''}; "
-        f"the plain script goes on without an error in {silent} of them; {still} move no logit "
-        f"beyond the noise; the control is {'clean' if clean else 'NOT clean'}"
+        f"A plain script goes on without an error in {silent} of them, and {still} move no logit "
+        "beyond the noise"
     )
 
 
 def seconds(rows: list[dict[str, Any]]) -> str:
     """One line: what each check took over all rows."""
     names = (*COLUMNS, "plain", "diagnosis")
-    return "seconds: " + ", ".join(f"{n} {sum(r[f'{n}_s'] for r in rows):.1f}" for n in names)
+    return "Seconds: " + ", ".join(f"{n} {sum(r[f'{n}_s'] for r in rows):.1f}" for n in names)
 
 
-def _chosen(settings: Any) -> list[Any]:
-    """The control, and every row of every fault, or the one that the settings name."""
+def _chosen(cfg: Config) -> list[Fault]:
+    """The control, and every row of every fault, or of those that the settings name."""
     control, *faults = every().values()
-    if settings.name != "none":
-        return [control, fault_named(settings)]
-    return [control, *(row for fault in faults for row in fault.rows())]
+    if cfg.task.only and cfg.fault.name != "none":
+        raise ConfigProblem(f"task.only and fault={cfg.fault.name} both choose: give one of them.")
+    if cfg.fault.name != "none":
+        return [control, fault_named(cfg.fault)]
+    rows = {fault.name: fault.rows() for fault in faults}
+    names = [fault.name for fault in faults]
+    for name in cfg.task.only:
+        if name not in rows:
+            raise ConfigProblem(f"task.only: '{name}' is not a fault.{suggestion(name, names)}")
+    return [control, *(row for name in cfg.task.only or names for row in rows[name])]
 
 
 def _clean_runs(session: Session) -> tuple[int, list[str]]:

@@ -62,7 +62,7 @@ def healthy(session: Session, draw: random.Random) -> State:
 def line(rows: list[dict[str, Any]], runs: int = 0, said: Sequence[str] = ()) -> str:
     """One line for the summary. said: the false alarms of `runs` clean runs."""
     right, wrong = top1(rows)
-    text = f"diagnosis: cause right in {right} of {len(rows)} ({right / max(len(rows), 1):.1%})"
+    text = f"Diagnosis: cause right in {right} of {len(rows)} ({right / max(len(rows), 1):.1%})"
     text += f", not {', '.join(wrong)}" if wrong else ""
     text += f"; {len(said)} false alarms in {runs} clean runs" if runs else ""
     return text + (f" ({said[0]})" if said else "")

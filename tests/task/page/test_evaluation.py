@@ -62,20 +62,20 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
     made = desk.evaluation
     many = (["keydiff", "snapkv", "knorm"], [0.1, 0.25, 0.5], ["int8"], "recall")
     made.start(*many, samples=60)
-    waited = []
+    waited = []  # questions that were answered while a step waited for its turn
     for _ in range(5):
-        began = time.monotonic()
+        before = made.done
         desk.step()
-        waited.append(time.monotonic() - began)
+        waited.append(made.done - before)
     with pytest.raises(InputProblem, match="is running"):
         made.start(*many)
     while made.running and made.done < 2:
         time.sleep(0.01)
-    began = time.monotonic()
+    before = made.done
     made.stop()
-    assert time.monotonic() - began < 3 and not made.running and made.stopped
+    assert made.done <= before + 1 and not made.running and made.stopped
     assert 2 <= made.done < 60 and "Stopped: " in scores.shown(made)
-    assert sorted(waited)[2] < 3, "an evaluation keeps the model to itself"
+    assert sorted(waited)[2] <= 2, "an evaluation keeps the model to itself"
     (kept,) = Path(made.session.cfg.runs_dir).glob(".evaluate/*.jsonl")
     before = kept.read_text().split()
     assert len(before) >= 2

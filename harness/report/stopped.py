@@ -1,0 +1,41 @@
+"""The points of a sweep that came to no end: what each was, why, and the command that runs it again."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.config.literal import command
+from harness.report.badge import SIGNS
+from harness.report.html import cell, section
+from harness.report.verdicts import STOPPED, target
+
+MOST = 20  # rows; so many alike say it all
+
+Row = dict[str, Any]
+
+
+def sections(folder: Path, found: list[Row], axes: list[str]) -> list[Row]:
+    """One block where a point failed or was refused; one row each."""
+    points = [row for row in found if row["verdict"] in STOPPED]
+    if not points:
+        return []
+    table = [
+        [
+            cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
+            " ".join(f"{a}={row[a]}" for a in axes),
+            cell(str(row["reason"]).partition("\n")[0], kind="long"),
+            cell(_again(folder / row["point"]), kind="code"),
+        ]
+        for row in points[:MOST]
+    ]
+    more = f" The first {MOST} of {len(points)}." if len(points) > MOST else ""
+    told = f"Such a point has no figures, so no picture shows it.{more}"
+    columns = ["point", "what it was", "why", "to run it again"]
+    return [section("What failed", text=told, columns=columns, rows=table)]
+
+
+def _again(point: Path) -> str:
+    """What runs the point in this folder by itself. Raises OSError."""
+    import yaml
+
+    told = yaml.safe_load((point / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
+    return command(map(str, told))
