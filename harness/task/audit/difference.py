@@ -113,7 +113,7 @@ def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
     for key, value in flat(recorded):
         block, _, inner = key.partition(".")
         last = key.rpartition(".")[2]
-        if block in (*APART, *OWN) or key in APART or last.endswith(MEASURED):
+        if block in (*APART, *OWN) or key in APART or last.endswith(MEASURED) or block not in again:
             continue
         if inner and value is None and key not in now:
             continue  # a version that had not measured it
