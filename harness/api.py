@@ -14,6 +14,7 @@ A State is immutable: none of these functions changes the one it is given.
 """
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from harness.save import store
 from harness.snapshot.state import State
 from harness.spelling import python_says
 from harness.tokenizer.policy import continuation, encode
+from harness.variants import signature
 
 
 @python_says
@@ -52,21 +54,16 @@ def load_model(
     revision: str | None = None,
     attention: str = "auto",
 ) -> Loaded:
-    """The shipped model (`tiny`), a `save_pretrained` directory, or a hub id at `revision`.
+    """The shipped model (`tiny`), another option of the group `model` (`tiny_gpt2`, ...), a
+    `save_pretrained` directory, or a hub id at `revision`.
 
     attention: `sdpa`, `eager`, or `auto`, which leaves the choice to the library.
 
-    Raises InputProblem when the weights cannot be had or the device is missing.
+    Raises InputProblem when the weights cannot be had or the device is missing, ConfigProblem for a
+    device or a dtype that there is not.
     """
-    local = source not in SHIPPED and Path(source).expanduser().is_dir()
-    settings = config.ModelConfig(
-        name="path" if local else source,
-        id=None if local else source,
-        path=source if local else None,
-        revision=revision,
-        attention=attention,
-    )
-    return load_weights(settings, dtype, device)
+    config.Config(name="api", dtype=dtype, device=device)  # checks both
+    return load_weights(_declared(source, revision, attention), dtype, device)
 
 
 @python_says
@@ -229,6 +226,28 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))
+
+
+def _declared(source: str, revision: str | None, attention: str) -> config.ModelConfig:
+    """What `source` names. Raises InputProblem for a folder that is not there, and for what is nearly
+    an option."""
+    known = [option for option in config.options("model") if option not in ("path", "shape")]
+    place = Path(source).expanduser()
+    if source not in SHIPPED and place.is_dir():
+        return config.ModelConfig(name="path", path=source, attention=attention)
+    if source in known and revision is None:
+        keys = {k: v for k, v in signature("model", source).items() if k != "name"}
+        declared: config.ModelConfig = config.option(
+            "model", source, **keys | {"attention": attention}
+        )
+        return declared
+    if source.startswith(("/", ".", "~")):
+        raise InputProblem(f"{source}: there is no such directory. Check the path.")
+    if "/" not in source and (near := get_close_matches(source, known, n=1, cutoff=0.8)):
+        raise InputProblem(
+            f"'{source}' is neither a model of ours nor a directory. Did you mean '{near[0]}'?"
+        )
+    return config.ModelConfig(name=source, id=source, revision=revision, attention=attention)
 
 
 def _named(key: str | Path | None) -> str | None:

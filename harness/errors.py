@@ -87,15 +87,22 @@ class SnapshotInvalid(HarnessError):
 
     exit_code = 3
 
-    def __init__(self, where: str, faults: Sequence[str]):
+    def __init__(self, where: str, faults: Sequence[str], saving: bool = False):
+        """saving: it is the state about to be written at `where` that does not hold."""
         self.where, self.faults = where, [printable(f) for f in faults]
         shown = "\n".join(f"  - {f}" for f in self.faults[:20])
         more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
-        super().__init__(
-            f"the snapshot at {where} is not valid, nothing was restored from it:\n{shown}{more}\n"
+        what = f"the snapshot at {where} is not valid, nothing was restored from it"
+        remedy = (
             f"{MISSING_PARENT if any('inherited' in f for f in self.faults) else ''}"
             "Restore it from a backup or save it again; `restore.strict=false` does not waive damage."
         )
+        if saving:
+            what = f"the state cannot be saved at {where}, nothing was written"
+            remedy = (
+                "What made this state (a variant of your own, or the harness) has to be mended."
+            )
+        super().__init__(f"{what}:\n{shown}{more}\n{remedy}")
 
 
 class Untrusted(HarnessError):

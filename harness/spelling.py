@@ -39,6 +39,8 @@ def _argument(match: re.Match[str]) -> str:
         return match["word"]
     group, _, inner = match["key"].partition(".")
     name = ARGUMENTS.get(match["key"]) or (inner if group in OPTIONS else "")
+    if name and match["value"].isupper():  # out=DIR: the argument itself is meant
+        return f"`{name}`"
     return f"{name}={_literal(match['value'])}" if name else match[0]
 
 

@@ -180,14 +180,18 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
     "wrong, says",
     [
         (lambda m, s, p: harness.save_state(s, p), "overwrite=True"),
-        (lambda m, s, p: harness.save_state(s, p.parent / "file"), "choose another out=DIR"),
+        (lambda m, s, p: harness.save_state(s, p.parent / "file"), "choose another `out`"),
         (lambda m, s, p: harness.save_state(s, p / "new", "blosc2", codec="no"), "codec=\"no\""),
         (lambda m, s, p: harness.load_state(p / "nowhere"), "source="),
         (lambda m, s, p: harness.load_state(p, trusted=[p]), "trusted="),
         (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"auto\""),
+        (lambda m, s, p: harness.load_model(device="gpu"), "Did you mean 'cuda'"),
+        (lambda m, s, p: harness.load_model(dtype="fp16"), "Did you mean 'float16'"),
+        (lambda m, s, p: harness.load_model("tiny_gpt3"), "Did you mean 'tiny_gpt2'"),
+        (lambda m, s, p: harness.load_model("./nowhere"), "no such directory"),
         (lambda m, s, p: harness.resume(m, s, cache="nope"), "'nope'"),
         (lambda m, s, p: harness.resume(m, s, sampling="sample", temperature=0), "sampling=\"greedy\""),
-        (lambda m, s, p: harness.resume(m, s, steps=10**6), "steps=N"),
+        (lambda m, s, p: harness.resume(m, s, steps=10**6), "`steps`"),
         (lambda m, s, p: harness.resume(m, s, at=99), "at=99"),
     ],
 )  # fmt: skip
@@ -200,6 +204,22 @@ def test_an_error_names_arguments_that_python_can_pass(model, tmp_path, wrong, s
     message = str(told.value)
     assert says in message
     assert not re.search(r"(restore|save|sampling)\.\w|=true|=false|\bsnapshot=", message), message
+
+
+def test_what_breaks_while_a_save_is_checked_is_told(model, tmp_path, monkeypatch) -> None:
+    """The twin: a fault of ours that was told as damage of a snapshot, without its cause."""
+    from harness.snapshot.tables import TensorTable
+
+    def broken(*args, **options):
+        raise RuntimeError("pandera lost its mind")
+
+    monkeypatch.setattr(TensorTable, "validate", broken)
+    state = harness.capture_text(model, "let m be 7 .")
+    with pytest.raises(SnapshotInvalid) as told:
+        harness.save_state(state, tmp_path / "s")
+    message = str(told.value)
+    assert "pandera lost its mind" in message and "nothing was written" in message
+    assert "backup" not in message and "restored" not in message and not (tmp_path / "s").exists()
 
 
 def test_whole_commands_stay_as_the_shell_takes_them() -> None:

@@ -50,12 +50,21 @@ HYDRA = tuple(f"{key}=" for key in HYDRA_OPTIONS)
 FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--resolve", "--package", "--info")
 
 
-def install(given: list[str]) -> str:
-    """Write the completion of a shell (of `$SHELL`, unless one is named) where it looks for it; what
-    was done. Raises ConfigProblem for a shell that is not known."""
-    shell = (given or [Path(os.environ.get("SHELL", "bash")).name])[0]
-    if shell not in SHELLS:
-        raise ConfigProblem(f"no completion for '{shell}'.{suggestion(shell, tuple(SHELLS))}")
+def run(given: list[str]) -> str:
+    """What `harness completion` prints: the script of a shell (of `$SHELL`, unless one is named), or,
+    after `install`, where it was written. Raises ConfigProblem for any other word."""
+    wanted = {"install", "--install"} & set(given)
+    names = [word for word in given if word not in wanted]
+    shell = (names or [Path(os.environ.get("SHELL", "bash")).name])[0]
+    if shell not in SHELLS or names[1:]:
+        known = (*SHELLS, "install")
+        word = shell if shell not in SHELLS else names[1]
+        raise ConfigProblem(f"no completion for '{word}'.{suggestion(word, known)}")
+    return _install(shell) if wanted else SHELLS[shell][0].rstrip()
+
+
+def _install(shell: str) -> str:
+    """Write the script where the shell looks for it; what was done."""
     script, place = SHELLS[shell]
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     path = Path(data).expanduser() / place

@@ -33,17 +33,19 @@ def dashboard(given: list[str]) -> int:
 
 
 def completion(given: list[str]) -> int:
-    """harness completion [bash, zsh or fish]
+    """harness completion [install] [bash, zsh or fish]
 
-    Have the shell complete `harness` from its next start on: groups, options, keys and flags, those
-    of --config-dir too. Without a name: the shell of $SHELL. Writes one file below $XDG_DATA_HOME
-    (default ~/.local/share), whose path is printed; delete that file to undo it.
+    Print the script that has the shell complete `harness`: groups, options, keys and flags, those of
+    --config-dir too. `install` writes it where the shell looks for it from its next start on: one
+    file below $XDG_DATA_HOME (default ~/.local/share), whose path is printed; delete that file to
+    undo it. Without a name: the shell of $SHELL.
 
     example: python -m harness completion bash
+    example: python -m harness completion install
     """
     from harness.cli import completion as shells
 
-    print(shells.install(given))
+    print(shells.run(given))
     return 0
 
 

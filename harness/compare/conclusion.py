@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
+
 
 def conclusion(result: Mapping[str, Any]) -> str:
     """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
@@ -81,10 +83,11 @@ def _apart(result: Mapping[str, Any]) -> str:
 
 
 def _speed(result: Mapping[str, Any]) -> str:
+    """How a restore compares with a prefill, where one of them takes long enough to tell."""
     times = result.get("time_s") or {}
     again = times.get("recompute")
     back = sum(times.get(key) or 0.0 for key in ("load", "restore"))
-    if not again or not back:
+    if not again or not back or max(again, back) < MOMENT:
         return ""
     ratio = again / back
     return (

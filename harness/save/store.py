@@ -92,7 +92,7 @@ def save(
         )
         problems = faults_of(manifest) + checked.result()
         if problems:
-            raise SnapshotInvalid(f"{target} (about to be written)", problems)
+            raise SnapshotInvalid(str(target), problems, saving=True)
         _refuse_needed(target, manifest["id"])
         writer.manifest(growing, manifest, access)
     return manifest

@@ -119,7 +119,7 @@ def table_faults(name: str, rows: Any, model: Any, count: int | None) -> list[st
     except (pa.errors.SchemaErrors, pa.errors.SchemaError) as problem:
         return _failure_cases(name, problem)
     except Exception as problem:  # whatever a hostile cell makes pandas or pandera raise
-        return [f"table '{name}' cannot be read: {type(problem).__name__}"]
+        return [f"table '{name}' cannot be checked: {problem!r}"[:300]]
     return []
 
 

@@ -43,7 +43,9 @@ def test_options_of_a_folder_from_outside_are_offered(tmp_path, monkeypatch) -> 
 def test_bash_asks_for_it(tmp_path, monkeypatch) -> None:
     """The script, where a shell that was just started finds it, run by a real bash."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert "bash completes" in completion.install(["bash"])
+    assert completion.run(["bash"]) == completion.BASH.rstrip()
+    assert not list(tmp_path.iterdir())  # it was printed, nothing more
+    assert "bash completes" in completion.run(["install", "bash"])
     (script,) = tmp_path.rglob("completions/harness")
     command = tmp_path / "harness"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
@@ -60,4 +62,6 @@ def test_bash_asks_for_it(tmp_path, monkeypatch) -> None:
 
 def test_a_shell_that_is_not_known(monkeypatch) -> None:
     with pytest.raises(ConfigProblem, match="bash"):
-        completion.install(["bsh"])
+        completion.run(["bsh"])
+    with pytest.raises(ConfigProblem, match="'install'"):
+        completion.run(["bash", "instal"])
