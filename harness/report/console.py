@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from harness import interrupt, process, progress
+from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
 from harness.report.names import counted
 from harness.snapshot.result import UNJUDGED
@@ -248,12 +248,17 @@ def dashboard(tracked: dict[str, Any]) -> str:
 
 def _cost(result: dict[str, Any]) -> list[list[str]]:
     facts = [[f"time: {k}", f"{v:.4f} s"] for k, v in result["time_s"].items() if v is not None]
-    facts += [[f"size: {k}", f"{v:,}"] for k, v in result["size"].items()]
+    size = result["size"]
+    facts += [[f"size: {k}", f"{size[k]:,}"] for k in ("tokens", "kept_tokens")]
+    facts += [
+        ["size: K/V", machine.human(size["kv_bytes"])],
+        ["size: stored", machine.human(size["stored_bytes"])],
+    ]
     moved = result["mutation"]
     if moved["mutated"] is not None:
         facts += [
             ["caller's cache mutated", number(moved["mutated"])],
-            ["bytes copied per token", f"{moved['bytes_copied_per_token']:,.0f}"],
+            ["copied per token", machine.human(moved["bytes_copied_per_token"])],
         ]
     if moved["mutated"]:
         before, after = moved["length_before"], moved["length_after"]
