@@ -4,13 +4,18 @@ The scale of rounding comes from runs without a cache, by the library's own forw
 cached path computes the same *function* is a question of logic, asked where rounding cannot hide the
 answer: the very chunks of the live run in float64, against one uncached pass in float64.
 
-The bound for float64 is derived, not tuned. Every upcast to float32 inside a model is kept in float64
-(`model/oracle`), but a kernel or a constant may still round to float32. At most ROUNDINGS elementwise
-roundings stand one behind another in a decoder layer (two norms, query and key norm, RoPE, softmax,
-gate, two residuals: each a handful), each off by at most the unit roundoff 2**-24. So two orders of
-the same computation may differ by `2**-24 * ROUNDINGS * (layers + 1)` of the largest logit, and no
-more: 1e-5 for a small model, 2e-4 for one of 80 layers. Healthy families measure 1e-15 to 3e-7, paths
-that lose a state, a mask or a position 1e-3 and more.
+The bound for float64 is derived, not tuned. The same model, the same tokens: what rounding to unit u
+makes of a logit grows with u, however the model amplifies it. The uncached run's own error in the
+working dtype, carried over by the ratio of the units, is therefore what float64 rounds to here; two
+orders of it may lie FACTOR times that apart. At least, of a model that amplifies nothing: at most
+ROUNDINGS elementwise roundings stand one behind another in a decoder layer (two norms, query and key
+norm, RoPE, softmax, gate, two residuals: each a handful), `2**-53 * ROUNDINGS * (layers + 1)` of the
+largest logit. Healthy families measure 0.6 to 3 times what is carried over; a clamp that one form of a
+recurrence has and the other has not, 1e5 times it and more; a lost state, mask or position 1e12.
+
+Where an operation of the model gave less than float64 for float64 (`Oracle.narrowed`), or the
+uncached run's error was not measured, the unit is float32's: 1e-5 of the largest logit for a small
+model, 2e-4 for one of 80 layers.
 
 In the working dtype the same logic holds, and rounding is judged: a cached path that is off by more
 than FACTOR times the uncached run's own error has lost four bits on its worst logit, which no other
@@ -25,7 +30,7 @@ import torch
 
 ROUNDINGS = 32
 FACTOR = 16.0
-UNIT = 2.0**-24  # half a unit in the last place of float32, relative
+UNIT32, UNIT64 = 2.0**-24, 2.0**-53  # half a unit in the last place, relative
 
 
 @dataclass(frozen=True)
@@ -79,15 +84,29 @@ class Soundness:
         return {"sound": self.sound, "scale": dict(self.scale), "paths": rows}
 
 
-def float64_bound(layers: int, largest: float) -> float:
-    """What orders of the same float64 computation may differ by, for logits up to `largest`."""
-    return UNIT * ROUNDINGS * (layers + 1) * largest
+def carried(error: float, dtype: torch.dtype) -> float:
+    """What float64 rounds to where the working `dtype` rounds to `error`."""
+    return error * UNIT64 / (torch.finfo(dtype).eps / 2)
 
 
-def exact_path(name: str, cached: torch.Tensor, uncached: torch.Tensor, layers: int) -> PlainPath:
-    """A cached path in float64 beside the uncached one, both `[batch, steps, vocab]`."""
-    largest = float(uncached.abs().max())
-    return PlainPath(name, _gap(cached, uncached), float64_bound(layers, largest))
+def float64_bound(layers: int, largest: float, rounding: float | None = None) -> float:
+    """What orders of the same float64 computation may differ by, for logits up to `largest`.
+    rounding: as `carried` gives it; None where float32 may have rounded."""
+    steps = ROUNDINGS * (layers + 1) * largest
+    return UNIT32 * steps if rounding is None else max(FACTOR * rounding, UNIT64 * steps)
+
+
+def exact_path(
+    name: str,
+    cached: torch.Tensor,
+    uncached: torch.Tensor,
+    layers: int,
+    rounding: float | None = None,
+) -> PlainPath:
+    """A cached path in float64 beside the uncached one, both `[batch, steps, vocab]`. rounding: see
+    `float64_bound`."""
+    bound = float64_bound(layers, float(uncached.abs().max()), rounding)
+    return PlainPath(name, _gap(cached, uncached), bound)
 
 
 def rounded_path(

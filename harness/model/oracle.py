@@ -21,6 +21,7 @@ from harness.model.pace import Pace
 KEEP = 0.25  # share of the free memory that may hold widened weights between passes
 PATIENCE, NOTICED = 5.0, 1 << 30  # seconds, bytes: what takes more is announced
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
+LESS = (*NARROW, torch.complex64)
 EAGER = "eager"  # the library's fused expert kernels have no float64
 
 
@@ -81,6 +82,11 @@ class Oracle:
     def switch(self) -> int | None:
         """As the loaded model: what was said of it holds here."""
         return self._working.switch
+
+    @property
+    def narrowed(self) -> frozenset[str]:
+        """Operations of all runs so far that gave less than float64 for float64: a kernel that has none."""
+        return frozenset(self._weights.narrowed)
 
     @property
     def layers(self) -> int:
@@ -158,6 +164,7 @@ class Widened:
         free = machine.free_memory()
         self.room = int(KEEP * free) if free is not None else 0
         self.nbytes = 0
+        self.narrowed: set[str] = set()  # operations that gave less than float64 for float64
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor` in float64; the same object each time for a weight that is kept."""
@@ -193,7 +200,7 @@ class InFloat64(TorchFunctionMode):
 
     def __init__(self, weights: Widened):
         super().__init__()
-        self._wide = weights.of
+        self._wide, self._narrowed = weights.of, weights.narrowed
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -212,6 +219,8 @@ class InFloat64(TorchFunctionMode):
         if func is torch.full and isinstance((*args, *kwargs.values())[1], float):
             kwargs.setdefault("dtype", torch.float64)  # float64's lowest number fits nothing less
         out = func(*args, **kwargs)
+        if _narrow(args[0] if written and args else out, LESS) and _wide([*args, *kwargs.values()]):
+            self._narrowed.add(name)
         return out if written else self._widened(out)
 
     def _widened(self, value: Any) -> Any:
@@ -228,8 +237,20 @@ def _swapped(value: Any) -> Any:
     return torch.float64 if value in NARROW else value
 
 
-def _narrow(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in NARROW
+def _narrow(value: Any, dtypes: tuple[torch.dtype, ...] = NARROW) -> bool:
+    if isinstance(value, tuple | list):
+        return any(_narrow(v, dtypes) for v in value)
+    return isinstance(value, torch.Tensor) and value.dtype in dtypes
+
+
+def _wide(values: Any) -> bool:
+    """Whether a float64 tensor is among `values`, or in a list among them."""
+    return any(
+        v.dtype == torch.float64
+        if isinstance(v, torch.Tensor)
+        else isinstance(v, tuple | list) and _wide(v)
+        for v in values
+    )
 
 
 def _configs(model: Any) -> Iterator[Any]:

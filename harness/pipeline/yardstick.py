@@ -14,7 +14,7 @@ import torch
 
 from harness import progress
 from harness.capture import new_cache, positions_of, prefill
-from harness.compare.soundness import PlainPath, Soundness, exact_path, rounded_path
+from harness.compare.soundness import PlainPath, Soundness, carried, exact_path, rounded_path
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
@@ -97,14 +97,16 @@ def _measured(
     scale = exact if exact is not None else alone(loaded, state, fed, True, chunks=reference.chunks)
     error = float((uncached.double() - scale.double()).abs().max())
     against = "float64" if exact is not None else "itself beside other rows"
+    rounding = None if exact is None else carried(error, loaded.dtype)
+    ones, chunked = (1,) * begun.shape[1], f"a prefill in chunks of {other}"
     paths = [
-        logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk),
-        logic(loaded, state, begun, f"a prefill in chunks of {other}", (1,) * len(begun[0]), other),
+        logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk, rounding),
+        logic(loaded, state, begun, chunked, ones, other, rounding),
     ]
     if not routed(loaded):
         cached = {
             "the uninterrupted run": reference.logits,
-            f"a prefill in chunks of {other}": again,
+            chunked: again,
         }
         paths += [
             rounded_path(f"{name} in {_name(loaded)}", logits, error, scale, loaded.dtype)
@@ -128,10 +130,12 @@ def logic(
     name: str,
     chunks: Sequence[int],
     chunk: int | None,
+    rounding: float | None = None,
 ) -> PlainPath:
     """Whether a cached path computes what the uncached pass computes, asked in float64.
 
-    chunks: lengths in which `fed` was fed. chunk: of the prefill. The whole model answers where that
+    chunks: lengths in which `fed` was fed. chunk: of the prefill. rounding: what
+    float64 rounds to here, where that is known. The whole model answers where that
     is cheap, else its twin: the model's own class and weights with its first layers, as many as have
     one of each kind.
     """
@@ -142,7 +146,9 @@ def logic(
         cached = replayed(model, state, fed, chunks, chunk)
     with _counted(model, state, fed, "float64, without a cache"):
         uncached = alone(model, state, fed, chunks=chunks)
-    return exact_path(f"{name} in float64{who}", cached, uncached, model.layers)
+    if model.narrowed:
+        rounding = None
+    return exact_path(f"{name} in float64{who}", cached, uncached, model.layers, rounding)
 
 
 def alone(

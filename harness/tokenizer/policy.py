@@ -63,12 +63,30 @@ def encode(
         raise InputProblem(
             "the prompt is empty: no token would be sent to the model. Give text=..."
         )
-    return encoded
+    return explained(tokenizer, encoded)
 
 
 def continuation(policy: str | TokenizerConfig, tokenizer: Any, text: str) -> Encoded:
     """Encode text that goes on from a restored state: no BOS, unless the library adds its own."""
-    return encoder(policy).continuation(tokenizer, text)
+    return explained(tokenizer, encoder(policy).continuation(tokenizer, text))
+
+
+def explained(tokenizer: Any, encoded: Encoded) -> Encoded:
+    """`encoded`, once its text and its account explain every id. Raises InputProblem for a policy that
+    adds what it does not account for, and for an account of tokens that are not there."""
+    rows = {int(row["index"]): int(row["id"]) for row in encoded.account}
+    special, ids = set(tokenizer.all_special_ids), encoded.ids
+    said = [token for index, token in enumerate(ids) if index not in rows]
+    written = [token for token in plain(tokenizer, encoded.text) if token not in special]
+    true = all(index < len(ids) and ids[index] == token for index, token in rows.items())
+    if true and (said == written or decode(tokenizer, said) == decode(tokenizer, written)):
+        return encoded
+    shown = [tokenizer.convert_ids_to_tokens(int(token)) for token in ids[:4]]
+    raise InputProblem(
+        f"tokenizer={encoded.policy} made {len(ids)} ids, beginning with {shown}, of which its account "
+        f"names {len(rows)}; the others do not say the text. A policy lists every token that it adds "
+        "in `account`, with its index and id."
+    )
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -3,7 +3,14 @@
 import torch
 
 from harness.compare.conclusion import conclusion
-from harness.compare.soundness import PlainPath, Soundness, exact_path, float64_bound, rounded_path
+from harness.compare.soundness import (
+    PlainPath,
+    Soundness,
+    carried,
+    exact_path,
+    float64_bound,
+    rounded_path,
+)
 from harness.compare.verdict import decide, errors
 from harness.snapshot.result import worse
 
@@ -37,7 +44,18 @@ def test_the_float64_bound_grows_with_depth_and_size_only() -> None:
     assert (
         float64_bound(1, 1.0) < float64_bound(80, 1.0) < 1e-3
     )  # a lost state measures 1e-3 and more
-    assert float64_bound(1, 1.0) > 3e-6  # ten times what healthy families measure
+    assert float64_bound(1, 1.0) > 3e-6  # a kernel that rounds to float32 is no fault
+
+
+def test_where_nothing_rounds_to_float32_the_bound_is_float64_s_own() -> None:
+    """As far as the model amplifies rounding, which the working dtype shows: carried by the units."""
+    assert carried(2.0**-24, torch.float32) == carried(2.0**-8, torch.bfloat16) == 2.0**-53
+    calm, wild = (float64_bound(2, 1.0, carried(e, torch.float32)) for e in (1e-9, 1e-3))
+    assert calm < 1.1e-14 and 1e-12 < wild < float64_bound(2, 1.0)
+    whole = _logits()
+    assert exact_path("live", whole + 1e-14, whole, 4, 1e-15).sound
+    assert not exact_path("live", whole + 1e-9, whole, 4, 1e-15).sound
+    assert exact_path("live", whole + 1e-9, whole, 4, None).sound
 
 
 def test_paths_beside_their_bounds() -> None:

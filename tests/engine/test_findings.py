@@ -65,7 +65,10 @@ def test_a_case_that_cannot_be_had(harness, asked, says) -> None:
     assert done.code == 2 and says in done.out and "Traceback" not in done.out
 
 
-@pytest.mark.parametrize("script", ["generate_whole", "generate_twice", "several_at_once"])
+@pytest.mark.parametrize(
+    "script",
+    ["generate_whole", "generate_twice", "several_at_once", "clamped_scan", "tied_selection"],
+)
 def test_it_shows_without_this_harness(script, capsys) -> None:
     """Right first, wrong second, by the figures that it prints."""
     runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")

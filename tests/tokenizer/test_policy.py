@@ -127,3 +127,33 @@ def test_a_tokenizer_that_adds_what_it_was_told_not_to_is_refused(tokenizer, kin
     with pytest.raises(InputProblem, match="although add_special_tokens=False"):
         policy.continuation(kind, Adding(), " what is k ?")
     assert policy.continuation(kind, tokenizer, " what is k ?").account == ()
+
+
+@pytest.mark.parametrize(
+    "add, account, honest",
+    [
+        ((1,), "", False),  # a BOS that nobody owns up to
+        ((1,), "row", True),
+        ((1, 1), "row", False),  # two, of which one is accounted for
+        ((9,), "", False),  # a word that is not in the text
+        ((), "row", False),  # a row for a token that is not there
+        ((), "", True),
+    ],
+)
+def test_the_account_explains_every_id(tokenizer, monkeypatch, add, account, honest) -> None:
+    class Adding(policy.Encoder):
+        def encode(self, tokenizer, text, turns):
+            ids = (*add, *policy.plain(tokenizer, text))
+            rows = ({"index": 0, "id": 1, "token": "<bos>", "why": "ours"},) if account else ()
+            return policy.Encoded(ids, text, "adding", rows)
+
+        def continuation(self, tokenizer, text):
+            return self.encode(tokenizer, text, ())
+
+    monkeypatch.setattr(policy, "encoder", lambda _: Adding(None))
+    for ask in (policy.encode, policy.continuation):
+        if honest:
+            assert ask("adding", tokenizer, " what is k ?").ids[: len(add)] == add
+        else:
+            with pytest.raises(InputProblem, match="account"):
+                ask("adding", tokenizer, " what is k ?")

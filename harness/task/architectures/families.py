@@ -136,7 +136,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "n_mamba_heads": 4, "mamba_headdim": 32, "mamba_d_state": 8, "mamba_ngroups": 1,
         "attention_hidden_size": 128, "attention_head_dim": 32, "num_key_value_heads": 4,
         "hybrid_layer_ids": [1, 3], "num_mem_blocks": 1, "adapter_rank": 4, "use_mem_rope": True,
-        "initializer_range": 0.02,  # at 0.1 its scan amplifies rounding beyond what float32 can tell
     }),
     "nemotron_h": ("nemotron_h", {
         **MOE, "layers_block_type": ["mamba", "attention"], "mamba_num_heads": 4,

@@ -268,7 +268,7 @@ def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatc
     assert len(sound.result["soundness"]["paths"]) == 4
     monkeypatch.setattr(  # the library's cached path is one token off
         yardstick, "exact_path",
-        lambda name, cached, uncached, layers: PlainPath(
+        lambda name, cached, uncached, *more: PlainPath(
             name, float((cached.roll(1, 1) - uncached).abs().max()), 1e-5
         ),
     )  # fmt: skip
