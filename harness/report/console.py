@@ -74,7 +74,7 @@ class Say:
         """Say how the announced work ended."""
         if not self.quiet:
             seconds = time.perf_counter() - self._start
-            sys.stderr.write(f"{result} ({seconds:.2f} s)\n")
+            sys.stderr.write(f"{result}{' ' * bool(result)}({seconds:.2f} s)\n")
             sys.stderr.flush()
         self._open, self.what, self._bar.line = False, "", ""
 
@@ -217,6 +217,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     if result["verdict"] != UNJUDGED:
         say.line(f"required:     {_required(result)}")
     say.line(f"snapshot:     {result['snapshot']['path']}")
+    if after := result.get("next"):
+        say.line(f"next:         {after['path']}")
     say.line(f"report:       {result['folder']}/report.html")
     if result.get("mlflow"):
         say.line(f"dashboard:    {dashboard(result['mlflow'])}")
