@@ -183,6 +183,7 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
         (lambda m, s, p: harness.save_state(s, p.parent / "file"), "choose another `out`"),
         (lambda m, s, p: harness.save_state(s, p / "new", "blosc2", codec="no"), "codec=\"no\""),
         (lambda m, s, p: harness.load_state(p / "nowhere"), "source="),
+        (lambda m, s, p: harness.load_state(p.parent / "mein"), "/mine?"),
         (lambda m, s, p: harness.load_state(p, trusted=[p]), "trusted="),
         (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"auto\""),
         (lambda m, s, p: harness.load_model(device="gpu"), "Did you mean 'cuda'"),

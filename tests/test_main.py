@@ -69,6 +69,7 @@ MISTAKES = [
     (["ui.port="], 2, "Did you mean 'task.port'? task=ui reads it."),
     (["cache=[manual,cloned]"], 2, "one option of cache at a time"),
     (["cache=manual,cloned"], 2, "`-m cache=manual,cloned`"),
+    (["text=hello", "world", "again", "seed=1"], 2, 'needs quotes: "text=hello world again"'),
     (["save"], 2, "Did you mean task=save?"),
     (["cache"], 2, "`python -m harness cache --help`"),
     (["save=gzip", "save.level=99"], 2, "give 0 to 9"),

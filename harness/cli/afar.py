@@ -34,7 +34,7 @@ def _tell(count: Callable[[], int], total: int | None, ended: threading.Event) -
         began, counted = first = first or (time.monotonic(), done)
         of = f" of {total}" if total else ""
         left = ""
-        if total and done > counted:  # the first ones waited in the queue and imported
+        if total and counted < done < total:  # the first ones waited in the queue and imported
             pace = (time.monotonic() - began) / (done - counted)
             left = f", {span(pace * (total - done))} left"
         sys.stderr.write(f"[{done}]{of} points are finished{left}\n")

@@ -305,7 +305,7 @@ def _tell(
     if Watch.total:
         count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
         began, counted = Watch.first = Watch.first or (time.monotonic(), done)
-        if done > counted:
+        if counted < done < Watch.total:
             pace = (time.monotonic() - began) / (done - counted)
             left = f", {span(pace * (Watch.total - done))} left"
     varied = " ".join(decoded(o) for o in overrides if spelled(o) not in Watch.shared)

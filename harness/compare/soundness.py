@@ -14,7 +14,7 @@ largest logit. Healthy families measure 0.6 to 3 times what is carried over; a c
 recurrence has and the other has not, 1e5 times it and more; a lost state, mask or position 1e12.
 
 Where an operation of the model gave less than float64 for float64 (`Oracle.narrowed`), or the
-uncached run's error was not measured, the unit is float32's: 1e-5 of the largest logit for a small
+uncached run's error says nothing of it (`carried`), the unit is float32's: 1e-5 of the largest logit for a small
 model, 2e-4 for one of 80 layers.
 
 In the working dtype the same logic holds, and rounding is judged: a cached path that is off by more
@@ -84,14 +84,18 @@ class Soundness:
         return {"sound": self.sound, "scale": dict(self.scale), "paths": rows}
 
 
-def carried(error: float, dtype: torch.dtype) -> float:
-    """What float64 rounds to where the working `dtype` rounds to `error`."""
+def carried(error: float, largest: float, dtype: torch.dtype) -> float | None:
+    """What float64 rounds to where the working `dtype` rounds to `error`, for logits up to `largest`.
+    None where that does not follow: the dtype is float64 itself, or its error is no longer small, so
+    that it would be larger still if there were room."""
+    if dtype == torch.float64 or error * FACTOR > largest:
+        return None
     return error * UNIT64 / (torch.finfo(dtype).eps / 2)
 
 
 def float64_bound(layers: int, largest: float, rounding: float | None = None) -> float:
     """What orders of the same float64 computation may differ by, for logits up to `largest`.
-    rounding: as `carried` gives it; None where float32 may have rounded."""
+    rounding: as `carried` gives it; None where that is not known, or float32 may have rounded."""
     steps = ROUNDINGS * (layers + 1) * largest
     return UNIT32 * steps if rounding is None else max(FACTOR * rounding, UNIT64 * steps)
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields, is_dataclass
+from itertools import takewhile
 
 from harness import extras, variants
 from harness.config.key import wanted
@@ -40,15 +41,15 @@ def explain(problem: Exception, given: list[str]) -> str | None:
                     return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
         elif (near := _unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
-    return _plain(text, str(problem.__cause__ or problem).strip())
+    return _plain(text, str(problem.__cause__ or problem).strip(), given)
 
 
-def _plain(text: str, cause: str) -> str:
+def _plain(text: str, cause: str, given: list[str]) -> str:
     """What Hydra says, without its trimmings, with a remedy where it has none."""
     first, line = cause.splitlines()[0], text.splitlines()[0]
     line = line.removeprefix("Error merging override ")
     if line.startswith("Error parsing override"):
-        return _no_pair(line.split(maxsplit=3)[-1])
+        return _no_pair(line.split(maxsplit=3)[-1], given)
     if line.startswith("Ambiguous value for argument"):
         several = line.split(maxsplit=4)[-1].strip("'")
         key, _, value = several.partition("=")
@@ -71,9 +72,15 @@ def _plain(text: str, cause: str) -> str:
     return line if first in line else f"{line.rstrip('.')}: {first}"
 
 
-def _no_pair(word: str) -> str:
+def _no_pair(word: str, given: list[str]) -> str:
     """What to do about an argument without an equals sign, which Hydra gives in quotes."""
     bare = word.strip("'")
+    at = given.index(bare) if bare in given else 0
+    first = next((i for i in range(at - 1, -1, -1) if "=" in given[i]), 0)
+    if at and given[first].startswith(("text=", "prompt.text=")):
+        more = takewhile(lambda a: "=" not in a and not a.startswith("-"), given[first + 1 :])
+        text = " ".join([given[first].replace("'", ""), *more])
+        return f'{word} is not key=value. A text with blanks needs quotes: "{text}"'
     if bare in options("task"):
         return f"{word} is not key=value. Did you mean task={bare}?"
     if bare in (*schemas(), "experiment"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness import progress
+from harness import machine, progress
 from harness.attention.kernels.cpu.program import compiling
 from harness.cache.base import Decoder
 from harness.cache.registry import served
@@ -98,7 +98,7 @@ class Line:
         self.sampler = session.sampler()
         self.captured = session.capture(rows, self.sampler)
         self.whole = state = self.captured.state
-        say.done(f"{state.tokens} tokens, 13 elements, {state.kv_bytes / 1024:.0f} KiB of K/V")
+        say.done(f"{state.tokens} tokens, 13 elements, {machine.human(state.kv_bytes)} of K/V")
         account = [dict(entry) for entry in rows[0].account]
         self.record["text"] = {"prompt": rows[0].text, "account": account}
         return state
@@ -162,7 +162,7 @@ class Line:
         start = time.perf_counter()
         stored = Stored(place, store.save(state, place, cfg.save, say.note, access=access))
         self.session.times["save"] = time.perf_counter() - start
-        say.done(f"{stored.nbytes / 1024:.0f} KiB to {shown(place)}")
+        say.done(f"{machine.human(stored.nbytes)} to {shown(place)}")
         return stored
 
     def restore(self, stored: Stored) -> Restored:

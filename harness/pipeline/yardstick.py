@@ -97,7 +97,8 @@ def _measured(
     scale = exact if exact is not None else alone(loaded, state, fed, True, chunks=reference.chunks)
     error = float((uncached.double() - scale.double()).abs().max())
     against = "float64" if exact is not None else "itself beside other rows"
-    rounding = None if exact is None else carried(error, loaded.dtype)
+    largest = float(scale.abs().max())
+    rounding = None if exact is None else carried(error, largest, loaded.dtype)
     ones, chunked = (1,) * begun.shape[1], f"a prefill in chunks of {other}"
     paths = [
         logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk, rounding),

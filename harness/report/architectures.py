@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from harness.report.html import section
+from harness.report.badge import KIND, SIGNS
+from harness.report.html import cell, section
 
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -10,7 +11,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     caches = list(dict.fromkeys(r["cache"] for r in rows))
     cells = {(r["family"], r["cache"]): r["outcome"] for r in rows}
     families = list(dict.fromkeys(r["family"] for r in rows))
-    table = [[f, *(cells[f, c] for c in caches)] for f in families]
+    table = [[f, *(_coloured(cells[f, c]) for c in caches)] for f in families]
     told = [
         [r["family"], r["cache"], r["outcome"], r["reason"]]
         for r in rows
@@ -40,3 +41,10 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             ],
         ),
     ]
+
+
+def _coloured(outcome: str) -> Any:
+    """A verdict in its colour and with its sign; what is only not served stays plain."""
+    if outcome not in KIND or outcome == "refused":
+        return outcome
+    return cell(outcome, kind=KIND[outcome], sign=SIGNS[outcome])

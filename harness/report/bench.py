@@ -3,7 +3,8 @@
 from typing import Any
 
 from harness.report import plots
-from harness.report.html import section
+from harness.report.html import cell, section
+from harness.report.names import plain
 
 COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip
@@ -30,7 +31,11 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
                 )
             )
     out.append(
-        section("All figures", columns=COLUMNS, rows=[[r[c] for c in COLUMNS] for r in rows])
+        section(
+            "All figures",
+            columns=list(map(plain, COLUMNS)),
+            rows=[[_shown(c, r[c]) for c in COLUMNS] for r in rows],
+        )
     )
     if beside := [r for r in rows if r.get("engine")]:
         text = "The same weights and dtype, decode steps taking turns. Prefill, save and load of a row of "
@@ -48,6 +53,12 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
     return out
 
 
+def _shown(column: str, value: Any) -> Any:
+    """Bytes are read in groups of three digits."""
+    counted = column == "bytes_copied_per_token" and value is not None
+    return cell(f"{value:,.0f}", kind="n") if counted else value
+
+
 def _panels(rows: list[dict[str, Any]]) -> list[str]:
     """Milliseconds per token with the limit, and the speed against `cache=dynamic`."""
     times, speed = (plots.figure(plots.WIDTH, plots.HEIGHT) for _ in range(2))
@@ -55,11 +66,11 @@ def _panels(rows: list[dict[str, Any]]) -> list[str]:
     for number, cache in enumerate(dict.fromkeys(r["cache"] for r in rows)):
         mine = sorted((r for r in rows if r["cache"] == cache), key=lambda r: r["context"])
         contexts = [r["context"] for r in mine]
-        colour = plots.COLOURS[number % len(plots.COLOURS)]
-        left.plot(contexts, [r["per_token_s"] * 1e3 for r in mine], "o-", color=colour, label=cache)
+        style = {"color": plots.COLOURS[number % len(plots.COLOURS)], "marker": plots.mark(number)}
+        left.plot(contexts, [r["per_token_s"] * 1e3 for r in mine], label=cache, **style)
         if any(r["ratio_to_dynamic"] for r in mine):
             ratios = [r["ratio_to_dynamic"] for r in mine]
-            right.plot(contexts, ratios, "o-", color=colour, label=cache)
+            right.plot(contexts, ratios, label=cache, **style)
     limits = {r["context"]: r["limit_s"] * 1e3 for r in rows}
     left.plot(
         sorted(limits), [limits[c] for c in sorted(limits)], ":", color=plots.INK, label="limit"

@@ -39,7 +39,12 @@ def timing(rows: list[dict[str, Any]]) -> str:
         known = [(r["turn"], r[key] * 1e3) for r in rows if r.get(key) is not None]
         if known:
             axis.plot(
-                *zip(*known, strict=True), color=plots.COLOURS[number], linewidth=1.8, label=name
+                *zip(*known, strict=True),
+                color=plots.COLOURS[number],
+                marker=plots.mark(number),
+                markersize=4,
+                linewidth=1.8,
+                label=name,
             )
     axis.set_ylim(bottom=0)
     plots.label(axis, "Time per turn", "turn", "ms")

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from harness import interrupt, process, progress
+from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
 from harness.report.names import counted
 from harness.snapshot.result import UNJUDGED
@@ -74,7 +74,7 @@ class Say:
         """Say how the announced work ended."""
         if not self.quiet:
             seconds = time.perf_counter() - self._start
-            sys.stderr.write(f"{result} ({seconds:.2f} s)\n")
+            sys.stderr.write(f"{result}{' ' * bool(result)}({seconds:.2f} s)\n")
             sys.stderr.flush()
         self._open, self.what, self._bar.line = False, "", ""
 
@@ -217,6 +217,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     if result["verdict"] != UNJUDGED:
         say.line(f"required:     {_required(result)}")
     say.line(f"snapshot:     {result['snapshot']['path']}")
+    if after := result.get("next"):
+        say.line(f"next:         {after['path']}")
     say.line(f"report:       {result['folder']}/report.html")
     if result.get("mlflow"):
         say.line(f"dashboard:    {dashboard(result['mlflow'])}")
@@ -248,12 +250,17 @@ def dashboard(tracked: dict[str, Any]) -> str:
 
 def _cost(result: dict[str, Any]) -> list[list[str]]:
     facts = [[f"time: {k}", f"{v:.4f} s"] for k, v in result["time_s"].items() if v is not None]
-    facts += [[f"size: {k}", f"{v:,}"] for k, v in result["size"].items()]
+    size = result["size"]
+    facts += [[f"size: {k}", f"{size[k]:,}"] for k in ("tokens", "kept_tokens")]
+    facts += [
+        ["size: K/V", machine.human(size["kv_bytes"])],
+        ["size: stored", machine.human(size["stored_bytes"])],
+    ]
     moved = result["mutation"]
     if moved["mutated"] is not None:
         facts += [
             ["caller's cache mutated", number(moved["mutated"])],
-            ["bytes copied per token", f"{moved['bytes_copied_per_token']:,.0f}"],
+            ["copied per token", machine.human(moved["bytes_copied_per_token"])],
         ]
     if moved["mutated"]:
         before, after = moved["length_before"], moved["length_after"]

@@ -88,7 +88,8 @@ def conclusion(rows: list[Row]) -> str:
     share = best["kv_bytes"] / full["kv_bytes"]
     return (
         f"{said}; the smallest that is not measurably worse is {name(best)}: "
-        f"{best['value']:.0%} from {share:.0%} of the bytes"
+        f"{best['value']:.0%} from {share:.0%} of the bytes, where {full['n']} prompts cannot tell a "
+        f"loss below {best['value'] - best['low']:.0%}"
     )
 
 

@@ -69,7 +69,7 @@ def _matrix(rows: list[dict[str, Any]]) -> str:
         "<tr>"
         f"<td>{r['element'] or ''}</td><td>{escape(r['fault'])}</td>"
         + "".join(_cell("named" if r[c] else "", "--good", 0.55 if r[c] else 0.0) for c in CHECKS)
-        + f"<td>{escape(r['strict'])}</td>"
+        + f'<td style="padding-left:.6rem">{escape(r["strict"])}</td>'
         + _cell(r["plain"], "--bad", SHADES.get(r["plain"], 0.0))
         + _cell(_shift(r["shift"]), "--bad", _heat(r["shift"]))
         + "</tr>"

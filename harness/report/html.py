@@ -30,7 +30,7 @@ TEMPLATE = """<!doctype html>
 {% if section.svg %}<div class="wide">{{ section.svg | safe }}</div>{% endif %}
 {% if section.rows %}<div class="wide rows{% if section.columns | length > 4 %} many{% elif section.columns | length > 2 %} some{% endif %}"><table><thead><tr>{% for c in section.columns %}<th{% if loop.index0 in section.right %} class="n"{% endif %}>{{ c }}</th>
 {%- endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{{ cells(row, section.right) }}</tr>
-{% endfor %}</tbody></table></div>{% endif %}
+{% endfor %}</tbody></table></div>{% elif section.columns and not (section.panels or section.svg or section.text) %}<p class="soft">None.</p>{% endif %}
 {% if section.pre %}<pre>{{ section.pre }}</pre>{% endif %}
 {% if section.fold %}</details>{% endif %}
 {% endfor %}</body></html>

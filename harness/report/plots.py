@@ -10,6 +10,7 @@ from typing import Any
 from harness.report import names
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
+DECADES = 60  # a logarithmic axis that spans less has ticks between the powers of ten
 RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
 VERDICTS = {  # drawn with the first, shown as the second: they follow the page into the dark
     "good": ("#010204", "var(--good)"),
@@ -25,7 +26,7 @@ LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
 SIZES = (16, 44, 90)  # square points of a marker, by the second option
 BESIDE = 0.5  # how far markers above one name stand apart, as a share of the way to the next
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
-COLOURS = ("#2a78d6", "#e07b39", "#2f9e6e", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
+COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
 
 def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
@@ -65,9 +66,12 @@ def against_context(axis: Any, title: str, unit: str) -> None:
 def plain(axis: Any) -> None:
     """A few logarithmic ticks as `1e-05`: typeset powers and dozens of ticks cost more time than
     all the rest of a report."""
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axis.set_minor_locator(NullLocator())
+    low, high = axis.get_view_interval()
+    if axis.get_scale() == "log" and high <= DECADES * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     locator = axis.get_major_locator()
     if hasattr(locator, "numticks"):
@@ -83,8 +87,8 @@ def colours(names: Iterable[str]) -> str:
 
 
 def mark(number: int) -> str:
-    """The marker of a series: another one each time the colours begin anew."""
-    return MARKERS[number // len(COLOURS) % len(MARKERS)]
+    """The marker of a series: each has its own, and another colour with it each time they begin anew."""
+    return MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
 
 
 def svg(made: Any) -> str:

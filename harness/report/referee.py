@@ -1,16 +1,23 @@
 """What the referee says: a page, and the same in Markdown to paste into an issue."""
 
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.html import cell, page, section
-from harness.report.names import counted
+from harness.report.names import counted, plain
 from harness.snapshot.result import UNJUDGED, write_text
 
 COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
            "oracle_error", "plain_error", "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip
+HEADS = {
+    "max_abs_diff": "largest difference",
+    "kl_max": "largest KL",
+    "top1_agreement": "same top token",
+}
 CONSOLE = ["case", "verdict", "reused_tokens", "max_abs_diff", "noise_floor", "bad", "repeats"]
 GOOD = ("exact", "equivalent")
 BLIND = (
@@ -24,13 +31,14 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
     shown = [
         [_coloured(r) if c == "verdict" else counted(c, r.get(c)) for c in COLUMNS] for r in rows
     ]
+    heads = [HEADS.get(c) or plain(c) for c in COLUMNS]
     said = [[r["case"], r.get("evidence", ""), r["reason"]] for r in rows]
     facts = [*known.items(), *((k, where[k]) for k in ("cpu", "cores", "platform", "python"))]
     return [
-        section("Cases", text="Out of the cache against without it. A control is a wrong state: it must fail. With a float64 oracle, oracle_error may be twice plain_error, the cold runs' own; without one, max_abs_diff twice noise_floor.", columns=COLUMNS, rows=shown),
+        section("Cases", text=f"{_summary(rows)} The error against float64 may be twice the cold runs' own, without a cache; where there is no float64 run, the largest difference twice the noise floor.", columns=heads, rows=shown),
         section("Why", columns=["case", "how", "reason"], rows=said),
         section("Noise floor", text="Cold runs of other composition against the first cold run. Twice the largest is allowed.",
-                columns=["composition", "max_abs_diff", "kl_max", "top1_agreement"], rows=[list(r.values()) for r in floor_rows(floors)]),
+                columns=["composition", *(HEADS[c] for c in ("max_abs_diff", "kl_max", "top1_agreement"))], rows=[list(r.values()) for r in floor_rows(floors)]),
         section("What this cannot see", text=BLIND, columns=["case", "steps", "seen"], rows=[[r["case"], r.get("steps"), r.get("seen")] for r in rows]),
         section("What was judged", columns=["what", "value"], rows=[list(f) for f in facts]),
         section("To see it again", pre=command(where)),
@@ -81,10 +89,24 @@ def markdown(title: str, blocks: list[dict], verdict: str, reason: str) -> str:
 
 
 def _coloured(row: dict) -> Any:
-    """A control is meant to fail; what nobody judged is neither."""
-    right = (row["verdict"] in GOOD) != row["control"]
-    kind = "soft" if row["verdict"] == UNJUDGED else "good" if right else "bad"
-    return cell(row["verdict"], kind=kind)
+    """A verdict in its colour; a control is meant to fail, and what nobody judged is neither."""
+    verdict = row["verdict"]
+    if not row["control"] or verdict == UNJUDGED:
+        return cell(verdict, kind=kind(verdict), sign=SIGNS[verdict])
+    caught = verdict not in GOOD
+    said = f"{verdict}, as it must" if caught else f"{verdict}, though it is wrong"
+    return cell(said, kind="good" if caught else "bad", sign=SIGNS[verdict])
+
+
+def _summary(rows: list[dict]) -> str:
+    """What came out of the cache, and what the controls did, in two sentences."""
+    cases, controls = ([r["verdict"] for r in rows if r["control"] is c] for c in (False, True))
+    counted = ", ".join(f"{n} {verdict}" for verdict, n in Counter(cases).items())
+    caught = sum(verdict not in (*GOOD, UNJUDGED) for verdict in controls)
+    return (
+        f"Out of the cache against without it: {counted}. "
+        f"A control is a wrong state and must fail: {caught} of {len(controls)} did."
+    )
 
 
 def _plain(value: Any) -> str:

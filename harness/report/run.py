@@ -24,7 +24,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         sections.append(quantization.section_of(result["quantization"]))
     sections += [_cost(result), *_yardstick(result), *_details(result)]
     said = result["conclusion"]
-    if result["reason"] not in said:
+    if result["reason"].lower() not in said.lower():
         said = f"{said} ({result['reason']})"
     chosen = result["options"]
     title = " / ".join(
@@ -33,6 +33,8 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         if chosen.get(group, "none") != "none"
     )
     words, colour = badge(result)
+    if (task := result.get("task", "experiment")) != "experiment":
+        title = f"{task}: {title}"
     write_text(path, page(title, sections, words, said, colour,
                           links(path.parent, result), answers(result["text"])))  # fmt: skip
     return path
@@ -101,7 +103,7 @@ def _text(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cost(result: dict[str, Any]) -> dict[str, Any]:
-    known = {**result["size"], **result["mutation"]}
+    known = {k: v for k, v in (result["size"] | result["mutation"]).items() if v is not None}
     rows = [
         [plain(k), f"{v:,}" if type(v) is int else v] for k, v in known.items() if k not in DIGESTS
     ]

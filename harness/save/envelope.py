@@ -9,11 +9,12 @@ the encrypted manifest.
 import base64
 import binascii
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputProblem, SnapshotInvalid, Untrusted
+from harness.errors import InputProblem, SnapshotInvalid, Untrusted, printable
 from harness.save import atomic, cipher, contents, files, leftovers
 from harness.save.access import Access
 from harness.snapshot import manifest as manifests
@@ -98,6 +99,15 @@ def _is_file(row: Any) -> bool:
     return False
 
 
+def _near(source: Path) -> str:
+    """The snapshot beside `source` whose name is most like its own, as the end of a message."""
+    with suppress(OSError):
+        names = [p.name for p in source.parent.iterdir() if (p / manifests.NAME).is_file()]
+        if near := get_close_matches(source.name, names, n=1):
+            return f" Did you mean {printable(str(source.with_name(near[0])))}?"
+    return " Check the path."
+
+
 @contextmanager
 def folder(source: Path) -> Iterator[files.Folder]:
     """The snapshot directory at `source`, held open. Raises InputProblem when there is none."""
@@ -107,9 +117,7 @@ def folder(source: Path) -> Iterator[files.Folder]:
         if source.is_file():
             raise InputProblem(f"snapshot={source} is a file. Give the directory that holds it.")
         if not source.is_dir():
-            said = (
-                f"there is no such directory. Check the path. {leftovers.beside(source)}".rstrip()
-            )
+            said = f"there is no such directory.{_near(source)} {leftovers.beside(source)}".rstrip()
             raise InputProblem(f"snapshot={source}: {said}")
     try:
         opened = files.Folder(source)

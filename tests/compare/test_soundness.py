@@ -49,13 +49,20 @@ def test_the_float64_bound_grows_with_depth_and_size_only() -> None:
 
 def test_where_nothing_rounds_to_float32_the_bound_is_float64_s_own() -> None:
     """As far as the model amplifies rounding, which the working dtype shows: carried by the units."""
-    assert carried(2.0**-24, torch.float32) == carried(2.0**-8, torch.bfloat16) == 2.0**-53
-    calm, wild = (float64_bound(2, 1.0, carried(e, torch.float32)) for e in (1e-9, 1e-3))
+    assert (
+        carried(2.0**-24, 1.0, torch.float32) == carried(2.0**-8, 1.0, torch.bfloat16) == 2.0**-53
+    )
+    calm, wild = (float64_bound(2, 1.0, carried(e, 1.0, torch.float32)) for e in (1e-9, 1e-3))
     assert calm < 1.1e-14 and 1e-12 < wild < float64_bound(2, 1.0)
     whole = _logits()
     assert exact_path("live", whole + 1e-14, whole, 4, 1e-15).sound
     assert not exact_path("live", whole + 1e-9, whole, 4, 1e-15).sound
     assert exact_path("live", whole + 1e-9, whole, 4, None).sound
+
+
+def test_an_error_that_has_no_room_to_grow_says_nothing_of_float64() -> None:
+    assert carried(0.3, 1.0, torch.bfloat16) is None and carried(0.01, 1.0, torch.bfloat16)
+    assert carried(0.0, 1.0, torch.float64) is None
 
 
 def test_paths_beside_their_bounds() -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import badge, html, referee, verdicts
+from harness.report import badge, html, plots, referee, verdicts
 from harness.report.console import Say, dashboard, number, show, table, tabled
 from harness.snapshot.result import ORDER
 
@@ -51,6 +51,12 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         ({"task": "evaluate", "verdict": "unsound"}, ("unsound", "bad")),
         ({"task": "experiment", "verdict": "unjudged"}, ("unjudged", "soft")),
         ({"verdict": "failed"}, ("failed", "bad")),
+        ({"task": "save", "verdict": "unjudged"}, ("saved", "good")),
+        ({"task": "verify", "verdict": "unjudged"}, ("intact", "good")),
+        ({"task": "verify", "verdict": "refused"}, ("refused", "bad")),
+        ({"task": "diff", "verdict": "drifted"}, ("drifted", "fair")),
+        ({"task": "architectures", "verdict": "diverged"}, ("a cell is wrong", "bad")),
+        ({"task": "bench", "verdict": "unjudged"}, ("", "soft")),
     ],
 )
 def test_the_badge_says_what_the_task_came_to(result: dict, said: tuple[str, str]) -> None:
@@ -141,3 +147,31 @@ def test_a_quiet_reporter_says_problems_only(capsys) -> None:
     say.done("result")
     say.problem("harness: broken")
     assert capsys.readouterr().err == "harness: broken\n"
+
+
+def test_a_table_without_rows_says_so_and_a_text_in_its_place_is_enough() -> None:
+    empty = html.section("Differences", columns=["what"], rows=[])
+    assert "None." in html.page("t", [empty]) and "None." not in html.page("t", [{**empty, "text": "Nothing differs."}])  # fmt: skip
+    assert "None." not in html.page("t", [{**empty, "rows": [["a"]]}])
+
+
+def test_a_control_that_failed_is_good_news_and_said_so() -> None:
+    rows = [{"case": "hit", "verdict": "equivalent", "control": False},
+            {"case": "other_prompt", "verdict": "diverged", "control": True},
+            {"case": "one_token_off", "verdict": "exact", "control": True}]  # fmt: skip
+    shown = [referee._coloured(row) for row in rows]
+    assert [(c["text"], c["kind"]) for c in shown] == [
+        ("equivalent", "alike"), ("diverged, as it must", "good"), ("exact, though it is wrong", "bad")]  # fmt: skip
+    assert "1 equivalent. A control" in referee._summary(rows) and "1 of 2 did" in referee._summary(rows)  # fmt: skip
+
+
+def test_a_narrow_logarithmic_axis_has_more_ticks_than_powers_of_ten() -> None:
+    def ticks(values: list[float]) -> int:
+        _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+        axis.plot([512, 2048], values)
+        plots.against_context(axis, "t", "ms")
+        low, high = axis.get_ylim()
+        return sum(low <= tick <= high for tick in axis.get_yticks())
+
+    assert ticks([5, 40]) >= 3 and 2 <= ticks([1e-6, 1e3]) <= 8
+    assert len({(plots.mark(n), plots.COLOURS[n % 8]) for n in range(16)}) == 16

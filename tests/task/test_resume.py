@@ -1,6 +1,7 @@
 """`task=resume` saves first and judges only what is worth the time."""
 
 import json
+import re
 
 import pytest
 
@@ -42,6 +43,7 @@ def test_it_goes_back_and_says_how(harness) -> None:
     told = done.result["back"]
     assert (told["how"], told["source"], told["replayed_tokens"]) == ("checkpoint", "a", 3)
     assert f"back at token {tokens - 3} of {tokens}" in done.out
+    assert re.search(r"snapshot: +b\nnext: +c\n", done.out)  # what was read, and what was written
     assert harness("task=verify", "snapshot=c").code == 0
 
 

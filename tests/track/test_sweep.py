@@ -65,6 +65,8 @@ def test_page_shows_the_verdict_grid_with_links_that_lead_somewhere(swept):
 def test_console_says_how_far_it_is_and_what_failed(swept):
     said = (swept / "console.txt").read_text()
     assert "[6/6]" in said and "left" in said and "3 failed" in said
+    (first,), (last,) = ([x for x in said.splitlines() if n in x] for n in ("[1/6]", "[6/6]"))
+    assert "left" not in first + last  # the first imports, and after the last nothing is left
     assert "sweep.csv" in said and "cache=manual prompt.batch=99" in said
 
 

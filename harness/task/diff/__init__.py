@@ -44,7 +44,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     figures = [[name, *m.values()] for name, m in measured.items()]
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
-    sections.append(html.section("In logits", columns=columns, rows=figures))
+    if figures:
+        sections.append(html.section("In logits", columns=columns, rows=figures))
     outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0)
     if deviations:
         tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)

@@ -134,7 +134,7 @@ class Page:
             c.thought: picture.thought(desk),
             c.likely: picture.likely(desk),
             c.cache: picture.cache(desk),
-            c.status: f'<p role="status">{said}</p>',
+            c.status: f'<p role="status">{said}{picture.problems(desk.unkept)}</p>',
             c.keep: gr.update(maximum=max(kept, 2), interactive=ready),
             c.compare: gr.update(interactive=many),
             c.loaded: gr.update(choices=held, interactive=bool(held)),
@@ -346,4 +346,4 @@ def greeting(desk: Desk) -> str:
     """What a page says that opens."""
     many = len(desk.branches)
     kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
-    return f"Ready.{kept if many else ''}"
+    return f"Ready.{kept if many else ''}{picture.problems(*desk.aside)}"

@@ -145,6 +145,16 @@ class Branches:
         self._idle()
         self.current, self.sampling = name, self.branches[name].sampling
 
+    @property
+    def unkept(self) -> str:
+        """Why nothing is kept at the moment; nothing where all is well."""
+        return self._journal.problem if self._journal is not None else ""
+
+    @property
+    def aside(self) -> list[str]:
+        """What was kept before and could not be taken up, in words."""
+        return self._journal.aside if self._journal is not None else []
+
     def flush(self) -> None:
         """Write the autosave now."""
         if self._journal is not None:

@@ -210,7 +210,8 @@ class Desk(Sight):
             return proven(replace(self._session, cfg=cfg), branch.state, self.scratch, steps)
 
     def keep(self, journal: Journal) -> None:
-        """Take over what `journal` kept, and keep everything there from now on."""
+        """Take over what `journal` kept, and keep everything there from now on. What it cannot take over
+        stays there."""
         self._journal = journal
         current, kept = journal.read()
         for name, (state, told) in kept.items():
@@ -219,7 +220,7 @@ class Desk(Sight):
                     identity_check(self._session, state, journal.folder)
             except HarnessError as problem:  # another model is loaded today: it stays where it is
                 log.warning("branch %s was not taken over: %s", name, problem)
-                self._journal = None
+                journal.leave(name, told, "belongs to another model")
                 continue
             sampling = saved_settings(state.documents, name) or SamplingConfig(name="greedy")
             growth = tuple(Growth(*row) for row in told.get("growth", ()))

@@ -1,7 +1,9 @@
 """The page's own autosave: every branch of every tab, on this machine, readable by its owner only.
 
 States are immutable, so a thread writes them while the thought goes on: the newest of a branch, and only
-once it stands still for a moment. A tab's folder holds one snapshot per branch and `desk.json`.
+once it stands still for a moment. A tab's folder holds one snapshot per branch and `desk.json`. What cannot
+be taken up is never deleted: a branch of another model waits in its tab, a folder without a readable
+`desk.json` is put aside.
 """
 
 import logging
@@ -23,21 +25,24 @@ from harness.snapshot.state import State
 FOLDER, INDEX = ".autosave", "desk.json"
 TAB = re.compile(r"[0-9a-f]{32}")
 STILL = 0.5  # seconds without an act before a branch is written
+AGAIN = 30.0  # seconds after which what could not be written is tried again
 log = logging.getLogger(__name__)
 
 
 class Journal:
-    """The autosave of one tab below `shelf`. settings: a SaveConfig. Raises InputProblem never: a disk
-    that refuses is logged, and the page goes on."""
+    """The autosave of one tab below `shelf`. settings: a SaveConfig. aside: what was kept and could not be
+    taken up, in words. problem: why the last write failed, else nothing: the page goes on and tries again."""
 
     def __init__(self, shelf: Path, tab: str, settings: Any):
         if not TAB.fullmatch(tab):
             raise ValueError(f"{tab!r} is no tab")
         self.folder, self.settings = shelf / FOLDER / tab, settings
         self._wanted: tuple[float, str, dict[str, tuple[State, dict[str, Any]]]] | None = None
-        self._written: dict[
-            str, Any
-        ] = {}  # branch -> what its snapshot holds: id() of the State, sampler
+        self.aside: list[str] = []
+        self.problem = ""
+        self._index: dict[str, dict[str, Any]] = {}  # branch -> as it was written last
+        self._others: list[dict[str, Any]] = []  # branches that stay as they lie
+        self._written: dict[str, Any] = {}  # branch -> what its snapshot holds: id(State), sampler
         self._kept: dict[str, State] = {}  # so that no other State gets that id
         self._awake, self._writing = threading.Condition(), threading.Lock()
         self._thread: threading.Thread | None = None
@@ -59,24 +64,44 @@ class Journal:
             if wanted is not None:
                 try:
                     self._write(*wanted[1:])
-                except (OSError, HarnessError):
+                    self.problem = ""
+                except Exception as problem:
                     log.exception("autosave")
+                    self.problem = f"The autosave failed: {problem}. It is tried again."
+                    with self._awake:
+                        self._wanted = self._wanted or (time.monotonic() + AGAIN, *wanted[1:])
 
     def read(self) -> tuple[str, dict[str, tuple[State, dict[str, Any]]]]:
         """`(current branch, branches)` as they were kept; `("", {})` where nothing was. A branch whose
-        snapshot is damaged is left out."""
+        snapshot is damaged is left, an autosave that cannot be read put aside."""
         try:
             index = read(self.folder / INDEX)
-        except (OSError, ValueError):
+            current = str(index["current"])
+            kept = [(name, {**told, "snapshot": str(told["snapshot"])})
+                    for name, told in (*index["branches"].items(), *index.get("others", ()))]  # fmt: skip
+        except FileNotFoundError:
             return "", {}
-        branches = {}
-        for name, told in index["branches"].items():
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            log.exception("autosave")
+            place = self.folder.with_name(f"{self.folder.name}.unreadable-{time.time_ns():x}")
+            self.folder.rename(place)
+            self.aside.append(f"This tab's autosave cannot be read. It lies in {place} now, and a new one is begun.")  # fmt: skip
+            return "", {}
+        branches: dict[str, tuple[State, dict[str, Any]]] = {}
+        for name, told in kept:
             try:
-                branches[name] = store.load(self.folder / told["snapshot"])[0], told
+                state = store.load(self.folder / told["snapshot"])[0]
             except (OSError, HarnessError):
                 log.exception("autosave of branch %s", name)
-        current = index["current"]
+                self.leave(name, told, "is damaged")
+            else:
+                branches[name if name not in branches else f"{name}{len(branches)}"] = state, told
         return current if current in branches else next(iter(branches), ""), branches
+
+    def leave(self, name: str, told: dict[str, Any], why: str) -> None:
+        """Let branch `name` lie in the autosave: it is looked at again when the tab is next opened."""
+        self._others.append({**told, "name": name})
+        self.aside.append(f"Branch {name} {why}; it stays in the autosave ({self.folder / told['snapshot']}).")  # fmt: skip
 
     def _work(self) -> None:
         while True:
@@ -87,7 +112,7 @@ class Journal:
                         return
                 rest = self._wanted[0] + STILL - time.monotonic()
             if rest > 0:
-                time.sleep(rest)
+                time.sleep(min(rest, STILL))
             else:
                 self.flush()
 
@@ -95,12 +120,11 @@ class Journal:
         for place in (self.folder.parent, self.folder):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             place.chmod(0o700)
-        before = read(self.folder / INDEX)["branches"] if (self.folder / INDEX).is_file() else {}
         index = {}
         for name, (state, told) in branches.items():
             key = (id(state), told["sampler"])
-            if self._written.get(name) == key and name in before:
-                snapshot = before[name]["snapshot"]
+            if self._written.get(name) == key and name in self._index:
+                snapshot = self._index[name]["snapshot"]
             else:
                 snapshot = f"{name}-{time.time_ns():x}"
                 alone = replace(
@@ -110,8 +134,10 @@ class Journal:
                 store.save(alone, self.folder / snapshot, self.settings)
                 self._written[name], self._kept[name] = key, state
             index[name] = {**told, "snapshot": snapshot}
-        write_json(self.folder / INDEX, {"current": current, "branches": index})
-        kept = {told["snapshot"] for told in index.values()}
+        others = [(told["name"], told) for told in self._others]
+        write_json(self.folder / INDEX, {"current": current, "branches": index, "others": others})
+        self._index = index
+        kept = {told["snapshot"] for told in (*index.values(), *self._others)}
         for old in self.folder.iterdir():
             if old.is_dir() and old.name not in kept and not old.name.startswith("."):
                 _removed(old)

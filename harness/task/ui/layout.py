@@ -97,7 +97,7 @@ class Controls:
                 self.coder = gr.Dropdown(
                     list(QUANTIZERS), value=QUANTIZERS[0], label="Quantizer", elem_id="quantizer", min_width=80
                 )  # fmt: skip
-                self.coded = _button("Quantize", "quantize", scale=0, min_width=100)
+                self.coded = _button("Quantize", "quantize", scale=0, min_width=108)
 
     def _shelf(self) -> None:
         with _card("Save and load", "All that the next token depends on, verified byte by byte."):
@@ -115,12 +115,12 @@ class Controls:
             self.current = gr.Radio([], label="On branch", elem_id="branches")
             with gr.Row(elem_classes="line bottom"):
                 self.fork = _button("Branch here", "fork", min_width=100)
-                self.close = _button("Put away", "close", scale=0, min_width=90)
+                self.close = _button("Put away", "close", scale=0, min_width=108)
             with gr.Row(elem_classes="line bottom"):
                 self.place = gr.Number(
                     1, label="Go back to token", minimum=1, precision=0, elem_id="place", min_width=80
                 )  # fmt: skip
-                self.back = _button("Branch there", "back", scale=0, min_width=100)
+                self.back = _button("Branch there", "back", scale=0, min_width=132)
             with gr.Row(elem_classes="line bottom"):
                 self.other = gr.Dropdown([], label="Beside", elem_id="other", min_width=80)
                 self.compare = _button("Compare", "compare", scale=0, min_width=100)

@@ -6,6 +6,7 @@ Braces and dollar signs are escaped too, because the page's own template would r
 from html import escape
 from typing import Any
 
+from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.names import counted
 from harness.task.ui.branches import Branch
@@ -23,7 +24,6 @@ MARKS = {
     "thin": "dropped by some KV heads",
     "gone": "dropped",
 }
-GOOD = ("exact", "equivalent")
 NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
@@ -137,9 +137,9 @@ def comparison(found: Comparison) -> str:
 
 def elsewhere(desk: Desk, made: Continued) -> str:
     """How a branch went on elsewhere, below how it goes on here."""
-    said, kind, sign = f"the same {len(made.tokens)} tokens", "good", "="
+    said, tone, sign = f"the same {len(made.tokens)} tokens", "good", "="
     if made.parted is not None:
-        said, kind, sign = f"another token at step {made.parted + 1}", "bad", "\u2260"
+        said, tone, sign = f"another token at step {made.parted + 1}", "bad", "\u2260"
     parts = [f"{made.where}: {said}"]
     if made.apart is not None:
         parts.append(f"log-probabilities differ by up to {made.apart:.3g}")
@@ -153,9 +153,14 @@ def elsewhere(desk: Desk, made: Continued) -> str:
         for name, ids in rows
     )
     return (
-        f'<p class="verdict {kind}"><b>{sign}</b></p><p class="said">{safe("; ".join(parts))}.</p>'
+        f'<p class="verdict {tone}"><b>{sign}</b></p><p class="said">{safe("; ".join(parts))}.</p>'
         f'<table class="plain words"><tbody>{body}</tbody></table>'
     )
+
+
+def problems(*said: str) -> str:
+    """What went wrong with the autosave, below what is said."""
+    return "".join(f'<br><span class="problem">{safe(line)}</span>' for line in said if line)
 
 
 def proof(made: Proof, where: str) -> str:
@@ -165,9 +170,8 @@ def proof(made: Proof, where: str) -> str:
         f"<td>{number(counted(key, made.noise.get(key)))}</td></tr>"
         for key in SHOWN
     )
-    kind = "good" if made.verdict in GOOD else "bad"
     return (
-        f'<p class="verdict {kind}"><b>{safe(made.verdict)}</b></p>'
+        f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b></p>'
         f'<p class="said">{safe(made.reason[:1].upper() + made.reason[1:])}. {safe(where)}: {made.steps} tokens after the restore, beside '
         f"{safe(made.against)}. {size(made.stored_bytes)}, saved in {made.save_s * 1e3:.0f} ms, read and "
         f"verified in {made.load_s * 1e3:.0f} ms.</p>"
@@ -188,9 +192,9 @@ def _legend(bright: list[float] | None, kinds: set[str]) -> str:
         else "<span>this model does not show the attention its tokens receive</span>"
     )
     told = "".join(
-        f'<span><span class="t {kind}">{what}</span></span>'
-        for kind, what in MARKS.items()
-        if kind in kinds
+        f'<span><span class="t {mark}">{what}</span></span>'
+        for mark, what in MARKS.items()
+        if mark in kinds
     )
     return f'<p class="legend">{glow}{told}</p>'
 
@@ -201,15 +205,15 @@ def _label(text: str) -> str:
     return space + shown(text[1:] if space else text)
 
 
-def _bar(label: str, p: float, title: str, kind: str = "") -> str:
+def _bar(label: str, p: float, title: str, look: str = "") -> str:
     return (
-        f'<tr class="{kind}" title="{safe(title)}"><th scope="row">{label}</th>'
+        f'<tr class="{look}" title="{safe(title)}"><th scope="row">{label}</th>'
         f'<td>{_track(p)}</td><td class="p">{_share(p)}</td></tr>'
     )
 
 
-def _track(p: float, kind: str = "") -> str:
-    return f'<div class="track"><div class="fill {kind}" style="width:{p * 100:.2f}%"></div></div>'
+def _track(p: float, look: str = "") -> str:
+    return f'<div class="track"><div class="fill {look}" style="width:{p * 100:.2f}%"></div></div>'
 
 
 def _share(p: float) -> str:

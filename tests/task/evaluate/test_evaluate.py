@@ -283,9 +283,19 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
     def row(prune: str, value: float, kv_bytes: int) -> dict:
         place = {"prune": prune, "quantize": "none", "budget": 1.0 if prune == "none" else 0.1, "cache": "manual", "asked": "after"}  # fmt: skip
         gap = {"delta": 0.0, "delta_low": 0.0, "delta_high": 0.0}
-        return {**place, "measure": "contains", "value": value, "n": 8, "kv_bytes": kv_bytes, **gap}
+        low = {"low": max(value - 0.34, 0.0)}
+        return {
+            **place,
+            "measure": "contains",
+            "value": value,
+            "n": 8,
+            "kv_bytes": kv_bytes,
+            **gap,
+            **low,
+        }
 
     assert "nothing can be told" in conclusion([row("none", 0.0, 100), row("random", 0.0, 10)])
-    assert "smallest" in conclusion([row("none", 1.0, 100), row("random", 1.0, 10)])
+    few = conclusion([row("none", 1.0, 100), row("random", 1.0, 10)])
+    assert "smallest" in few and "8 prompts cannot tell a loss below 34%" in few
     lost = [row("none", 0.04, 100), {**row("random", 0.0, 10), "delta": -0.04}]
     assert "smallest" not in conclusion(lost)

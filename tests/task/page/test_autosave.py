@@ -1,11 +1,12 @@
 """Nothing is lost on the page: undo, autosave, a server that was killed, runs without a page."""
 
+import shutil
 import time
 
 import pytest
 
 from harness.errors import InputProblem
-from harness.task.ui import journal
+from harness.task.ui import acts, journal, picture
 from harness.task.ui.desk import Desk
 from harness.task.ui.journal import Journal, tabs
 from harness.task.ui.shelf import Shelf
@@ -88,6 +89,63 @@ def test_a_damaged_branch_is_left_out_and_the_others_come_back(kept, tmp_path):
     payload.write_bytes(payload.read_bytes()[:-1] + b"x")
     two = kept()
     assert list(two.branches) == ["A"] and two.current == "A"
+    assert len(two.aside) == 1 and "Branch B is damaged" in two.aside[0]
+    two.step()
+    two.flush()
+    assert damaged.is_dir()
+
+
+def test_a_branch_of_another_model_waits_and_what_is_new_is_kept(kept):
+    one = kept()
+    one.begin(TEXT)
+    one.flush()
+    assert one.aside == [] and one.unkept == ""
+    two = kept("model=tiny_gpt2")
+    assert not two.branches and "Branch A belongs to another model" in two.aside[0]
+    assert "another model" in acts.greeting(two) and "model" not in acts.greeting(one)
+    two.begin(TEXT)
+    two.flush()
+    again = kept("model=tiny_gpt2")
+    assert ids(again) == ids(two) and len(again.aside) == 1
+    back = kept()  # and the other way round
+    assert ids(back) == ids(one) and "another model" in back.aside[0]
+
+
+def test_an_autosave_that_cannot_be_read_is_put_aside_and_a_new_one_begun(kept, tmp_path):
+    one = kept()
+    one.begin(TEXT)
+    one.flush()
+    folder = tmp_path / "shelf" / journal.FOLDER / TAB
+    for broken in ("{", '{"current": 1, "branches": []}'):
+        (folder / "desk.json").write_text(broken)
+        two = kept()
+        assert not two.branches and "cannot be read" in acts.greeting(two)
+        (aside,) = folder.parent.glob(f"{TAB}.*")
+        assert (aside / "desk.json").read_text() == broken and list(aside.glob("A-*"))
+        two.begin(TEXT)
+        two.flush()
+        assert ids(kept()) == ids(two) and tabs(tmp_path / "shelf") == [TAB]
+        shutil.rmtree(aside)
+    (folder / "desk.json").write_text("{")  # while the page is open
+    two.step()
+    two.flush()
+    assert ids(kept()) == ids(two) and two.unkept == ""
+
+
+def test_a_disk_that_refuses_is_said_and_tried_again(kept, tmp_path):
+    one = kept()
+    one.begin(TEXT)
+    one.flush()
+    folder = tmp_path / "shelf" / journal.FOLDER / TAB
+    away = folder.rename(tmp_path / "away")
+    folder.write_text("in the way")
+    one.step()
+    one.flush()
+    assert "The autosave failed" in one.unkept and "failed" in picture.problems(one.unkept)
+    folder.unlink()
+    away.rename(folder)
+    one.flush()  # nothing new was done
+    assert one.unkept == "" and ids(kept()) == ids(one)
 
 
 def test_load_and_start_add_branches_and_undo_takes_acts_back(desk):
@@ -156,8 +214,6 @@ def test_back_and_quantize(desk):
 
 
 def test_a_token_that_some_heads_dropped_is_told_apart(desk):
-    from harness.task.ui import picture
-
     one = desk()
     one.begin(TEXT)
     assert 'class="t thin"' not in picture.thought(one)

@@ -82,5 +82,5 @@ def test_twice_the_error_of_cold_runs(error, plain, verdict) -> None:
     from harness.task.referee.verdict import decide
 
     metrics = {"max_abs_diff": 0.1, "first_divergence": None, "steps": 3, "bitwise_equal": False,
-               "lead": 0.0, "gaps": [0.1], "errors": [0.2, error]}  # fmt: skip
+               "missing": 0, "lead": 0.0, "gaps": [0.1], "errors": [0.2, error]}  # fmt: skip
     assert decide(metrics, 0.1, plain)[0] == verdict
