@@ -71,7 +71,8 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, 
     said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
     salted = sealed(place_of(point, recorded))
     decisive = any(c["decisive"] for c in changed)
-    steps = traces(*(read(p / "trace.json", list) for p in (point, fresh)), decisive)
+    was, now = (read(p / "trace.json", list) for p in (point, fresh))
+    steps = traces(was, now, decisive)
     findings = [*formed(compare(recorded, again, changed, salted)), *formed(said), *formed(steps)]
     return [*findings, *formed(derived.page(point, recorded))], changed
 
