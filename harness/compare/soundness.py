@@ -24,6 +24,7 @@ order of the same sums does (measured: at most 1.5 times in healthy families, 99
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -43,8 +44,8 @@ class PlainPath:
 
     @property
     def sound(self) -> bool:
-        """NaN is not sound."""
-        return self.error <= self.bound
+        """NaN is not sound, nor is anything that only infinity bounds."""
+        return self.error <= self.bound < inf
 
     def row(self) -> dict[str, Any]:
         """JSON-able."""

@@ -7,6 +7,7 @@ measured noise floor explains.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -85,9 +86,9 @@ def _within(
     if oracle["restored"] is not None:
         ours, plain = oracle["restored"], oracle["plain"]
         ratio = f"error against float64 {ours:.3g}, plain path {plain:.3g}"
-        return ours <= FACTOR * plain, ratio
+        return ours <= FACTOR * plain < inf, ratio
     gap, floor = metrics["max_abs_diff"], noise["max_abs_diff"]
-    return gap <= FACTOR * floor, f"largest difference {gap:.3g}, noise floor {floor:.3g}"
+    return gap <= FACTOR * floor < inf, f"largest difference {gap:.3g}, noise floor {floor:.3g}"
 
 
 def _apart(
@@ -97,11 +98,11 @@ def _apart(
     off = stored["restored"]
     allowed = FACTOR * max(stored["plain"], oracle["plain"] or noise["max_abs_diff"])
     rule = f"the stored logits are off by {off:.3g}, rounding explains {allowed:.3g}"
-    return off <= allowed, rule
+    return off <= allowed < inf, rule
 
 
 def _explained(restored: torch.Tensor, plain: torch.Tensor, noise: Mapping[str, Any]) -> bool:
     """Whether every changed top-1 choice was a tie within twice the noise floor."""
     chosen, other = restored.argmax(-1, keepdim=True), plain.argmax(-1, keepdim=True)
     lead = plain.double().gather(-1, other) - plain.double().gather(-1, chosen)
-    return float(lead.max()) <= FACTOR * noise["max_abs_diff"]
+    return float(lead.max()) <= FACTOR * noise["max_abs_diff"] < inf

@@ -37,6 +37,7 @@ def test_bit_equal_logits_are_not_exact_where_the_plain_path_is_wrong() -> None:
 
 def test_no_number_is_never_sound() -> None:
     assert not PlainPath("live", float("nan"), 1.0).sound
+    assert not PlainPath("live", 0.1, float("inf")).sound  # a scale that overflowed bounds nothing
 
 
 def test_the_float64_bound_grows_with_depth_and_size_only() -> None:

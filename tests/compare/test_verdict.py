@@ -64,3 +64,16 @@ def test_not_finite_is_diverged() -> None:
     broken = PLAIN.clone()
     broken[0, 0, 0] = float("nan")
     assert judged(broken) == "diverged"
+
+
+def test_a_scale_that_is_no_number_allows_nothing() -> None:
+    """An uncached run that overflows would bound every error by twice infinity."""
+    for scale in (float("inf"), float("nan")):
+        plain = PLAIN.clone()
+        plain[0, 0, 0] = scale
+        far = PLAIN + 3.0
+        got = metrics.compare(far, PLAIN, IDS)
+        floor = metrics.worst([metrics.compare(plain, PLAIN, IDS)])
+        for oracle in (ORACLE, None):
+            said = decide(far, PLAIN, got, floor, errors(far, plain, oracle), None, ())[0]
+            assert said == "drifted", (scale, oracle is None)

@@ -27,11 +27,11 @@ def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None)
     if metrics["bitwise_equal"]:
         return "exact", "every log-probability is bit-equal to the cold run's"
     rule = f"largest difference {gap:.3g} nats, noise floor {floor:.3g}"
-    within = gap <= FACTOR * floor
+    within = gap <= FACTOR * floor < math.inf
     if plain is not None:
         error = max(metrics["errors"])
         apart = "" if within else f"; {gap:.3g} from the cold run, whose noise is {floor:.3g}"
-        within = error <= FACTOR * plain
+        within = error <= FACTOR * plain < math.inf
         rule = f"error {error:.3g} nats against float64, without the cache {plain:.3g}{apart}"
     if other is not None and not (within and metrics["lead"] <= FACTOR * floor):
         return "diverged", f"token {other + 1} after the cache is another one; {rule}"

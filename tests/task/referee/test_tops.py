@@ -51,3 +51,8 @@ def test_an_answer_that_ends_early_is_another_one() -> None:
 def test_two_that_say_nothing_agree_on_nothing() -> None:
     nothing = Answer((), (), 20)
     assert decide(tops.compare(nothing, nothing), floor=1e-6)[0] == "unjudged"
+
+
+def test_a_floor_without_end_allows_nothing() -> None:
+    answer = Answer(COLD.tokens, ({3: -0.4, 9: -1.5}, *COLD.tops[1:]), 20)
+    assert decide(tops.compare(answer, COLD), floor=math.inf)[0] == "drifted"
