@@ -34,7 +34,9 @@ def again(job: dict[str, Any]) -> config.Config:
     variants.trust(plugins.trust, plugins.path)
     cfg = config.recorded(Path(job["config"]), plugins)
     cfg.track = config.TrackConfig(name="none")
-    cfg.out = cfg.run = None
+    follows = cfg.out is not None and cfg.task.name == "resume"
+    cfg.out = str(Path(job["folder"]) / "next") if follows else None
+    cfg.run = None
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
     cfg.sign = cfg.encrypt = None  # nor does the auditor sign for it

@@ -101,7 +101,7 @@ def _driver() -> str | None:
 @cache
 def code() -> str:
     """Digest of the harness's own source: also known in a wheel, where there is no git."""
-    files = sorted(PACKAGE.rglob("*.py"))
+    files = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.css")])  # pages are of both
     return digest_document([[str(f.relative_to(PACKAGE)), f.read_text("utf-8")] for f in files])
 
 

@@ -20,6 +20,7 @@ from harness.snapshot.result import (
     SCHEMA,
     TIMES,
     UNJUDGED,
+    finite,
     worse,
     write_json,
     write_text,
@@ -255,7 +256,7 @@ def completed(session: Job, record: Record) -> Record:
         "folder": shown(session.folder),
     }
     result = {**fixed, **{k: v for k, v in record.items() if k not in fixed}}
-    return {**result, "conclusion": conclusion(result)}
+    return {**result, "conclusion": conclusion(finite(result))}
 
 
 def options(cfg: Config) -> dict[str, str]:

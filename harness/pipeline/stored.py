@@ -9,6 +9,7 @@ from harness.errors import InputProblem
 from harness.pipeline.finish import shown
 from harness.pipeline.session import WRITING
 from harness.save import store
+from harness.snapshot.digest import digest_document
 from harness.snapshot.state import State
 
 
@@ -38,6 +39,11 @@ class Stored:
             "format": self.manifest["payload_format"],
             "format_version": self.manifest["format_version"],
         }
+
+    @property
+    def digest(self) -> str:
+        """Of what it holds, its 13 elements, whichever of its parents' files hold a part of it."""
+        return digest_document({e["name"]: e["digest"] for e in self.manifest["elements"]})
 
     def record(self, whole: State, pruned: State) -> dict[str, Any]:
         """What `result.json` says about a snapshot of `pruned`, which was `whole` before pruning."""

@@ -57,7 +57,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     grown = None
     if cfg.out:  # before anything is compared: what was generated is safe
         grown = restored.sampler.paused(decoder.commit(), path.rng)
-        line.record["next"] = line.write(grown).block()
+        following = line.write(grown)
+        line.record["next"] = following.block() | {"digest": following.digest}
     needed = cost(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
     if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))

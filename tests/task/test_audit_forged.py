@@ -12,6 +12,7 @@ import yaml
 
 from harness.config import option
 from harness.errors import InputProblem, Untrusted
+from harness.report import run as page
 from harness.save import store
 from harness.snapshot import record
 from harness.snapshot.result import write_json
@@ -109,8 +110,8 @@ def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):
 
 
 def forged(folder, change):
-    """The record in `folder` with its keys changed, another processor claimed, all digests and the
-    seal renewed to match."""
+    """The record in `folder` with its keys changed, another processor claimed, all digests, the page and
+    the seal renewed to match."""
     result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
     state, _ = store.load(folder / "snapshot")
     first, *others = state.layers
@@ -121,6 +122,7 @@ def forged(folder, change):
     manifest = store.save(state, folder / "snapshot", option("save", "safetensors"), access=access)
     result["elements"], result["snapshot"]["id"] = manifest["elements"], manifest["id"]
     result["environment"]["cpu"], result["folder"] = "another", str(folder)
+    page.write(folder / "report.html", result)
     record.seal(folder, result, sealed["config"], sealed["packages"])
 
 

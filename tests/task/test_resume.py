@@ -6,6 +6,8 @@ import re
 import pytest
 
 from harness.cache.cloned import Cloned
+from harness.snapshot import record
+from harness.task.audit.difference import compare
 
 
 def test_the_snapshot_is_written_before_anything_is_compared(harness, place, monkeypatch) -> None:
@@ -75,7 +77,12 @@ def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, 
     assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
     assert harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b").code == 0
     (run,) = (place / "runs" / "resume").iterdir()
-    audit = harness("task=audit", f"run={run}")
+    audit = harness("task=audit", f"run={run}", "name=audit")
     assert audit.code == 0, audit.out
+    (again,) = place.glob("runs/audit/*/again/run")
+    results = [record.read(p / "result.json") for p in (run, again)]
+    assert results[0]["next"]["digest"] == results[1]["next"]["digest"]
+    results[0]["next"]["digest"] = "0" * 64  # what it wrote, written again, is something else
+    assert [d.what for d in compare(*results, [])] == ["next.digest"]
     page = (run / "report.html").read_text()
     assert "literal:" not in page.split("Run it again")[1][:800] and "text= what is k ?" in page

@@ -18,9 +18,9 @@ from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import report
-from harness.task.audit.difference import Finding
+from harness.task.audit import derived, report
 from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
+from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, reproduced, rerun, rounded
 
 TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
@@ -75,6 +75,7 @@ def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
         **report.kept(folder, point, fresh),
         "kept": place is not None and place.is_dir(),
         "salted": sealed(place),
+        "drawn": derived.redrawable(point, recorded),
         "noise_floor": read(fresh / "result.json").get("noise_floor") or {},
         "floors": {},
     }

@@ -3,12 +3,13 @@ within the noise floor that the audit measures."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
 from harness.snapshot.record import value_at
 from harness.snapshot.result import GOOD
+from harness.task.audit import derived
+from harness.task.audit.finding import Finding
 
 # whatever may change the last bit; the rest of `environment` is reported, not decisive
 DECISIVE = ("platform", "cpu", "cpu_capability", "gpu", "cuda", "device", "dtype", "threads",
@@ -20,33 +21,19 @@ EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", 
          "model": ("name", "revision", "commit")}  # fmt: skip
 # words and choices that follow from the run; a record from before there were such claims nothing
 SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.ended",
-        "model.option", "snapshot.format", "snapshot.format_version")  # fmt: skip
-# where the bits are the same
-SAID_HERE = ("reason", "conclusion", "diagnosis", "cache", "soundness.sound")
-BITWISE = {"noise_floor": None, "oracle": None, "size": None, "mutation": None}  # whole blocks
-MEASURED = ("_s", "_s_per_token", "stored_bytes")
+        "text.added", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
+        "model.option", "snapshot.format", "snapshot.format_version", "quantization.quantizer", "pruned_from",
+        "loop.first_step", "loop.steps", "loop.ended", "loop.budget", "loop.mutated_steps", "chat.turns",
+        "chat.recalled", "chat.recall_questions", "chat.mismatches")  # fmt: skip
+# where the bits are the same, every leaf but these, which are judged elsewhere, are a place, or are measured
+APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "verdict", "required", "task", "curves",
+         "conclusion", "folder", "snapshot", *SAID)  # fmt: skip
+MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
+TIMED = re.compile(r"x[\d.]+ |[\d.]+ s\b|budget_s=\d+")  # what a reason says of time
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 _SPEED = re.compile(r", [\d.e+-]+ times (faster|slower) than recomputing")
 FACTOR = 2.0
-OWN = {
-    "exit_code",
-    "mlflow",
-    "next",
-}  # what a record may say of itself: a rerun writes to no `out=`
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is not as recorded, and why that may be."""
-
-    what: str
-    recorded: Any
-    found: Any
-    explanation: str
-    point: str | None = None
-
-    def row(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if v is not None or k != "point"}
+OWN = {"exit_code", "mlflow", "next"}  # what a record may say of itself
 
 
 def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -109,25 +96,37 @@ def compare(
     yield from _blocks(recorded, again, same, salted, why)
     # a run that failed speaks of its own folder
     judged = recorded.get("verdict") not in ("failed", "refused")
-    for key in (*SAID, *(SAID_HERE if same else ())) if judged else ():
-        if (was := _said(recorded, key)) != (now := _said(again, key)) and was is not None:
+    for key in SAID if judged else ():
+        was, now = value_at(recorded, key), value_at(again, key)
+        if was != now and was is not None:
             yield Finding(key, was, now, why)
+    if judged and same:
+        yield from _leaves(recorded, again, why)
+    yield from derived.sentence(recorded)
     yield from _metrics(recorded, again, same, why)
     yield from _elements(recorded, again, changed, same, why)
 
 
-def _said(result: Any, key: str) -> Any:
-    """The value of a dotted key; of a sentence its words, without numbers and what is said of speed."""
-    value = value_at(result, key)
-    if key in ("reason", "conclusion") and isinstance(value, str):
-        return re.sub(r"[\d.e+-]+", "#", _SPEED.sub("", value))
-    return value
+def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
+    """Whatever else the same bits must repeat: all that the record says, but for what is measured anew."""
+    now = dict(flat(again))
+    for key, value in flat(recorded):
+        block, _, inner = key.partition(".")
+        last = key.rpartition(".")[2]
+        if block in (*APART, *OWN) or key in APART or last.endswith(MEASURED) or block not in again:
+            continue
+        if inner and value is None and key not in now:
+            continue  # a version that had not measured it
+        found = now.get(key)
+        timed = block == "reason" and TIMED.sub("#", str(value)) == TIMED.sub("#", str(found))
+        if value != found and not timed:
+            yield Finding(key, value, found, why)
 
 
 def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:
-    for block, keys in {**EXACT, **(BITWISE if same else {})}.items():
+    for block, keys in EXACT.items():
         was, now = recorded.get(block) or {}, again.get(block) or {}
-        for key in keys or dict.fromkeys([*was, *now]):
+        for key in keys:
             if was.get(key) != now.get(key):
                 yield Finding(f"{block}.{key}", was.get(key), now.get(key), why)
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
@@ -145,6 +144,9 @@ def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> It
         was, now = (r.get("snapshot", {}).get("id") for r in (recorded, again))
         if was != now and not salted:
             yield Finding("snapshot.id", was, now, why)
+        was, now = ((r.get("next") or {}).get("digest") for r in (recorded, again))
+        if was is not None and was != now:
+            yield Finding("next.digest", was, now, why)
         if recorded.get("curves") != again.get("curves"):
             yield Finding("curves", "per-step values", "others", why)
 
@@ -165,11 +167,24 @@ def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
     if len(recorded) != len(again):
         yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
     for was, now in zip(recorded, again):
-        for key in [k for k in dict.fromkeys([*was, *now]) if not k.endswith(MEASURED)]:
-            if was.get(key) != now.get(key):
+        for key in dict.fromkeys([*was, *now]):
+            if was.get(key) != now.get(key) and not key.endswith((*MEASURED, "stored_bytes")):
                 explanation = "the chat run again does not say this"
                 what = f"chat.json: turn {was.get('turn')} {key}"
                 yield Finding(what, was.get(key), now.get(key), explanation)
+
+
+def traces(recorded: list[Any], again: list[Any], elsewhere: bool) -> Iterator[Finding]:
+    """A loop's steps: tokens, positions and what was culled; `elsewhere` the probabilities may round."""
+    if len(recorded) != len(again):
+        yield Finding("trace.json: steps", len(recorded), len(again), "steps are missing or added")
+    for was, now in zip(recorded, again):
+        for key in dict.fromkeys([*was, *now]):
+            if was.get(key) != now.get(key) and not (elsewhere and key in ("probability", "top")):
+                what = f"trace.json: step {was.get('step')} {key}"
+                yield Finding(
+                    what, was.get(key), now.get(key), "the loop run again does not say this"
+                )
 
 
 def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:

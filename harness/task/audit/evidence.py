@@ -16,7 +16,8 @@ from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Finding, changes, flat, formed
+from harness.task.audit.difference import changes, flat, formed
+from harness.task.audit.finding import Finding
 from harness.track import contents, tracker
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")

@@ -12,9 +12,10 @@ from harness.errors import HarnessError, InputProblem
 from harness.save import store
 from harness.snapshot.result import write_json
 from harness.snapshot.state import State
-from harness.task.audit import rounding
-from harness.task.audit.difference import Finding, changes, compare, formed, turns
+from harness.task.audit import derived, rounding
+from harness.task.audit.difference import changes, compare, formed, traces, turns
 from harness.task.audit.evidence import place_of, read, sealed
+from harness.task.audit.finding import Finding
 
 LIMIT = 3600  # seconds that a recorded run may take again
 
@@ -69,7 +70,11 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, 
         changed = []  # the second run failed before it could say where it ran
     said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
     salted = sealed(place_of(point, recorded))
-    return [*formed(compare(recorded, again, changed, salted)), *formed(said)], changed
+    decisive = any(c["decisive"] for c in changed)
+    was, now = (read(p / "trace.json", list) for p in (point, fresh))
+    steps = traces(was, now, decisive)
+    findings = [*formed(compare(recorded, again, changed, salted)), *formed(said), *formed(steps)]
+    return [*findings, *formed(derived.page(point, recorded))], changed
 
 
 def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:

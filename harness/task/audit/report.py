@@ -13,7 +13,8 @@ from typing import Any
 
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit.difference import Finding, changes, compare, formed, turns
+from harness.task.audit.difference import changes, compare, formed, turns
+from harness.task.audit.finding import Finding
 
 NAME = "audit.json"
 
@@ -29,6 +30,10 @@ ELSEWHERE = (
 UNKEPT = (
     "{points}: its snapshot was kept in memory or is gone, so recorded keys and values are compared by "
     "their digests alone, and elsewhere, where other bits are honest, not at all"
+)
+UNDRAWN = (
+    "{points}: made by another version of the code, so whether its page says what its figures say is not "
+    "told, nor whether a sentence in other words does"
 )
 SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
 CLAIMED = (
@@ -68,6 +73,9 @@ def unknown(
     unkept = [n for n, p in points.items() if p.get("kept") is False]
     if unkept:
         said.append(UNKEPT.format(points=", ".join(unkept)))
+    undrawn = [n for n, p in points.items() if p.get("drawn") is False]
+    if undrawn:
+        said.append(UNDRAWN.format(points=", ".join(undrawn)))
     if salted:
         said.append(SEALED.format(points=", ".join(sorted(salted))))
     return said

@@ -12,7 +12,7 @@ import torch
 
 from harness.snapshot.codes import Codes, dense
 from harness.snapshot.state import LayerState, State
-from harness.task.audit.difference import Finding
+from harness.task.audit.finding import Finding
 
 SIDES, MARGIN = 2.0, 2.0  # the record rounds as well as the second run; another machine a bit worse
 UNMEASURED = "not the bits of the second run, and no floor could be measured"
