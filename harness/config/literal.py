@@ -49,6 +49,11 @@ def _carried(override: str) -> str:
 
 
 def spelled(override: str) -> str:
-    """An override without quotes, escapes and spaces: Hydra writes a point's overrides anew, so
-    that only this much of them is what was typed."""
-    return "".join(c for c in override if c not in "\\'\" ")
+    """An override without quotes, escapes and spaces, its number or truth in one form: Hydra writes a
+    point's overrides anew, so that only this much of them is what was typed."""
+    key, equals, value = "".join(c for c in override if c not in "\\'\" ").partition("=")
+    try:
+        return f"{key}{equals}{float(value)}"
+    except ValueError:
+        same = value.lower() in ("true", "false", "null")
+        return f"{key}{equals}{value.lower() if same else value}"

@@ -29,7 +29,7 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         declared = AutoConfig.from_pretrained(place, revision=revision)
         footprint.check_weights(settings.name, declared, dtype, device)
         entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
-        options = {"revision": revision, "dtype": dtype, **_attention(settings.attention)}
+        options = {"revision": revision, "dtype": dtype, **_kernels(settings.attention, dtype)}
         model, report = AutoModelForCausalLM.from_pretrained(
             place, output_loading_info=True, **options
         )
@@ -87,7 +87,7 @@ def resolve_device(device: str) -> torch.device:
 
 def _from_gguf(settings: ModelConfig, dtype: torch.dtype) -> Built:
     file = Path(str(settings.path)).expanduser().absolute()
-    model = gguf.model_of(file, dtype, _attention(settings.attention))
+    model = gguf.model_of(file, dtype, _kernels(settings.attention, dtype))
     named = settings.tokenizer
     tokenizer = _tokenizer(named, None) if named else gguf.tokenizer_of(file)
     return model, tokenizer, {"name": file.name, "revision": None, "commit": None}, None
@@ -111,7 +111,7 @@ def _from_architecture(settings: ModelConfig, dtype: torch.dtype, device: torch.
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []), where:
             torch.manual_seed(settings.seed)
             model = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, **_attention(settings.attention)
+                config, dtype=dtype, **_kernels(settings.attention, dtype)
             )
     except HarnessError:
         raise
@@ -124,9 +124,11 @@ def _from_architecture(settings: ModelConfig, dtype: torch.dtype, device: torch.
     return model, tokenizer, {"name": name, "revision": None, "commit": None}, None
 
 
-def _attention(name: str) -> dict[str, str]:
-    """`auto` leaves the choice to the library: sdpa for the classes that have it, else eager."""
-    return {} if name == "auto" else {"attn_implementation": name}
+def _kernels(attention: str, dtype: torch.dtype) -> dict[str, str]:
+    """`auto` leaves the choice of attention to the library: sdpa for the classes that have it, else
+    eager. Its fused kernels for experts have no float64."""
+    chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    return chosen | ({"experts_implementation": "eager"} if dtype == torch.float64 else {})
 
 
 def _place(settings: ModelConfig) -> tuple[str, str | None]:

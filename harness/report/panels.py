@@ -58,7 +58,9 @@ def _panels(
             constant.append(f"{plain(key)} is {number(values.pop())}")
     told = f"{said}, by {plain(x)}." if panels else ""
     if noisy:
-        told += " Dashed: the noise floor, what a recompute does with nothing wrong."
+        some = len(_floors(rows)) < len(_values(rows, "dtype"))
+        rest = "; no line where that is nothing" if some else ""
+        told += f" Dashed: the noise floor, what a recompute does with nothing wrong{rest}."
     if constant:
         told = f"{told} The same in every point: {'; '.join(constant)}.".strip()
     return section(title, text=told, panels=panels, legend=_legend(rows, group, size) if panels else "")  # fmt: skip

@@ -72,7 +72,10 @@ def plain(axis: Any) -> None:
     low, high = axis.get_view_interval()
     if axis.get_scale() == "log" and high <= DECADES * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    digits = 3  # more where the values are nearly alike
+    if axis.get_scale() == "linear" and high > low:
+        digits = max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.{digits}g}"))
     locator = axis.get_major_locator()
     if hasattr(locator, "numticks"):
         locator.set_params(numticks=6)

@@ -116,6 +116,18 @@ def test_the_oracle_is_float64_all_the_way(compose, model: str) -> None:
     assert (exact - other).abs().max() < 16 * finer * (exact - plain).abs().max()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_experts_compute_in_every_dtype(compose, dtype: str) -> None:
+    """The library's fused kernels for them have no float64."""
+    loaded = load(
+        compose, "model=shape", "model.architecture=mixtral", f"dtype={dtype}",
+        "+model.config.num_local_experts=4", "model.config.intermediate_size=48",
+    )  # fmt: skip
+    ids = torch.arange(3, 15)[None]
+    logits = loaded.forward(ids, ids - 3, keep=1)
+    assert str(logits.dtype) == f"torch.{dtype}" and logits.isfinite().all()
+
+
 def test_what_a_tokenizer_saves_does_not_tell_the_network(process, place):
     """A snapshot's id must not depend on HF_HUB_OFFLINE (the other tests set it)."""
     done = process("task=save", "text=let k be 5 .", "out=made", "track=none", env={"HF_HUB_OFFLINE": "0"})  # fmt: skip

@@ -175,3 +175,16 @@ def test_a_narrow_logarithmic_axis_has_more_ticks_than_powers_of_ten() -> None:
 
     assert ticks([5, 40]) >= 3 and 2 <= ticks([1e-6, 1e3]) <= 8
     assert len({(plots.mark(n), plots.COLOURS[n % 8]) for n in range(16)}) == 16
+
+
+def test_values_nearly_alike_have_ticks_that_can_be_told_apart() -> None:
+    def said(values: list[float]) -> list[str]:
+        _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+        axis.plot([0, 1], values)
+        plots.plain(axis.yaxis)
+        show = axis.yaxis.get_major_formatter()
+        return [show(tick, 0) for tick in axis.get_yticks()]
+
+    for values in ([15.8001, 15.8009], [0.0, 1.0], [0.6, 0.9]):
+        assert len(set(said(values))) == len(said(values))
+    assert max(map(len, said([0.6, 0.9]))) <= 5

@@ -18,6 +18,7 @@ from tracking import whole
 from harness import config, track
 from harness.cli import resume, sweep
 from harness.config import TrackConfig
+from harness.config.literal import spelled
 from harness.errors import InputProblem
 from harness.report import sweep as pages
 from harness.snapshot import record
@@ -130,6 +131,12 @@ def test_a_run_above_others_has_their_figures_by_number(swept, runs):
     assert store(runs).execute(asked, (parent,)).fetchall() == [(0, 1.0), (1, 0.5)]
     below = "select count(*) from tags where key='mlflow.parentRunId' and value=?"
     assert store(runs).execute(below, (parent,)).fetchone() == (8,)
+
+
+def test_what_hydra_writes_anew_is_no_other_choice():
+    for typed, written in (("a=true", "a=True"), ("a=1e-3", "a=0.001"), ("a='x y'", "a=xy"), ("a=null", "a=NULL")):  # fmt: skip
+        assert spelled(typed) == spelled(written)
+    assert len({spelled(o) for o in ("a=true", "a=false", "a=1", "a=10", "a=True,False", "a=b", "a=B")}) == 7  # fmt: skip
 
 
 @pytest.mark.parametrize(
