@@ -73,6 +73,17 @@ def test_a_sentence_that_the_figures_do_not_give(result) -> None:
     assert list(derived.sentence({**older, "environment": result["environment"]}))
 
 
+def test_a_reason_that_the_errors_do_not_give(result) -> None:
+    """Elsewhere, where other errors are honest, they are at least those of which the record speaks."""
+    elsewhere = {**result, "environment": {**result["environment"], "code": "of another time"}}
+    assert result["reason"].startswith("error against float64") and not list(
+        derived.sentence(elsewhere)
+    )
+    errors = {**result["oracle"], "restored": result["oracle"]["restored"] / 1000}
+    named = {finding.what for finding in derived.sentence({**elsewhere, "oracle": errors})}
+    assert named == {"oracle.ratio", "reason"}
+
+
 def test_a_page_that_the_figures_do_not_give(recorded, result, tmp_path) -> None:
     point = Path(shutil.copytree(recorded, tmp_path / "moved" / recorded.name))
     assert derived.redrawable(point, result) and list(derived.page(point, result)) == []

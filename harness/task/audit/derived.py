@@ -32,6 +32,14 @@ def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
     if alike and recorded != derived and recorded is not None:
         yield Finding("conclusion", recorded, derived, "not what the record's own figures give")
     reason, figures = str(result.get("reason")), result.get("chat") or {}
+    errors = result.get("oracle") or {}
+    ours_off, plain = errors.get("restored"), errors.get("plain")
+    if ours_off is not None and plain and errors.get("ratio") != ours_off / plain:
+        yield Finding("oracle.ratio", errors.get("ratio"), ours_off / plain, "not its two errors")
+    if ours_off is not None and plain is not None and reason.startswith("error against float64"):
+        said = f"error against float64 {ours_off:.3g}, plain path {plain:.3g}"
+        if not reason.startswith(said):
+            yield Finding("reason", reason, said, "not the errors that `oracle` says")
     for name in ("cached", "naive"):
         growth = figures.get(f"{name}_growth")
         if growth is not None and f"x{growth:.2f} {name}" not in reason:
