@@ -18,6 +18,7 @@ import torch
 
 from harness.cache.registry import decoder
 from harness.config import DTYPES, Config, SaveConfig, at_least, one_of, option
+from harness.model.loaded import Loaded
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -44,20 +45,22 @@ VARIANTS = {
 COLUMNS = ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw"]
 COLUMNS += ["ratio", "peak_extra_bytes"]
 SLOW = {"gzip"}  # timed once
-NEW_TOKENS = 128
+TOKENS, NEW_TOKENS = 4096, 128
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Leaves `bench.json` (one row per format and dtype) and `claims.json` (the founding claim about
     formats). The verdict is `exact` when every format gave back every byte."""
-    at_least("task.tokens", cfg.task.tokens, 1)
+    if cfg.task.tokens is not None:
+        at_least("task.tokens", cfg.task.tokens, 1)
     at_least("task.repeats", cfg.task.repeats, 1)
     for dtype in cfg.task.dtypes:
         one_of("task.dtypes", dtype, DTYPES)
     session = Session.open(cfg, folder, say)
     place = folder / "snapshot"
     say.stage("prefill")
-    whole = payload.prefilled(session, 2 * cfg.task.tokens)
+    tokens = cfg.task.tokens or _usual(session.loaded)
+    whole = payload.prefilled(session, 2 * tokens)
     say.done(f"{whole.tokens} tokens, {whole.kv_bytes >> 20} MiB of K/V")
     rows = []
     for dtype in cfg.task.dtypes:
@@ -67,7 +70,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     claim = _claim(payload.halves(whole, torch.bfloat16), place, cfg.task.repeats, session)
     say.done(claim["verdict"])
     say.stage("commit and restore")
-    figures = _small(payload.first(whole, torch.bfloat16, cfg.task.tokens), place, cfg.task.repeats)
+    figures = _small(payload.first(whole, torch.bfloat16, tokens), place, cfg.task.repeats)
     figures |= _commit_and_restore(session, payload.first(whole, whole.dtype), place)
     say.done(f"{figures['restore_speedup']:.1f}x")
     say.stage("signed and encrypted")
@@ -137,6 +140,12 @@ def _timed(state: State, place: Path, settings: SaveConfig, times: dict[str, lis
     times["map"].append(_seconds(lambda: store.unverified(target, manifest)))
     times["load"].append(_seconds(lambda: store.load(target)))
     times["raw_read"].append(_seconds(raw.read_bytes))
+
+
+def _usual(loaded: Loaded) -> int:
+    """Tokens where none are asked for: twice as many, and a turn, have positions in the model."""
+    room = loaded.max_positions or 4 * TOKENS
+    return max(min(TOKENS, (room - NEW_TOKENS) // 2), 1)
 
 
 def _small(state: State, place: Path, repeats: int) -> dict[str, Any]:
