@@ -136,10 +136,9 @@ class Oracle:
     def cost(self, batch: int, tokens: int) -> Cost:
         """What one uncached pass over `[batch, tokens]` is going to take."""
         config = self.loaded.text_config
-        width = max(
-            getattr(config, "intermediate_size", None) or 4 * config.hidden_size, config.hidden_size
-        )
-        heads = getattr(config, "num_attention_heads", 1) or 1
+        hidden = config.hidden_size
+        width = max(_widest(config, "intermediate_size", 4 * hidden), hidden)
+        heads = _widest(config, "num_attention_heads", 1)
         scores = 2 * 8 * batch * heads * tokens * tokens
         activations = 8 * batch * tokens * (6 * width + config.vocab_size)
         weights = [p.numel() * 8 for p in self.loaded.model.parameters()]
@@ -251,6 +250,12 @@ def _wide(values: Any) -> bool:
         else isinstance(v, tuple | list) and _wide(v)
         for v in values
     )
+
+
+def _widest(config: Any, name: str, otherwise: int) -> int:
+    """The largest value of all layers, where a config has one for each."""
+    value = getattr(config, name, None)
+    return max(value if isinstance(value, list | tuple) else [value or otherwise])
 
 
 def _configs(model: Any) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """The oracle computes what a whole float64 copy computes, over weights that are never copied."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from harness.config import ModelConfig
 from harness.model import recurrence
 from harness.model.loaded import Loaded, load
-from harness.model.oracle import InFloat64, Widened
+from harness.model.oracle import InFloat64, Widened, _widest
 
 F32, F64 = (torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
 SMALL = {
@@ -177,3 +178,14 @@ def test_a_tensor_that_took_the_place_of_a_freed_one_is_not_mistaken_for_it() ->
     fresh = [torch.full((5,), float(i)) for i in range(200)]  # one of them would get the old id
     assert all(id(t) != number for t in fresh)
     assert all(torch.equal(wide.of(t), t.double()) for t in fresh)
+
+
+def test_the_cost_of_a_model_whose_layers_differ_is_its_widest_layer_s() -> None:
+    """Gemma 3n has a size for each."""
+    even, wide = (
+        _widest(SimpleNamespace(intermediate_size=sizes), "intermediate_size", 8)
+        for sizes in ([96, 96], (96, 960))
+    )
+    assert (even, wide) == (96, 960)
+    assert _widest(SimpleNamespace(intermediate_size=None), "intermediate_size", 8) == 8
+    assert _widest(SimpleNamespace(), "intermediate_size", 8) == 8

@@ -85,7 +85,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     wrong = [r for r in rows if r["outcome"] in WRONG and r["cache"] != "dynamic"]
     good = Counter(r["cache"] for r in rows if r["outcome"] in GOOD)
     counts = ", ".join(f"{cache} {good[cache]}" for cache in (AUTO, *cfg.task.caches))
-    reason = f"{len(chosen)} families; exact or equivalent: {counts}; wrong: {len(wrong)}"
+    many = "family" if len(chosen) == 1 else "families"
+    reason = f"{len(chosen)} {many}; exact or equivalent: {counts}; wrong: {len(wrong)}"
     verdict = "diverged" if wrong else "equivalent"
     columns = ["family", "cache", "outcome", "save", "resume", "error_ratio"]
     return finish_table(
