@@ -14,7 +14,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.config import CacheConfig, PruneConfig
 from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
-from harness.pipeline.prune import moves, scored
+from harness.pipeline.prune import moves, pruned, scored
 from harness.pipeline.step import feed, joined
 from harness.pipeline.switching import Switching, decoder
 from harness.prune.base import EXPECTED
@@ -100,7 +100,7 @@ class Bounded:
     def _pruned(self, state: State) -> State:
         before = state.documents["kv_format"].get("pruned", [])
         if state.kept_tokens > self.keep:
-            small = self.policy.prune(scored(self.loaded, self.policy, state))
+            small = pruned(self.policy, scored(self.loaded, self.policy, state))
             if self._turns is not None:
                 small = reindexed(small, self._turns)
             record = {**small.documents["kv_format"]["pruned"][-1], "at": self.every}

@@ -30,7 +30,7 @@ from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
-from harness.pipeline.prune import moves, policy_of, scored, without_scores
+from harness.pipeline.prune import moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
@@ -118,7 +118,7 @@ class Line:
         observed = scored(session.loaded, policy, state)
         how = moves(session.loaded, state) if settings.positions == "reindexed" else None
         start = time.perf_counter()
-        small = policy.prune(observed)
+        small = pruned(policy, observed)
         if how is not None:
             small = reindexed(small, how)
         session.times["prune"] = time.perf_counter() - start

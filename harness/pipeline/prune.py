@@ -9,6 +9,7 @@ from harness.attention.turns import Turn, turns
 from harness.capture import keys_alone
 from harness.capture.observe import observe_again
 from harness.config import PruneConfig
+from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
 from harness.prune.base import Policy
 from harness.prune.registry import policy
@@ -18,6 +19,22 @@ from harness.snapshot.state import State
 def policy_of(settings: PruneConfig) -> Policy | None:
     """The policy of a PruneConfig; None for `prune=none`."""
     return None if settings.name == "none" else policy(settings)
+
+
+def pruned(policy: Policy, state: State) -> State:
+    """What `policy` leaves of `state`. Raises ConfigProblem where that is more than its budget, as a
+    policy from outside may: its figures would stand under a budget that it did not keep."""
+    small = policy.prune(state)
+    for layer, most in zip(small.layers, policy.allowed(state), strict=True):
+        if not layer.segments:
+            continue
+        kept = float((layer.positions >= 0).sum(-1).double().mean())
+        if kept > most:
+            raise ConfigProblem(
+                f"prune={policy.settings.name} kept {kept:g} tokens in layer {layer.index}, and its "
+                f"budget is {most}. Correct the policy: `score` says which tokens stay, not how many."
+            )
+    return small
 
 
 def observes(settings: PruneConfig) -> int | None:

@@ -88,6 +88,10 @@ class Policy(ABC):
             for score, keep in zip(scores, keeps, strict=True)
         ]
 
+    def allowed(self, state: State) -> list[int]:
+        """The most real tokens that each layer may keep, on average over rows and heads."""
+        return budgets(self.settings, state)
+
     def record(self, state: State) -> dict[str, Any]:
         """What the snapshot says about this pruning (JSON-able, part of element +3)."""
         s = self.settings

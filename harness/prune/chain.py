@@ -75,6 +75,10 @@ class Chain(Policy):
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         raise NotImplementedError("a chain chooses through its stages")
 
+    def allowed(self, state: State) -> list[int]:
+        *_, (last, before) = self._run(state)
+        return last.allowed(before)
+
     def record(self, state: State) -> dict[str, Any]:
         stages = [stage.record(before) for stage, before in self._run(state)]
         return {

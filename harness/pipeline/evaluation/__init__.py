@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.config import CacheConfig
 from harness.errors import UnsupportedModel
+from harness.pipeline.environment import code
 from harness.pipeline.evaluation.answers import TIMED, answers
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
@@ -52,4 +53,6 @@ def identity(session: Session, cells: Cells, asking: list[Question]) -> Any:
         [vars(question) for question in asking],
         [cell.row() for cell in cells.every],
         str(session.loaded.device),
+        code(),
+        cells.sources(),
     ]

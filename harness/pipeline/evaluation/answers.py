@@ -111,7 +111,8 @@ def _decoded(
     rows = state.batch
     ask = torch.tensor([place.follow]).expand(rows, -1)
     runner = build_decoder(loaded, state, cache)
-    coded = runner.kv_bytes < _dense_bytes(state)  # nothing is decoded for good
+    held, decoded = runner.kv_bytes, _dense_bytes(state)  # codes may be larger than what they code
+    coded = abs(held - state.kv_bytes) < abs(held - decoded)  # nothing is decoded for good
     last = runner.step(ask)[:, -1]
     tokens, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
     over = torch.zeros(rows, dtype=torch.bool)

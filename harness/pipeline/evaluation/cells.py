@@ -1,8 +1,10 @@
 """The cells of an evaluation, and the State that each of them makes of one and the same prefill."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from harness.capture import capture
 from harness.capture.observe import observing, received
 from harness.config import Config, sibling
 from harness.errors import ConfigProblem, HarnessError, InputProblem
-from harness.pipeline.prune import moves, policy_of, without_scores
+from harness.pipeline.prune import moves, policy_of, pruned, without_scores
 from harness.pipeline.quantize import errors, quantizer_of
 from harness.pipeline.session import Session
 from harness.pipeline.step import joined
@@ -98,10 +100,10 @@ class Cells:
     def kept(self, session: Session, states: dict[int | None, State]) -> Iterator[Kept]:
         """What each cell makes of the prefill, the full cache first. `states` are only read."""
         turns = moves(session.loaded, states[None]) if self._reindexed else None
-        pruned: dict[tuple[str, float], State] = {}
+        smaller: dict[tuple[str, float], State] = {}
         for cell in self.every:
             place = (cell.prune, cell.budget)
-            if place not in pruned:
+            if place not in smaller:
                 policy = self._policies.get(place)
                 small = states[None]
                 if policy is not None:
@@ -111,19 +113,26 @@ class Cells:
                         joined(layer) if layer.segments else layer for layer in small.layers
                     )
                     small = small.with_layers(layers)
-                pruned[place] = small
+                smaller[place] = small
             quantizer = self._quantizers[cell.quantize]
             if quantizer is None:
-                yield Kept(cell, pruned[place], {})
+                yield Kept(cell, smaller[place], {})
             else:
-                coded = quantizer.quantize(pruned[place])
-                yield Kept(cell, coded, _mean_errors(pruned[place], coded))
+                coded = quantizer.quantize(smaller[place])
+                yield Kept(cell, coded, _mean_errors(smaller[place], coded))
+
+    def sources(self) -> list[list[str]]:
+        """The text of every module from outside that prunes or quantizes here, by name."""
+        makers = [*self._policies.values(), *self._quantizers.values()]
+        modules = {sys.modules[type(made).__module__] for made in makers if made is not None}
+        outside = [m for m in modules if not m.__name__.startswith("harness.") and m.__file__]
+        return sorted([m.__name__, Path(str(m.__file__)).read_text("utf-8")] for m in outside)
 
 
 def _pruned(policy: Policy, state: State, cell: Cell) -> State:
     """What `policy` leaves of `state`. Raises InputProblem that names the cell."""
     try:
-        return policy.prune(state)
+        return pruned(policy, state)
     except HarnessError as problem:
         raise InputProblem(
             f"{cell.prune} at {cell.budget:.0%} of a prompt of {state.tokens} tokens: {problem} Or leave "

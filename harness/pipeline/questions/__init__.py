@@ -11,7 +11,8 @@ KINDS = ("jsonl", "needle", "multi_key", "variable_tracking", "recall")
 
 
 def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
-    """Every question of the declared prompt; generated kinds fit their length in tokens to `tokenizer`.
+    """Every question of the declared prompt, each once: the same asked again is no second witness.
+    Generated kinds fit their length in tokens to `tokenizer`.
 
     Raises ConfigProblem for a prompt that asks nothing, InputProblem for a file that cannot be read.
     """
@@ -19,4 +20,5 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
         raise ConfigProblem(
             f"prompt={prompt.name} asks nothing that could be scored.{suggestion(prompt.name, KINDS)}"
         )
-    return import_module(f"{__name__}.{prompt.name}").questions(prompt, tokenizer)
+    made = import_module(f"{__name__}.{prompt.name}").questions(prompt, tokenizer)
+    return list(dict.fromkeys(made))

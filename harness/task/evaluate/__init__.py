@@ -65,4 +65,5 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 def cached(cfg: Config) -> list[CacheConfig]:
     """The caches that answer: those of `task.caches`, or the one that `cache=` chose."""
     check_caches("task.caches", cfg.task.caches)
-    return [sibling("cache", cfg.cache, name) for name in cfg.task.caches] or [cfg.cache]
+    names = dict.fromkeys(cfg.task.caches)  # one named twice would count every answer twice
+    return [sibling("cache", cfg.cache, name) for name in names] or [cfg.cache]

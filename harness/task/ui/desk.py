@@ -21,7 +21,7 @@ from harness.config import SamplingConfig, option, options
 from harness.engine import Engine
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
-from harness.pipeline.prune import policy_of
+from harness.pipeline.prune import policy_of, pruned
 from harness.pipeline.quantize import quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import rewound
@@ -119,7 +119,7 @@ class Desk(Sight):
         if chosen.observes is not None and (chosen.observes != EVERY_QUERY or not bright(before)):
             with MODEL:
                 seen = observe_again(self.loaded, before, chosen.observes)
-        small = chosen.prune(seen)
+        small = pruned(chosen, seen)
         layers = [_rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
         self._put(branch.then(small.with_layers(tuple(map(joined, layers)))))
         return before.kept_tokens - self.branch.state.kept_tokens

@@ -228,6 +228,14 @@ def test_progress_is_there_until_the_record_is(harness, place, monkeypatch) -> N
         (" m is 10 .", "k is 10", 0, 0),
         (" 3.5\nnext", "3.5", 1, 1),
         ("", "k is 10", 0, 0),
+        (" 10.5 .", "10", 0, 0),
+        (" -10", "10", 0, 0),
+        (" 10,000", "10", 0, 0),
+        (" 1,500", "500", 0, 0),
+        (" 9,10, 9-10", "10", 0, 1),
+        (" Dr. Jones", "Dr. Smith", 0, 0),
+        (" Dr. Smith. He", "Dr. Smith.", 1, 1),
+        (" . no", ". yes", 0, 0),
     ],
 )
 def test_scores(said: str, expected: str, exact: int, contains: int) -> None:
