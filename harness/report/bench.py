@@ -45,7 +45,11 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
     refused = [r for r in rows if r["reason"]]
     if refused:
         shown = [[r["cache"], r["dtype"], r["context"], r["reason"]] for r in refused]
-        out.append(section("Refused", columns=["cache", "dtype", "context", "why"], rows=shown))
+        out.append(
+            section(
+                "Refused, or not compared", columns=["cache", "dtype", "context", "why"], rows=shown
+            )
+        )
     facts = {k: v for k, v in where.items() if not isinstance(v, dict | list)}
     out.append(
         section("Environment", columns=["what", "value"], rows=[[k, v] for k, v in facts.items()])
@@ -69,8 +73,8 @@ def _panels(rows: list[dict[str, Any]]) -> list[str]:
         style = {"color": plots.COLOURS[number % len(plots.COLOURS)], "marker": plots.mark(number)}
         left.plot(contexts, [r["per_token_s"] * 1e3 for r in mine], label=cache, **style)
         if any(r["ratio_to_dynamic"] for r in mine):
-            ratios = [r["ratio_to_dynamic"] for r in mine]
-            right.plot(contexts, ratios, label=cache, **style)
+            ratios = [(r["context"], r["ratio_to_dynamic"]) for r in mine if r["ratio_to_dynamic"]]
+            right.plot(*zip(*ratios), label=cache, **style)
     limits = {r["context"]: r["limit_s"] * 1e3 for r in rows}
     left.plot(
         sorted(limits), [limits[c] for c in sorted(limits)], ":", color=plots.INK, label="limit"

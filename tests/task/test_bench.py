@@ -55,6 +55,30 @@ def test_every_cache_has_a_row_and_its_figures_hold(rows, monkeypatch):
     assert by["bfloat16", 2, "manual"]["kv_bytes"] < 1.25 * past
 
 
+def test_a_cache_that_does_less_is_not_compared(rows, monkeypatch):
+    """Its first steps are honest; the timed ones answer with what was said before."""
+    from harness.task import bench
+
+    monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**20)
+    build = bench.build_decoder
+
+    def idle(loaded, state, settings):
+        made = build(loaded, state, settings)
+        if settings.name == "view":
+            step, said = made.step, []
+            made.step = lambda ids: said[1] if len(said) > 1 else said.append(step(ids)) or said[-1]
+        return made
+
+    monkeypatch.setattr(bench, "build_decoder", idle)
+    dynamic, view, manual = rows(
+        "task=bench", "task.contexts=[64]", "task.branches=[]", "task.dtypes=[float32]",
+        "task.caches=[dynamic,view,manual]",
+    )  # fmt: skip
+    assert "not those of dynamic" in view["reason"] and view["per_token_s"]
+    assert view["ratio_to_dynamic"] is view["times_limit"] is None
+    assert dynamic["ratio_to_dynamic"] == 1 and manual["ratio_to_dynamic"] and not manual["reason"]
+
+
 def no_room(ids):
     raise torch.OutOfMemoryError("no room")
 

@@ -43,6 +43,8 @@ class Timed:
     def step(self) -> float:
         """Seconds of a decode step after the prompt, on average over a few."""
         said = self._ask(TOKENS, cached=True)["timings"]
+        if said["predicted_n"] != TOKENS:
+            raise ValueError(f"llama.cpp said {said['predicted_n']} of {TOKENS} tokens")
         return said["predicted_ms"] / 1e3 / (said["predicted_n"] - 1)
 
     def save(self) -> tuple[float, int]:

@@ -1,0 +1,38 @@
+"""Whether the caches of a row computed the same: a step that did less is no faster."""
+
+from statistics import median
+
+import torch
+
+
+class Likeness:
+    """How far each cache's logits lie from `dynamic`'s (the first one's, without it), turn by turn."""
+
+    def __init__(self) -> None:
+        self.reference: str | None = None
+        self._apart: dict[str, list[float]] = {}
+        self._eps = 0.0
+
+    def turn(self, logits: dict[str, torch.Tensor]) -> None:
+        """logits `[rows, 1, vocab]` by cache, of the same ids at the same place."""
+        if not logits:
+            return
+        self.reference = name = "dynamic" if "dynamic" in logits else next(iter(logits))
+        self._eps = torch.finfo(logits[name].dtype).eps
+        wanted = logits[name].float()
+        for cache, said in logits.items():
+            alike = said.shape == wanted.shape
+            gap = float((said.float() - wanted).norm() / wanted.norm()) if alike else float("inf")
+            self._apart.setdefault(cache, []).append(gap)
+
+    def faults(self) -> dict[str, str]:
+        """What to say of the caches whose logits have fewer than half of the dtype's digits in common
+        with the reference's: in half of the turns and more, so that an expert chosen otherwise for a
+        tie is none."""
+        middle = {cache: median(gaps) for cache, gaps in self._apart.items()}
+        return {
+            cache: f"its logits are not those of {self.reference} (apart by {gap:.2g} of their size): "
+            "the time of another computation, not compared"
+            for cache, gap in middle.items()
+            if cache != self.reference and not gap <= self._eps**0.5
+        }
