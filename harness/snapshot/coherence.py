@@ -74,10 +74,12 @@ def _mask(state: State) -> list[str]:
 
 
 def _cursor(state: State) -> list[str]:
-    """The cursor is the number of real tokens; cache and buffer end at it."""
-    if state.documents["kv_format"].get("pruned"):
+    """The cursor is the number of real tokens; cache and buffer end at it. Pruning drops what layers
+    hold, and moves the cursor only where positions were given anew."""
+    pruned = state.documents["kv_format"].get("pruned")
+    if pruned and any(entry.get("positions") != "original" for entry in pruned):
         return []
-    if state.pruned:
+    if state.pruned and not pruned:
         return ["layers hold fewer tokens than they saw, and no pruning is recorded"]
     if state.token_ids.shape != state.attention_mask.shape:
         return []
@@ -94,6 +96,8 @@ def _cursor(state: State) -> list[str]:
             problems.append(
                 f"layer {layer.index}: saw {layer.seen} tokens, the buffer holds {state.tokens}"
             )
+        if pruned:
+            continue
         newest = layer.positions[..., -1].reshape(state.batch, -1)
         if bool((newest != state.next_position[:, None] - 1).any()):
             problems.append(f"layer {layer.index}: the last position is not next_position - 1")

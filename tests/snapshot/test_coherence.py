@@ -44,6 +44,18 @@ def test_recorded_pruning_is_not_a_disagreement(state):
     assert coherence.faults(small.document("kv_format", pruned=[{"policy": "keep_last"}])) == []
 
 
+def test_pruning_at_original_positions_moves_no_cursor(state):
+    entry = {"policy": "keep_last", "positions": "original"}
+    small = edit.select(state, torch.arange(2, state.tokens)).document("kv_format", pruned=[entry])
+    assert coherence.faults(small) == []
+    ahead = replace(small, next_position=small.next_position + 5)
+    assert "next_position" in str(coherence.faults(ahead))
+    fewer = {n: getattr(small, n)[:, 1:] for n in ("token_ids", "attention_mask")}
+    assert "the buffer holds" in str(coherence.faults(replace(small, **fewer)))
+    moved = ahead.document("kv_format", pruned=[{**entry, "positions": "reindexed"}])
+    assert coherence.faults(moved) == []
+
+
 def test_left_padding_is_not_a_disagreement(captured):
     padded = captured("text='let k be 5 . what is k ? k is 5 .'", "prompt.batch=2")[1].state
     assert not bool(padded.attention_mask.all())
