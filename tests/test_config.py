@@ -104,3 +104,15 @@ def test_a_key_for_snapshots_is_refused_by_tasks_that_do_not_read_it(compose, ta
         compose(f"task={task}", given)
     for reader in ("task=save", "task=resume", "task=prune", "task=chat", "task=loop"):
         compose(reader, given)
+
+
+def test_reading_a_record_does_not_rename_what_is_being_written(tmp_path) -> None:
+    """A sweep's points lie together by a name that is drawn once."""
+    from omegaconf import OmegaConf
+
+    token = config.register()
+    (tmp_path / "config.yaml").write_text("task: {name: save}\n")
+    with pytest.raises(ConfigProblem):
+        config.recorded(tmp_path / "config.yaml")
+    config.composed(tmp_path / "config.yaml")
+    assert OmegaConf.create({"name": "${unique:}"}).name == token

@@ -37,6 +37,14 @@ def register(token: str | None = None) -> str:
     return token
 
 
+def _registered() -> None:
+    """`register`, unless it was done: another token would send the next points of a sweep elsewhere."""
+    from omegaconf import OmegaConf
+
+    if not OmegaConf.has_resolver("unique"):
+        register()
+
+
 def _open_schema() -> Any:
     """The common keys typed; every group an open mapping of its shared keys, since what else an
     option reads only its YAML says. `typed` checks all of it once it is composed."""
@@ -89,7 +97,7 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    register()
+    _registered()
     text = path.read_text("utf-8")
     if foreign := set(re.findall(r"\$\{\s*([\w.]+)\s*:", text)) - {"literal"}:
         raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
@@ -116,7 +124,7 @@ def composed(path: Path) -> dict[str, Any] | None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    register()
+    _registered()
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):

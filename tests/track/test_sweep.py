@@ -100,10 +100,10 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
 
 def test_a_point_whose_configuration_is_no_sound_one_has_its_run_and_its_row(harness, runs):
     """It fails before there is a checked configuration: what Hydra composed stands in for it."""
-    place = runs / "unsound"
     done = harness("-m", "prune=knorm", "prune.ratio=1.5,2.5", "text= let k be 5 .", f"runs_dir={runs}",
-                   f"hydra.sweep.dir={place}", track="mlflow")  # fmt: skip
+                   "name=unsound", track="mlflow")  # fmt: skip
     assert done.code == 2, done.out
+    (place,) = (runs / "unsound").iterdir()
     rows = table(place)
     assert [(r["verdict"], r["prune"], r["model"], r["text"]) for r in rows] == [("failed", "knorm", "tiny", " let k be 5 .")] * 2  # fmt: skip
     assert pages.varied(rows) == ["prune.ratio"]
