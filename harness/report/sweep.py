@@ -214,8 +214,7 @@ def closing(
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run."""
     lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in _counts(found).items())}"]
-    failed = [r for r in found if r["verdict"] in ("failed", "refused")]
-    lines += [f"  point {r['point']} {r['verdict']}: {str(r['reason']).splitlines()[0][:150]}" for r in failed[:20]]  # fmt: skip
+    lines += _failed(found)
     place = _here(folder)
     if total and len(found) < total:
         lines.append(f"missing:      {total - len(found)} of {total}; run them with `{again(folder)}`")  # fmt: skip
@@ -224,6 +223,19 @@ def closing(
     if aged:
         lines.append(f"other code:   points {', '.join(aged)} were run before the code changed; delete their folders and resume to run them again")  # fmt: skip
     return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
+
+
+def _failed(found: list[dict[str, Any]]) -> list[str]:
+    """Points that came to no end, those that say the same in one line."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in (r for r in found if r["verdict"] in grid.STOPPED):
+        said = str(row["reason"]).splitlines()[0][:150]
+        alike.setdefault((row["verdict"], said), []).append(row["point"])
+    lines = []
+    for (verdict, said), points in list(alike.items())[:20]:
+        shown = ", ".join(points[:10]) + (f" and {len(points) - 10} more" if points[10:] else "")
+        lines.append(f"  point{'s' * (len(points) > 1)} {shown} {verdict}: {said}")
+    return lines
 
 
 def _counts(found: list[dict[str, Any]]) -> dict[str, int]:

@@ -240,3 +240,14 @@ def test_each_dtype_has_its_noise_line_its_marker_and_its_own_place():
     assert panels._floors([*rows, {**rows[0], "noise_kl_max": 1e-6}]) == {"bfloat16": 1e-4}
     alike = [{**row, "noise_kl_max": 1e-12, "dtype": "float32"} for row in rows]
     assert panels._floors(alike) == {"float32": 1e-12}
+
+
+def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
+    """Two hundred points with the same mistake are one mistake."""
+    rows = [{"point": str(i), "verdict": "failed", "reason": "no\nmore"} for i in range(12)]
+    rows += [{"point": "12", "verdict": "refused", "reason": "other"}]
+    said = [line[2:] for line in sweep.closing(tmp_path, rows, 13, []) if line[:7] == "  point"]
+    assert said == [
+        "points 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more failed: no",
+        "point 12 refused: other",
+    ]
