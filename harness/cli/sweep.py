@@ -42,6 +42,7 @@ class Watch:
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     given: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
+    tracked: Any = None  # the sweep's configuration, until its parent run is asked for
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
     fresh: bool = False  # the single run's directory is new, so it may be removed again
 
@@ -49,7 +50,7 @@ class Watch:
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.first, cls.fresh, cls.given = None, None, None, False, ()
-        cls.sign = None
+        cls.sign, cls.tracked = None, None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
@@ -61,6 +62,7 @@ class Watch:
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
+        Watch.tracked = config
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
@@ -96,6 +98,7 @@ class Job:
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
         interrupt.check()
+        _begun()
         folder, sweep, overrides = Watch.job
         try:
             with point.alone(folder) if sweep else nullcontext():
@@ -122,8 +125,19 @@ class Job:
         return outcome
 
     def __reduce__(self) -> Any:
+        _begun()  # by the process that hands it to its workers
         state = ("folder", "total", "began", "shared", "given")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
+
+
+def _begun() -> None:
+    """The sweep's parent run, once, where the sweep was begun: its first point begins."""
+    settings, Watch.tracked = Watch.tracked, None
+    if settings is not None and Watch.folder is not None:
+        from harness import track
+
+        tracked = config.TrackConfig(**settings.track)
+        track.begin_sweep(tracked, settings.runs_dir, Watch.folder, Watch.began)
 
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:

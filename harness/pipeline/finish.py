@@ -20,8 +20,8 @@ from harness.snapshot.result import (
     SCHEMA,
     TIMES,
     UNJUDGED,
+    exit_code,
     finite,
-    worse,
     write_json,
     write_text,
 )
@@ -86,6 +86,8 @@ def finish(
     from harness import track
 
     say.stage("record")
+    if code:  # another than its verdict says
+        result["exit_code"] = code
     draw(folder / "report.html", result)
     problem = write(cfg, folder, result, tracked)
     problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
@@ -271,8 +273,3 @@ def shown(path: Path | str) -> str:
         return str(path)
     absolute, here = Path(path).absolute(), Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
-
-
-def exit_code(result: Record) -> int:
-    """0 when the verdict is at least as good as required, or when nothing was judged."""
-    return 1 if worse(result["verdict"], result["required"]) else 0

@@ -17,7 +17,7 @@ from harness.report.html import cell, page, section
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import marked, target
 from harness.snapshot.record import PENDING
-from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, worse, write_text
+from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, exit_code, write_text
 
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 TABLE = {
@@ -43,12 +43,10 @@ def _row(folder: Path) -> dict[str, Any]:
     result = json.loads((folder / "result.json").read_text("utf-8"))
     overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
     given = dict(decoded(str(o)).lstrip("+~").partition("=")[::2] for o in overrides)
-    verdict, required = result["verdict"], result.get("required")
-    code = 1 if required and verdict in ORDER and worse(verdict, required) else 0
     return {
         "point": folder.name,
-        "verdict": verdict,
-        "exit_code": result.get("exit_code", code),
+        "verdict": result["verdict"],
+        "exit_code": exit_code(result),
         "reason": result["reason"],
         **(result.get("options") or {}),
         **{k: v for k, v in given.items() if k not in (result.get("options") or {})},

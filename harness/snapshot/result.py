@@ -31,6 +31,13 @@ def worse(verdict: str, required: str) -> bool:
     return verdict != UNJUDGED and ORDER.index(verdict) > ORDER.index(required)
 
 
+def exit_code(result: Mapping[str, Any]) -> int:
+    """What a finished job ended with: as it says, else 1 where its verdict misses what was required."""
+    verdict, required = result.get("verdict"), result.get("required")
+    missed = bool(required) and verdict in ORDER and worse(str(verdict), str(required))
+    return int(result.get("exit_code", 1 if missed else 0))
+
+
 def finite(value: Any) -> Any:
     """`value` with NaN and infinities as None and numbers as plain Python, ready for strict JSON."""
     if isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from typing import Any
 from harness import variants
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import ORDER, write_json
-from harness.track import beside, contents
+from harness.track import beside, contents, parent
 
 
 def tracker(settings: Any, runs_dir: str) -> Any:
@@ -102,24 +102,60 @@ def summarise(
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
         return None
+    if (recorder := beside.running()) is not None:
+        with suppress(beside.Gone):
+            recorder.ask("ready")  # the parent run was asked for before
     store = tracker(config.track, config.runs_dir)
-    before = None
-    with suppress(OSError, ValueError):  # the first time, or cut off while it was written
-        before = read(folder / "sweep.json").get("mlflow")
+    runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
+    again = (folder / "sweep.json").exists()
     try:
-        run_id = store.summary(
-            f"sweep {_axes(folder)}", _sweep_tags(folder, rows), list(_totals(rows, sought, bool(before))), files,
-            text, (before or {}).get("run_id"),
-            int((folder / "multirun.yaml").stat().st_mtime * 1000),
-            [r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")],
-            any(r["verdict"] == "failed" for r in rows),
+        run_id, earlier = store.summary(
+            folder, sweep_name(folder), {**parent.tags(folder), "verdict": _counted(rows)},
+            list(_totals(rows, sought, again)), files, text,
+            int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
+            any(int(r["exit_code"]) != 0 for r in rows),
         )  # fmt: skip
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
             raise
-        return {"run_id": (before or {}).get("run_id"), "reason": str(problem)}
+        return {"run_id": parent.known(folder).get("run_id"), "reason": str(problem)}
+    parent.ended(run_id)
+    for point, row in zip(points, rows, strict=True):
+        if ids := earlier.get(str(row.get("mlflow_run_id"))):
+            _remember(point, ids)
     return {"run_id": run_id, "experiment": config.track.experiment}
+
+
+def begin_sweep(settings: Any, runs_dir: str, folder: Path, began: float) -> None:
+    """The parent run of the sweep in `folder`, whose first point is about to begin. began: in seconds.
+
+    To be called by the process that began the sweep, and by no worker of it."""
+    if settings.name != "mlflow":
+        return
+    words = {"folder": str(folder), "name": sweep_name(folder), "began": int(began * 1000)}
+    beside.begin(settings, runs_dir)
+    if (recorder := beside.running()) is not None:
+        with suppress(beside.Gone):
+            recorder.tell(
+                "begin_sweep", settings=beside.plain(settings), runs_dir=str(runs_dir), **words
+            )
+    else:
+        _begin_beside(None, beside.plain(settings), runs_dir, **words)
+
+
+def _begin_beside(
+    watch: Any, settings: dict[str, Any], runs_dir: str, folder: str, name: str, began: int
+) -> None:
+    parent.begin(tracker(SimpleNamespace(**settings), runs_dir), Path(folder), name, began)
+
+
+def _remember(point: Path, ids: list[str]) -> None:
+    """The run ids that a point had before it was run again, in its own `result.json`."""
+    result = read(point / "result.json")
+    block = result.get("mlflow") or {}
+    block["superseded"] = [*block.get("superseded", []), *ids]
+    write_json(point / "result.json", {**result, "mlflow": block})
 
 
 def _log_beside(
@@ -128,7 +164,11 @@ def _log_beside(
     return _log(SimpleNamespace(**settings), runs_dir, Path(folder), watch=watch, **words)
 
 
-CALLS = {"log": _log_beside}  # what a process beside this one answers
+CALLS = {  # what a process beside this one does
+    "log": _log_beside,
+    "begin_sweep": _begin_beside,
+    "ready": lambda watch: None,
+}
 
 
 def _config(folder: Path) -> Any:
@@ -138,24 +178,16 @@ def _config(folder: Path) -> Any:
     return SimpleNamespace(track=track, runs_dir=held["runs_dir"], name=held["name"])
 
 
-def _sweep_tags(folder: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
+def _counted(rows: list[dict[str, Any]]) -> str:
     counted = Counter(str(r["verdict"]) for r in rows)
-    verdicts = ", ".join(f"{n} {v}" for v, n in counted.items())
-    return {
-        "sweep": folder.name,
-        "kind": "sweep summary",
-        "folder": str(folder),
-        "verdict": verdicts,
-        "mlflow.source.name": "python -m harness -m",
-        "mlflow.source.type": "LOCAL",
-    }
+    return ", ".join(f"{n} {v}" for v, n in counted.items())
 
 
-def _axes(folder: Path) -> str:
+def sweep_name(folder: Path) -> str:
     """What a sweep varied, as it was typed, without the directory keys; its stamp where that is unknown."""
     typed = [*contents.swept(folder), *contents.searched(folder)]
     several = [contents.read(o) for o in typed if "," in o or "(" in o]
-    return " ".join(several)[: contents.NAMED] or folder.name
+    return f"sweep {' '.join(several)[: contents.NAMED] or folder.name}"
 
 
 def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool = False) -> Any:

@@ -3,10 +3,11 @@
 import json
 import os
 import sys
+from contextlib import suppress
 from types import SimpleNamespace
 
 from harness import track
-from harness.track import usage
+from harness.track import parent, usage
 
 
 def main() -> None:
@@ -21,6 +22,10 @@ def main() -> None:
             if "begin" in message:
                 track.ready(SimpleNamespace(**message["begin"]), message["runs_dir"])
                 continue
+            if "tell" in message:
+                with suppress(Exception):  # it is done at the end, where it was not done now
+                    track.CALLS[message["tell"]](watch, **message["arguments"])
+                continue
             try:
                 answer = {"answer": track.CALLS[message["call"]](watch, **message["arguments"])}
             except Exception as problem:
@@ -29,6 +34,8 @@ def main() -> None:
             answers.flush()
     except (KeyboardInterrupt, BrokenPipeError):
         pass
+    finally:
+        parent.abandon()
 
 
 if __name__ == "__main__":

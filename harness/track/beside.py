@@ -65,6 +65,10 @@ class Recorder:
             raise RuntimeError(answer["fault"])
         return answer["answer"]
 
+    def tell(self, call: str, **arguments: Any) -> None:
+        """Have `track.CALLS[call]` done there before anything that is asked later. Raises Gone."""
+        self._write({"tell": call, "place": str(Path.cwd()), "arguments": arguments})
+
     def end(self) -> None:
         """Let it go: it ends by itself once nobody can ask any more."""
         if self.parent == os.getpid() and self.process.stdin:

@@ -16,8 +16,8 @@ from typing import Any
 
 from harness import interrupt
 from harness.snapshot.record import NAME, PENDING, read
-from harness.snapshot.result import write_json
-from harness.track import contents
+from harness.snapshot.result import exit_code, write_json
+from harness.track import contents, inputs, parent
 
 BATCH = 1000  # metrics per request, the server's limit
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
@@ -80,7 +80,8 @@ class Mlflow:
                 found = _pending(folder).get("run_id") or (self._begun(folder) if again else None)
                 run_id = found or self._create(
                     contents.run_name(result, folder, name),
-                    contents.tags(result, folder),
+                    contents.tags(result, folder)
+                    | parent.above(folder, self.shown, self.settings.experiment),
                     contents.began(folder),
                 )
                 begun.append(run_id)
@@ -95,23 +96,45 @@ class Mlflow:
             (folder / PENDING).unlink()
         return block
 
-    def summary(self, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
-                files: list[Path], text: str, run_id: str | None, when: int,
-                points: list[str], failed: bool) -> str:  # fmt: skip
-        """A sweep's parent run, created or (given its `run_id`) completed, with the runs `points` nested
-        below it. failed: one of them did, and so did the whole. Raises Unreachable."""
+    def begin_sweep(self, folder: Path, name: str, tags: dict[str, str], began: int) -> str:
+        """A sweep's parent run, `RUNNING`: its own where the sweep in `folder` has one, else a new one.
+        Writes its id into `folder`. Raises Unreachable."""
+        with self._reachable(), interrupt.held():
+            if run_id := self._parent(folder):
+                self.client.update_run(run_id, status="RUNNING")
+            else:
+                run_id = self._create(name, tags, began)
+            block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
+            parent.keep(folder, block)
+        return run_id
+
+    def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
+                files: list[Path], text: str, when: int, points: dict[str, str],
+                failed: bool) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
+        """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it;
+        its id, and `{run id: earlier ids}` of points that were run again. failed: one of them did,
+        and so did the whole. Raises Unreachable."""
         with self._reachable():
-            run_id = run_id or self._create(name, tags)
+            run_id = self._parent(folder) or self._create(name, tags)
             self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
             self._metrics(run_id, values, when)
-            text = contents.comparison(self.experiment, run_id, points) + text
+            text = contents.comparison(self.experiment, run_id, list(points.values())) + text
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))
-            for point in points:
+            for point in points.values():
                 self.client.set_tag(point, "mlflow.parentRunId", run_id)
+            earlier = parent.supersede(self.client, self.experiment, run_id, points)
             self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
-        return run_id
+        return run_id, earlier
+
+    def stop(self, run_id: str) -> None:
+        """Mark a run that still is `RUNNING` as killed. Raises Unreachable."""
+        if self.local and not (self.runs_dir / "mlflow.db").is_file():
+            return  # removed
+        with self._reachable():
+            if self.client.get_run(run_id).info.status == "RUNNING":
+                self.client.set_terminated(run_id, "KILLED")
 
     def retry(self) -> None:
         """Ask the server again at the next call, however lately it was away."""
@@ -203,7 +226,7 @@ class Mlflow:
                 self.experiment = self._experiment()
             yield
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
-            _KNOWN.clear()
+            _KNOWN.clear(), inputs.forget()
             reason = f"cannot track to {self.shown}: {_plain(problem)}."
             if not self.local:
                 cost = time.monotonic() - began
@@ -232,6 +255,16 @@ class Mlflow:
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
+    def _parent(self, folder: Path) -> str | None:
+        """The parent run of the sweep in `folder`, also where its id could not be written down."""
+        if run_id := parent.known(folder).get("run_id"):
+            return run_id
+        quote = '"' if "'" in folder.name else "'"
+        wanted = f"tags.sweep = {quote}{folder.name}{quote} and tags.kind = '{parent.SUMMARY}'"
+        there = self.client.search_runs([self.experiment], wanted)
+        same = (r for r in there if r.data.tags.get("folder") == str(folder))
+        return next((r.info.run_id for r in same), None)
+
     def _begun(self, folder: Path) -> str | None:
         wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"
         found = self.client.search_runs([self.experiment], wanted, max_results=1)
@@ -246,51 +279,12 @@ class Mlflow:
             machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
             for start in range(0, len(machine), BATCH):
                 self.client.log_batch(run_id, metrics=machine[start : start + BATCH])
-        self._inputs(run_id, folder, result)
+        inputs.note(self.client, self.experiment, run_id, folder, result)
         params = [Param(k, v) for k, v in contents.parameters(folder)]
         self._metrics(run_id, list(contents.metrics(result)), when, params)
         self._artifacts(run_id, folder, result)
         self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id, folder))
-        failed = result.get("verdict") == "failed"
-        self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED", when)
-
-    def _inputs(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
-        """The prompt as a dataset and the model, with its digests, as inputs of the run. A server that
-        knows no logged models gets the rest."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
-        from mlflow.exceptions import MlflowException
-
-        told, model = contents.dataset(result, folder), contents.model(result)
-        if told is None or model is None:
-            return
-        prompt = DatasetInput(Dataset(**told), [InputTag("mlflow.data.context", "prompt")])
-        try:
-            self.client.log_inputs(run_id, datasets=[prompt])
-        except MlflowException as problem:
-            if problem.error_code != "BAD_REQUEST":
-                raise
-            self.client.log_inputs(run_id, datasets=[prompt])  # another worker had just made it
-        try:
-            self.client.log_inputs(run_id, models=[LoggedModelInput(self._model(run_id, *model))])
-        except MlflowException as problem:
-            if problem.error_code not in ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED"):
-                raise
-
-    def _model(self, run_id: str, name: str, tags: dict[str, str]) -> str:
-        """The id of the logged model of this name: one for all runs, made by the first."""
-        key = (self.uri, f"{self.settings.experiment}/{name}")
-        if key not in _KNOWN:
-            there = self.client.search_logged_models(
-                [self.experiment], filter_string=f"name = '{name}'", max_results=1
-            )
-            if there:
-                _KNOWN[key] = there[0].model_id
-            else:
-                made = self.client.create_logged_model(
-                    self.experiment, name, source_run_id=run_id, tags=tags, model_type="harness"
-                )
-                _KNOWN[key] = self.client.finalize_logged_model(made.model_id, "READY").model_id
-        return _KNOWN[key]
+        self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
 
     def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
         from mlflow.entities import Metric

@@ -1,0 +1,99 @@
+"""A sweep's parent run: there, `RUNNING`, from the first point on, with the points below it.
+
+Only the process that begins a sweep creates it, and leaves its id in the sweep's folder
+(`mlflow.json`), where the workers of any launcher read it. A point that is quicker than that is put
+below it at the sweep's end. What is still running when that process ends was stopped.
+"""
+
+import atexit
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.record import read
+from harness.snapshot.result import write_json
+
+PARENT, SUMMARY = "mlflow.json", "sweep summary"
+_open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
+
+
+def tags(folder: Path) -> dict[str, str]:
+    """What is known of the sweep in `folder` before its points are done."""
+    return {
+        "sweep": folder.name,
+        "kind": SUMMARY,
+        "folder": str(folder),
+        "mlflow.source.name": "python -m harness -m",
+        "mlflow.source.type": "LOCAL",
+    }
+
+
+def begin(store: Any, folder: Path, name: str, began: int) -> None:
+    """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds."""
+    from harness.track.mlflow import Unreachable
+
+    try:
+        run_id = store.begin_sweep(folder, name, tags(folder), began)
+    except Unreachable:  # the parent run is created at the end; the first point tells what is wrong
+        store.retry()
+        return
+    if not _open:
+        atexit.register(abandon)
+    _open.append((store, run_id))
+
+
+def ended(run_id: str) -> None:
+    """A parent run has come to its end."""
+    _open[:] = [(store, other) for store, other in _open if other != run_id]
+
+
+def abandon() -> None:
+    """At the end of the process: what it began and nobody ended was stopped."""
+    while _open:
+        store, run_id = _open.pop()
+        with suppress(Exception):  # it stays as it is where the server is away
+            store.stop(run_id)
+
+
+def known(folder: Path) -> dict[str, str]:
+    """`run_id`, `experiment` and `uri` of the parent of the sweep in `folder`; empty where there is
+    none yet."""
+    with suppress(OSError, ValueError):
+        return read(folder / PARENT)
+    with suppress(OSError, ValueError):  # of a sweep before there was such a file
+        return read(folder / "sweep.json").get("mlflow") or {}
+    return {}
+
+
+def above(folder: Path, uri: str, experiment: str) -> dict[str, str]:
+    """The tag that puts the run of the point in `folder` below its sweep's, in the same store."""
+    block = known(folder.parent)
+    same = (block.get("uri"), block.get("experiment")) == (uri, experiment)
+    return {"mlflow.parentRunId": block["run_id"]} if same and block.get("run_id") else {}
+
+
+def keep(folder: Path, block: dict[str, str]) -> None:
+    """Leave the id where the workers look for it."""
+    write_json(folder / PARENT, block)
+
+
+def supersede(client: Any, experiment: str, parent: str, points: dict[str, str]) -> dict[str, list[str]]:  # fmt: skip
+    """Delete the earlier runs of points that were run again; `{run id: earlier ids}`. MLflow keeps what is
+    deleted: its `superseded` tag names what came in its place. points: folder as tagged -> run id."""
+    earlier: dict[str, list[str]] = {}
+    token = None
+    while token != "":
+        page = client.search_runs(
+            [experiment],
+            f"tags.`mlflow.parentRunId` = '{parent}'",
+            max_results=1000,
+            page_token=token,
+        )
+        for run in page:
+            mine = points.get(run.data.tags.get("folder", ""))
+            if mine and run.info.run_id != mine:
+                client.set_tag(run.info.run_id, "superseded", mine)
+                client.delete_run(run.info.run_id)
+                earlier.setdefault(mine, []).append(run.info.run_id)
+        token = page.token or ""
+    return earlier
