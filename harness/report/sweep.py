@@ -97,6 +97,11 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     writer.writeheader()
     writer.writerows(found)
     write_text(folder / "sweep.csv", table.getvalue())
+    write_text(folder / "sweep.html", drawn(folder, found, total, folder.name))
+
+
+def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: str) -> str:
+    """The page of the sweep in `folder`, called `name`."""
     ways = directions(folder)
     axes, first = varied(found, ways), best(found)
     searched = bool(ways) and all(r["verdict"] == UNJUDGED for r in found)
@@ -111,6 +116,12 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     if waiting := pending(folder, found):
         told = f"Points {', '.join(waiting)}. Upload them: {again(folder)}"
         sections.append(section("Not yet on the tracking server", text=told))
+    mixed = _of_other_code(folder, found)
+    if mixed:
+        told = (
+            f"Points {', '.join(mixed)} were run by other code than the rest: delete their folders "
+        )
+        sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     verdict = _headline(found, bad, total or len(found))
     if searched and not bad:
@@ -128,9 +139,10 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
         )
     elif first:
         reason += f" The best: {_told(first, axes)}."
-    tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost)
-    text = page(f"Sweep {folder.name}", sections, verdict, reason, tone)
-    write_text(folder / "sweep.html", text)
+    if mixed:
+        reason += f" {len(mixed)} of them were run by other code."
+    tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost or bool(mixed))
+    return page(f"Sweep {name}", sections, verdict, reason, tone)
 
 
 def _answerless(found: list[dict[str, Any]]) -> bool:
@@ -176,6 +188,20 @@ def pending(folder: Path, found: list[dict[str, Any]]) -> list[str]:
 def again(folder: Path) -> str:
     """The command that runs what is missing in a sweep and uploads what is pending."""
     return f"python -m harness -m resume={_here(folder)}"
+
+
+def _of_other_code(folder: Path, found: list[dict[str, Any]]) -> list[str]:
+    """The points that other code has run than most of them."""
+    codes: dict[str, str] = {}
+    for point in (row["point"] for row in found):
+        try:
+            result = json.loads((folder / point / "result.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        if code := (result.get("environment") or {}).get("code"):
+            codes[point] = code
+    most = Counter(codes.values()).most_common(1)
+    return [point for point, code in codes.items() if code != most[0][0]]
 
 
 def _here(path: Path) -> Path:

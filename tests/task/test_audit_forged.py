@@ -17,7 +17,7 @@ from harness.save import store
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit
-from harness.task.audit import evidence
+from harness.task.audit import derived, evidence
 from harness.task.audit.difference import changes, compare
 
 
@@ -178,7 +178,12 @@ def test_a_sweep_is_signed_whole(harness, place):
     points = audit._points(sweep)
     assert audit.signed(sweep, key, "sweep.json") == key[0]
     assert [audit.signed(point, key) for point in points] == key * 2
-    assert list(evidence.summary(sweep, points)) == []
+    assert list(evidence.summary(sweep, points)) == list(derived.sweep_page(sweep, points)) == []
+    page = (sweep / "sweep.html").read_text()
+    (sweep / "sweep.html").write_text(page.replace("equivalent", "exact"))
+    (named,) = derived.sweep_page(sweep, points)
+    assert named.what == "sweep.html"
+    (sweep / "sweep.html").write_text(page)
     table = (sweep / "sweep.csv").read_bytes()
     (sweep / "sweep.csv").write_bytes(table.replace(b"signed", b"sighed"))
     assert "sweep.csv" in [d.what for d in evidence.summary(sweep, points)]

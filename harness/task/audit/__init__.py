@@ -45,7 +45,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for point in points:
         findings += _named(verified(point, cfg, run_id), point, sweep)
     if sweep:
-        findings += summary(target, points)
+        findings += [*summary(target, points), *derived.sweep_page(target, points)]
     say.done(f"{len(findings)} differences")
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, target, points, findings, None, by)

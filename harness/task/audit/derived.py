@@ -6,7 +6,7 @@ sentence and the page say what `result.json` says can be told without one.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -67,6 +67,22 @@ def page(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
             was, now = (_text(place / name) for place in (point, Path(folder)))
             if was != now and now is not None:
                 yield Finding(name, "a page", "another", "not drawn from the result beside it")
+
+
+def sweep_page(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
+    """Whether the page of a sweep is that of the results of its points, where it can be drawn again."""
+    from harness.report import sweep as pages
+
+    seen = [(p, records.read(p / "result.json")) for p in points if (p / "result.json").is_file()]
+    document = records.read(sweep / "sweep.json")
+    waiting = any((p / records.PENDING).exists() for p, _ in seen) or "not_uploaded" in document
+    if not seen or waiting or not all(redrawable(p, result) for p, result in seen):
+        return
+    said = {Path(str(records.read(p / records.NAME).get("folder"))).parent.name for p, _ in seen}
+    name = said.pop() if len(said) == 1 else sweep.name
+    rows = pages.rows([p for p, _ in seen])
+    if _text(sweep / "sweep.html") != pages.drawn(sweep, rows, document.get("points"), name):
+        yield Finding("sweep.html", "a page", "another", "not drawn from the results of the points")
 
 
 def redrawable(point: Path, result: Mapping[str, Any]) -> bool:
