@@ -79,9 +79,11 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if sweep and disk_is_full(problem):
             raise
         (folder / "harness.log").open("a").write(traceback.format_exc())
+        whose = variants.author(problem)
+        fault = f"It came from {whose}" if whose else "This is a fault of the harness"
         say.problem(
             f"harness: unexpected {type(problem).__name__}: {problem}\n"
-            f"This is a fault of the harness; the details are in {folder / 'harness.log'}."
+            f"{fault}; the details are in {folder / 'harness.log'}."
         )
         failure.record_failure(cfg, folder, "failed", problem)
         return Outcome(1, "failed", str(folder), str(problem))
