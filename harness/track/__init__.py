@@ -1,7 +1,7 @@
 """Where results go besides the run directory. An option is one file with a class of its name."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,7 +133,11 @@ def begin_sweep(settings: Any, runs_dir: str, folder: Path, began: float) -> Non
     To be called by the process that began the sweep, and by no worker of it."""
     if settings.name != "mlflow":
         return
-    words = {"folder": str(folder), "name": sweep_name(folder), "began": int(began * 1000)}
+    words: dict[str, Any] = {
+        "folder": str(folder),
+        "name": sweep_name(folder),
+        "began": int(began * 1000),
+    }
     beside.begin(settings, runs_dir)
     if (recorder := beside.running()) is not None:
         with suppress(beside.Gone):
@@ -164,7 +168,7 @@ def _log_beside(
     return _log(SimpleNamespace(**settings), runs_dir, Path(folder), watch=watch, **words)
 
 
-CALLS = {  # what a process beside this one does
+CALLS: dict[str, Callable[..., Any]] = {  # what a process beside this one does
     "log": _log_beside,
     "begin_sweep": _begin_beside,
     "ready": lambda watch: None,

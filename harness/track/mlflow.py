@@ -226,7 +226,8 @@ class Mlflow:
                 self.experiment = self._experiment()
             yield
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
-            _KNOWN.clear(), inputs.forget()
+            _KNOWN.clear()
+            inputs.forget()
             reason = f"cannot track to {self.shown}: {_plain(problem)}."
             if not self.local:
                 cost = time.monotonic() - began
