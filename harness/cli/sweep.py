@@ -59,7 +59,7 @@ class Watch:
         Watch.began, Watch.done = time.time(), set()
         _count(Watch.folder)
         Watch.total = _total(config)
-        Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
+        Watch.shared = frozenset(map(spelled, _typed(config)))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
@@ -75,7 +75,7 @@ class Watch:
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
         folder, sweep = Path(hydra.runtime.output_dir), hydra.mode.name == "MULTIRUN"
-        Watch.job = (folder, sweep, list(hydra.overrides.task))
+        Watch.job = (folder, sweep, _typed(config))
 
     def on_run_start(self, config: Any, **_: Any) -> None:
         folder = Path(str(config.hydra.run.dir)).absolute()
@@ -290,7 +290,14 @@ def _total(cfg: Any) -> int | None:
 def _overrides(cfg: Any) -> tuple[str, ...]:
     """Every override of a sweep, those that the sweeper's own configuration adds too."""
     extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
-    return (*extra, *cfg.hydra.overrides.task)
+    return (*extra, *_typed(cfg))
+
+
+def _typed(cfg: Any) -> list[str]:
+    """The task's overrides in Hydra's words: a text that travels as base64 is not resolved."""
+    from omegaconf import OmegaConf
+
+    return list(map(str, OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)))
 
 
 def _tell(
