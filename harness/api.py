@@ -151,12 +151,17 @@ def from_cache(
     past_key_values: Any,
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
 ) -> State:
     """A State of a library cache that `input_ids` `[batch, tokens]` filled; the cache stays as it is.
 
-    Raises InputProblem when their lengths differ, UnsupportedModel for a cache of unknown kind.
+    attention_mask: `[batch, tokens]`, 0 for padding, which stands on the left. position_ids: those of the forward;
+    a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
+    the ids are `sequences[:, :-1]`: the last one was never fed. Raises InputProblem where cache, ids, mask
+    and positions do not belong together, UnsupportedModel for a cache of unknown kind.
     """
-    return interop.from_cache(_session(model), past_key_values, input_ids, attention_mask)
+    session = _session(model)
+    return interop.from_cache(session, past_key_values, input_ids, attention_mask, position_ids)
 
 
 @python_says
@@ -197,6 +202,7 @@ def resume(
     UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions,
     for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
+    _wrapped(model)
     if not isinstance(state, State):
         source = source or state
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
@@ -220,6 +226,12 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`), `reason`, `metrics`, `noise`,
     `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing.
     """
+    _wrapped(model)
+    if not isinstance(state, State):
+        raise InputProblem(
+            f"judge takes a State, this is a {type(state).__name__}: harness.load_state(source, model) "
+            "gives one of a snapshot."
+        )
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
@@ -248,6 +260,17 @@ def _declared(source: str, revision: str | None, attention: str) -> config.Model
             f"'{source}' is neither a model of ours nor a directory. Did you mean '{near[0]}'?"
         )
     return config.ModelConfig(name=source, id=source, revision=revision, attention=attention)
+
+
+def _wrapped(model: Any) -> None:
+    """Raise InputProblem for a model that is not wrapped."""
+    if isinstance(model, State):
+        raise InputProblem("the model comes first, then the state.")
+    if not isinstance(model, Loaded):
+        raise InputProblem(
+            f"the model is a {type(model).__name__}, as it came: give harness.wrap(model, tokenizer), or what "
+            "harness.load_model gives."
+        )
 
 
 def _named(key: str | Path | None) -> str | None:
@@ -280,6 +303,7 @@ def _session(
     verify: str = "proof",
     sampling: config.SamplingConfig | None = None,
 ) -> Session:
+    _wrapped(model)
     cfg = config.Config(
         name="api", seed=seed, restore=config.RestoreConfig(strict=strict, verify=verify)
     )

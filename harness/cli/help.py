@@ -153,7 +153,13 @@ def _task(name: str) -> str:
     body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
     body += [part for line in said[1:] for part in _folded(f"  {line}")]
     common = f"common keys (read here: {reads}):" if reads else "common keys:"
-    told = [*body, *(["", "its keys:", *keys] if keys else []), "", *_folded(common), KEYS]
+    told = [
+        *body,
+        *(["", "its keys, task.KEY=VALUE:", *keys] if keys else []),
+        "",
+        *_folded(common),
+        KEYS,
+    ]
     return "\n".join(told)
 
 

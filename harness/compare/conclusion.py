@@ -108,7 +108,7 @@ def _codes(result: Mapping[str, Any]) -> str:
         for part, row in worst.items()
     ]
     share = coded["kv_bytes"] / coded["plain_bytes"]
-    return f" {coded['quantizer']} keeps {share:.0%} of the K/V bytes and is off in {', in '.join(said)}."
+    return f" {coded['quantizer']} keeps {share:.0%} of the K/V bytes and is off {', '.join(said)}."
 
 
 def _size(result: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         raise InputProblem(_cannot_load(settings, place, problem)) from problem
     tokenizer = _tokenizer(settings.tokenizer or place, revision)
     commit = getattr(model.config, "_commit_hash", None)
-    shown = settings.id or settings.name
+    shown = settings.id or (Path(place).name if settings.path else settings.name)
     if report["missing_keys"] or report["mismatched_keys"]:
         entry = None  # what no file holds was drawn at random
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry

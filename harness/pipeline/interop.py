@@ -14,6 +14,7 @@ from harness.capture.layers import check_captured, kv_format, layer_kinds, layer
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
+from harness.pipeline.counting import by_the_mask
 from harness.pipeline.restore import floor, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
@@ -28,8 +29,10 @@ def wrap(model: Any, tokenizer: Any) -> Loaded:
 
     Nothing is copied and nothing in them is changed. Adapters (PEFT) are weights like any other, so
     they are part of the identity, and so is how they are switched on. Raises InputProblem for a
-    model in training mode, whose forward is not repeatable.
+    model in training mode, whose forward is not repeatable, for what is no model of the library's, and
+    for the tokenizer of another model, where its vocabulary shows it.
     """
+    check_model(model)
     if model.training:
         raise InputProblem("the model is in training mode, where dropout acts: call model.eval().")
     settings = getattr(model, "peft_config", None) or {}
@@ -38,6 +41,7 @@ def wrap(model: Any, tokenizer: Any) -> Loaded:
             "this adapter puts virtual tokens before every prompt, which stand in no token buffer. "
             "Adapters inside the layers (LoRA, IA3, ...) can be wrapped."
         )
+    check_tokenizer(tokenizer, model)
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     loaded = Loaded(model, tokenizer, {"name": name, "revision": None, "commit": None}, 0.0)
     folder = Path(name)
@@ -53,29 +57,24 @@ def from_cache(
     cache: Any,
     ids: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
 ) -> State:
     """A State of `cache`, which the model filled with `ids` `[batch, tokens]`, all of them.
 
-    attention_mask: `[batch, tokens]`, 0 for left padding. The cache is not changed: its keys and
-    values are shared, its recurrent state is copied. The logits of the last token are computed anew.
-    Raises InputProblem when cache and ids have other lengths, UnsupportedModel for a cache that
-    cannot be captured.
+    attention_mask: `[batch, tokens]`, 0 for left padding. position_ids: `[batch, tokens]` as the forward
+    had them; without, how a padded row was counted is found out (see `counting`). The cache is not changed: its
+    keys and values are shared, unless they stand at other positions than the mask counts; its
+    recurrent state is copied. The logits of the last token are computed anew. Raises InputProblem when
+    cache and ids do not belong together, UnsupportedModel for a cache that cannot be captured.
     """
     loaded = session.loaded
+    check_cache(cache)
+    ids, mask = _rows(ids, attention_mask, loaded.device)
     check_vocabulary(loaded, ids)
-    ids = ids.to(loaded.device)
-    mask = torch.ones_like(ids) if attention_mask is None else attention_mask.to(ids)
-    if mask.shape != ids.shape:
-        raise InputProblem(f"attention_mask is {list(mask.shape)}, input_ids {list(ids.shape)}.")
     positions = positions_of(mask)
     layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
     check_captured(loaded, layers)
-    lengths = {_seen(layer) for layer in cache.layers} - {None}
-    if lengths - {ids.shape[1]}:
-        raise InputProblem(
-            f"the cache holds {max(s for s in lengths if s is not None)} tokens, input_ids {ids.shape[1]}: "
-            "give exactly the ids that filled it."
-        )
+    _check_filled(cache, ids)
     row = Encoded(tuple(ids[0].tolist()), loaded.tokenizer.decode(ids[0]), GIVEN, (), 0)
     sampler = session.sampler()
     documents = {
@@ -88,6 +87,7 @@ def from_cache(
     following, files = positions[:, -1] + 1, tokenizer_files(loaded)
     frozen = MappingProxyType(documents)
     state = State(layers, ids, mask, following, blank, sampler.rng, frozen, files)
+    state = by_the_mask(loaded, state, position_ids)
     state = replace(state, logits=_last_logits(loaded, state, positions))
     return state.document("proof", **measured) if (measured := floor(loaded, state)) else state
 
@@ -117,6 +117,91 @@ def _last_logits(loaded: Loaded, state: State, positions: torch.Tensor) -> torch
         return replay.step(state.token_ids[:, -1:])[:, -1]
     mask = None if bool(state.attention_mask.all()) else state.attention_mask
     return loaded.forward(state.token_ids, positions, mask, keep=1)[:, -1]
+
+
+def check_model(model: Any) -> None:
+    """Raise InputProblem for what `wrap` cannot wrap."""
+    kind = type(model).__name__
+    if isinstance(model, Loaded):
+        raise InputProblem("this model is wrapped already: use it as it is.")
+    if isinstance(model, str | Path):
+        raise InputProblem(
+            f"wrap takes a model object, and '{model}' is a {kind}: harness.load_model loads one."
+        )
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        raise InputProblem(
+            f"a {kind} cannot be wrapped: it is no model of the library's, which has a `config` and a forward "
+            "that takes a cache (AutoModelForCausalLM.from_pretrained loads one). The order is "
+            "wrap(model, tokenizer)."
+        )
+
+
+def check_tokenizer(tokenizer: Any, model: Any) -> None:
+    """Raise InputProblem for what is no tokenizer, and for one that makes ids the model has no row for."""
+    if not hasattr(tokenizer, "decode") or not hasattr(tokenizer, "save_pretrained"):
+        raise InputProblem(
+            f"a {type(tokenizer).__name__} is no tokenizer of the library's: give the model's own "
+            "(AutoTokenizer.from_pretrained)."
+        )
+    words, rows = tokenizer.vocab_size, model.get_input_embeddings().weight.shape[0]
+    if words > rows:  # of the vocabulary itself: tokens added to it may have no row
+        raise InputProblem(
+            f"the tokenizer knows {words} tokens, the model has {rows}: it is the tokenizer of "
+            "another model. Give the model's own."
+        )
+
+
+def check_cache(cache: Any) -> None:
+    """Raise InputProblem for what is no cache of the library's."""
+    if hasattr(cache, "layers"):
+        return
+    kind = "None" if cache is None else f"a {type(cache).__name__}"
+    raise InputProblem(
+        f"past_key_values is {kind}, no cache of the library's: give `past_key_values` of a forward "
+        "with use_cache=True, a DynamicCache. DynamicCache(pairs) makes one of (key, value) pairs."
+    )
+
+
+def _rows(
+    ids: Any, attention_mask: torch.Tensor | None, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`input_ids` and their mask, each `[batch, tokens]` int64 on `device`."""
+    if not torch.is_tensor(ids) or ids.dim() != 2 or ids.is_floating_point() or not ids.numel():
+        form = list(ids.shape) if torch.is_tensor(ids) else f"a {type(ids).__name__}"
+        raise InputProblem(
+            f"input_ids is {form}, not a tensor [batch, tokens] of token ids: give what "
+            'tokenizer(text, return_tensors="pt").input_ids is, or torch.tensor([ids]).'
+        )
+    ids = ids.to(device, torch.int64)
+    mask = torch.ones_like(ids) if attention_mask is None else attention_mask.to(ids)
+    if mask.shape != ids.shape:
+        raise InputProblem(f"attention_mask is {list(mask.shape)}, input_ids {list(ids.shape)}.")
+    if bool((mask.diff(dim=1) < 0).any()) or not bool((mask[:, -1] == 1).all()):
+        raise InputProblem(
+            "attention_mask hides a token at the end of a row or inside it: a cache can go on only "
+            'where the padding is on the left. Use padding_side="left" in the tokenizer.'
+        )
+    return ids, mask
+
+
+def _check_filled(cache: Any, ids: torch.Tensor) -> None:
+    """Raise InputProblem where `ids` `[batch, tokens]` cannot be what filled `cache`."""
+    lengths = {seen for layer in cache.layers if (seen := _seen(layer)) is not None}
+    if lengths - {ids.shape[1]}:
+        longest = max(lengths)
+        hint = ""
+        if longest == ids.shape[1] - 1:
+            hint = " The last token that `generate` chose was never fed: give sequences[:, :-1]."
+        raise InputProblem(
+            f"the cache holds {longest} tokens, input_ids {ids.shape[1]}: "
+            f"give exactly the ids that filled it.{hint}"
+        )
+    rows = {len(la.keys) for la in cache.layers if _seen(la) is not None} - {len(ids)}
+    if rows:
+        raise InputProblem(
+            f"the cache has {max(rows)} rows, input_ids {len(ids)}: give the ids of every row, or "
+            "after a search with beams take the rows of one (cache.batch_select_indices)."
+        )
 
 
 def _seen(layer: Any) -> int | None:

@@ -71,14 +71,14 @@ def proof(loaded: Loaded, state: State) -> list[Difference]:
     """
     state = state.to(loaded.device)
     try:
-        replayed = _replayed(loaded, state)
+        again = replayed(loaded, state)
     except (UnsupportedModel, torch.OutOfMemoryError):  # not about the snapshot
         raise
     except (HarnessError, RuntimeError, ValueError, IndexError, TypeError) as problem:
         return [_failed("replay of the last token", "logits", f"{type(problem).__name__}")]
-    if replayed is None:
+    if again is None:
         return []
-    logits, kv_gap = replayed
+    logits, kv_gap = again
     if logits.shape != state.logits.shape:
         return [_failed("shape", list(state.logits.shape), list(logits.shape))]
     floors = _allowed(loaded, state)
@@ -107,10 +107,10 @@ def floor(loaded: Loaded, state: State) -> dict[str, Any] | None:
     """What the replay of the last token differs by on healthy material, right after the capture:
     `logits` and `kv`, never below one rounding of the largest, and `device` where that is not the
     CPU. None where there is no proof."""
-    replayed = _replayed(loaded, state)
-    if replayed is None:
+    again = replayed(loaded, state)
+    if again is None:
         return None
-    logits, kv_gap = replayed
+    logits, kv_gap = again
     eps = torch.finfo(loaded.dtype).eps
     last = [
         dense(t)[:, :, -1:]
@@ -125,7 +125,7 @@ def floor(loaded: Loaded, state: State) -> dict[str, Any] | None:
     }
 
 
-def _replayed(loaded: Loaded, state: State) -> tuple[torch.Tensor, float] | None:
+def replayed(loaded: Loaded, state: State) -> tuple[torch.Tensor, float] | None:
     """Logits `[batch, vocab]` of the last token, fed again over the past without it, and the largest
     difference of its keys and values. None where that past is not contained in `state`."""
     before = one_step_back(state)

@@ -161,6 +161,14 @@ class State:
     tokenizer_files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
     parent: str | None = None
 
+    def __repr__(self) -> str:
+        """One line: a State is too large to be printed."""
+        kind = str(self.dtype).removeprefix("torch.") if self.layers else "no keys or values"
+        return (
+            f"State({len(self.layers)} layers, {self.batch} x {self.tokens} tokens, {kind}, "
+            f"{self.kv_bytes} bytes)"
+        )
+
     @property
     def batch(self) -> int:
         return self.token_ids.shape[0]

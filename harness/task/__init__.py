@@ -81,7 +81,9 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             raise
         (folder / "harness.log").open("a").write(traceback.format_exc())
         said = f"unexpected {type(problem).__name__}: {problem}"
-        place = f"This is a fault of the harness; the details are in {folder / 'harness.log'}."
+        whose = variants.author(problem)
+        fault = f"It came from {whose}" if whose else "This is a fault of the harness"
+        place = f"{fault}; the details are in {folder / 'harness.log'}."
         if not sweep:
             say.problem(f"harness: {said}\n{place}")
         failure.record_failure(cfg, folder, "failed", problem)

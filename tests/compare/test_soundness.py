@@ -104,6 +104,6 @@ def test_the_worst_layer_and_head_of_the_codes_are_said() -> None:
     codes = {"quantizer": "int8", "kv_bytes": 26, "plain_bytes": 100, "layers": layers}
     said = conclusion({"verdict": "drifted", "quantization": codes})
     assert "int8 keeps 26%" in said
-    assert "keys by up to 2.00% (layer 1, head 0)" in said
+    assert "is off in keys by up to 2.00% (layer 1, head 0), in values by" in said
     assert "values by up to 3.00% (layer 0, head 1)" in said
     assert "keeps" not in conclusion({"verdict": "drifted"})

@@ -155,3 +155,27 @@ def test_one_fault_is_asked_and_the_last_word_is_what_was_found(harness):
     assert done.result["verdict"] in ("exact", "equivalent")  # of the control
     wrong = harness(*asked, "task.only=[layer_swp]")
     assert wrong.code == 2 and "Did you mean 'layer_swap'?" in wrong.out
+
+
+@pytest.mark.parametrize("bed, row", [("plain", "layer_swap"), ("windowed", "window_ignored")])
+def test_a_check_that_cries_whatever_happens_is_told_bed_by_bed(tmp_path, monkeypatch, bed, row):
+    """It notices the fault, and would notice none just as well: on that bed, or on copies alone."""
+    from harness.compare.identity import Difference
+    from harness.report.console import Say
+    from harness.task import faults
+    from harness.task.faults import columns
+
+    real = columns.identity
+
+    def crying(session, state, sampler):
+        windowed = any(layer.window for layer in state.layers)
+        other = windowed if bed == "windowed" else session.loaded is not shared
+        return (
+            [Difference("2 weights", "norm", "a", "b")] if other else real(session, state, sampler)
+        )
+
+    cfg = _config(f"fault={row}")
+    shared = faults.Session.open(faults.one_thread(cfg), tmp_path, Say(quiet=True)).loaded
+    monkeypatch.setattr(columns, "identity", crying)
+    outcome = faults.run(cfg, tmp_path, Say(quiet=True))
+    assert outcome.verdict == "failed" and f"NOT clean ({bed})" in outcome.reason, outcome.reason

@@ -6,6 +6,8 @@ from types import MappingProxyType
 import pytest
 import torch
 
+from harness.config import option
+from harness.pipeline.quantize import quantizer_of
 from harness.snapshot.state import State
 from harness.task.diff.deviation import differences
 
@@ -44,3 +46,24 @@ def test_every_tensor_of_a_state_is_compared(captured, options) -> None:
     assert list(differences(state, state)) == []
     for name in names:
         assert list(differences(state, edited(state, name))), f"a bit of {name} was not seen"
+
+
+def test_other_codes_of_the_same_numbers_are_another_state(captured) -> None:
+    state = captured("prompt=text", "text=let k be 5 .", "quantize=int8")[1].state
+    first, *others = quantizer_of(option("quantize", "int8", recent=0)).quantize(state).layers
+    (held,) = first.segments
+    zeros = replace(held.key, codes=torch.zeros_like(held.key.codes))
+    scaled = replace(zeros, scale=2 * zeros.scale)
+    one, two = (
+        replace(state, layers=(replace(first, segments=(replace(held, key=key),)), *others))
+        for key in (zeros, scaled)
+    )
+    assert torch.equal(one.layers[0].key, two.layers[0].key)
+    assert [d.what for d in differences(one, two)] == ["layer.0.segment.0.key_scale"]
+
+
+@pytest.mark.parametrize("a, b", [({"x": None}, {}), ({"x": 0.0}, {"x": -0.0}), ({"x": 1}, {"x": 1.0})])  # fmt: skip
+def test_no_value_no_sign_and_no_kind_of_number_is_lost(captured, a, b) -> None:
+    state = captured("prompt=text", "text=let k be 5 .")[1].state
+    one, two = (state.document("prompt_meta", more=value) for value in (a, b))
+    assert [d.where for d in differences(one, two)] == ["more.x"]

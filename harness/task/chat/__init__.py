@@ -246,5 +246,8 @@ def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
     if figures["naive_growth"] is not None:
         parts.append(f"x{figures['naive_growth']:.2f} naive (last quarter over first)")
     if figures["mismatches"]:
-        parts.append(f"{figures['mismatches']} prefix mismatches repaired")
+        parts.append(
+            f"in {figures['mismatches']} turns the template wrote earlier text in other tokens, and "
+            "what followed was processed again"
+        )
     return "; ".join(parts)

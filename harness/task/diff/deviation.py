@@ -10,6 +10,8 @@ import torch
 from harness.report.console import number
 from harness.snapshot.state import State
 
+MISSING = "(missing)"
+
 
 @dataclass(frozen=True)
 class Deviation:
@@ -72,11 +74,12 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
 def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}):
-            yield from _documents(what, f"{path}.{key}".strip("."), a.get(key), b.get(key))
+            inner = (document.get(key, MISSING) for document in (a, b))
+            yield from _documents(what, f"{path}.{key}".strip("."), *inner)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _documents(what, f"{path}[{i}]", x, y)
-    elif a != b or type(a) is not type(b):
+    elif repr(a) != repr(b):  # a zero has a sign, and 1 is not 1.0
         yield Deviation(what, path or "all", _short(a), _short(b))
 
 
@@ -94,11 +97,15 @@ def _uncut(name: str, document: Any) -> Any:
 
 
 def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of the state, each layer's segments joined."""
+    """Tensors of the state, each layer's segments joined, and codes as they are kept: other codes and
+    scales may stand for the same numbers."""
     for layer in state.layers:
         if layer.segments:
             for part in ("key", "value", "positions"):
                 yield f"layer.{layer.index}.{part}", getattr(layer, part)
+        for place, segment in enumerate(layer.segments):
+            for part, tensor in segment.tensors() if segment.coded else ():
+                yield f"layer.{layer.index}.segment.{place}.{part}", tensor
         for part, tensor in sorted(layer.recurrent.items()):
             yield f"layer.{layer.index}.{part}", tensor
         if layer.received is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.config import Config
 from harness.errors import ConfigProblem, suggestion
-from harness.fault.base import Fault
+from harness.fault.base import Fault, Target
 from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
 from harness.pipeline import bed as beds
@@ -27,20 +27,22 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """
     chosen = {fault.name: fault for fault in _chosen(cfg)}  # a wrong name is told at once
     session = Session.open(one_thread(cfg), folder, say)
-    measured = [measure_all(session, chosen, name) for name in _beds(chosen)]
-    by_name = {row["fault"]: row for rows in measured for row in rows}
+    measured = {name: measure_all(session, chosen, name) for name in _beds(chosen)}
+    by_name = {row["fault"]: row for rows, _ in measured.values() for row in rows}
     rows = [by_name[name] for name in chosen]
     from harness.report import heatmap
 
     control, rest = rows[0], rows[1:]
     tried = {fault.field for fault in chosen.values()} - {""}
     missed = [row["fault"] for row in rest if not caught(row)]
-    clean = not caught(control) and control["plain"] == plain.NOTHING
+    alarmed = [name for name, (_, copied) in measured.items() if not quiet(copied)]
+    clean = quiet(control) and not alarmed
     verdict = control["verdict"] if clean and not missed else "failed"
     whole = not cfg.task.only and len(rest) > 1
     diagnoses = accuracy.line(rest, *_clean_runs(session)) if whole else accuracy.line(rest)
     known = [coverage(tried)] if whole else []
-    first, others = noticed(rest, missed, clean), [summary(rest), *known, diagnoses, seconds(rows)]
+    first = noticed(rest, missed, clean) + (f" ({', '.join(alarmed)})" if alarmed else "")
+    others = [summary(rest), *known, diagnoses, seconds(rows)]
     reason = "\n".join(f"{sentence}." for sentence in (first, *others))
     sections, children = heatmap.sections(rows), [_child(row) for row in rows]
     return finish_table(
@@ -50,8 +52,19 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )  # fmt: skip
 
 
-def measure_all(session: Session, chosen: dict[str, Fault], name: str) -> list[dict[str, Any]]:
-    """The rows of the faults among `chosen` that lie on the bed `name`."""
+class Copied(Fault):
+    """A control of every bed: what a fault may write into is copied, and nothing is written."""
+
+    name = "none"
+
+    def live(self, live: Target) -> None: ...
+
+
+def measure_all(
+    session: Session, chosen: dict[str, Fault], name: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of the faults among `chosen` that lie on the bed `name`, and that of its `Copied`: a
+    check that cries on this bed whatever happens would count as having noticed them all."""
     say = session.say
     faults = [fault for fault in chosen.values() if fault.bed == name]
     say.stage(f"{name}: {len(faults)} rows")
@@ -63,7 +76,12 @@ def measure_all(session: Session, chosen: dict[str, Fault], name: str) -> list[d
     for row, fault in zip(rows, faults, strict=True):
         row |= {"bed": name, "what": described(fault), "why": fault.why}
     say.done(f"noise floor {bed.unit:.2g} logits")
-    return rows
+    return rows, measure(bed, Copied(), healthy, beds.scratch(session.folder))
+
+
+def quiet(row: dict[str, Any]) -> bool:
+    """Whether nothing was noticed, and nothing is to be seen."""
+    return not caught(row) and row["plain"] == plain.NOTHING
 
 
 def caught(row: dict[str, Any]) -> bool:

@@ -24,6 +24,9 @@ from harness.save import store
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace
 
+PRUNED = "a loop prunes as it goes, so there is no uninterrupted run to equal"
+PLAIN = "a loop that drops nothing is the uninterrupted run; task=resume compares one"
+
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Runs `steps` steps from the prompt, or from a loop's own `snapshot=DIR`; writes trace.json and
@@ -59,7 +62,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
     line.record |= stored.record(loop.state, loop.state)
     return line.finish(
-        reason="a loop prunes as it goes, so there is no uninterrupted run to equal",
+        reason=PRUNED if loop.policy else PLAIN,
         mutation={"mutated": loop.mutated > 0, "bytes_copied_per_token": loop.copied / ran},
         loop={"first_step": earlier + 1, "steps": ran, "ended": ended, "budget": loop.budget}
         | loop.pace(),

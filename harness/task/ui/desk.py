@@ -21,6 +21,7 @@ from harness.config import SamplingConfig, option, options
 from harness.engine import Engine
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
+from harness.pipeline.answer import answering
 from harness.pipeline.prune import policy_of, pruned
 from harness.pipeline.quantize import quantizer_of
 from harness.pipeline.restore import identity_check
@@ -121,7 +122,7 @@ class Desk(Sight):
                 seen = observe_again(self.loaded, before, chosen.observes)
         small = pruned(chosen, seen)
         layers = [_rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
-        self._put(branch.then(small.with_layers(tuple(map(joined, layers)))))
+        self._put(branch.then(self._answering(small.with_layers(tuple(map(joined, layers))))))
         return before.kept_tokens - self.branch.state.kept_tokens
 
     def quantize(self, name: str) -> tuple[int, int]:
@@ -138,7 +139,7 @@ class Desk(Sight):
             replace(joined(new), received=old.received)
             for old, new in zip(branch.state.layers, coded.layers, strict=True)
         )
-        self._put(branch.then(coded.with_layers(opened)))
+        self._put(branch.then(self._answering(coded.with_layers(opened))))
         return coded.kv_bytes, branch.state.kv_bytes
 
     def back(self, at: int) -> str:
@@ -232,6 +233,12 @@ class Desk(Sight):
         if self.branches:
             self.current = current if current in self.branches else next(iter(self.branches))
             self.sampling = self.branch.sampling
+
+    def _answering(self, state: State) -> State:
+        """`state` with the logits of what it still holds, where these can be had."""
+        with MODEL:
+            made = answering(self.loaded, state, self.cfg.cache)
+        return state if made is None else made.with_layers(tuple(map(joined, made.layers)))
 
     def _fed(self, state: State, ids: torch.Tensor) -> State:
         wanted = EVERY_QUERY if bright(state) else None

@@ -126,9 +126,14 @@ def comparison(found: Comparison) -> str:
     a, b = (f"{safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
     where = "have the same text" if found.parted is None else f"part at token {found.parted}"
     same = "the same" if found.metrics["top1_agreement"] else "not the same"
+    apart = (
+        f"their most probable next token is {same}. KL {found.metrics['kl_max']:.3g} nats, largest "
+        f"logit difference {found.metrics['max_abs_diff']:.3g}."
+    )
+    if found.stale:
+        apart = "they hold different keys and values, but these figures are of before that. Step both, then compare."
     return (
-        f'<p class="said">{a} and {b} {where}; their most probable next token is {same}. '
-        f"KL {found.metrics['kl_max']:.3g} nats, largest logit difference {found.metrics['max_abs_diff']:.3g}.</p>"
+        f'<p class="said">{a} and {b} {where}; {apart}</p>'
         f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
         f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
         f'<table class="bars pair"><tbody>{body}</tbody></table>'

@@ -15,7 +15,8 @@ from harness.task.ui.branches import Branches
 @dataclass(frozen=True)
 class Comparison:
     """Two branches' next-token logits. at: how many tokens each had when they were compared.
-    parted: first place where their tokens differ, or None.
+    parted: first place where their tokens differ, or None. stale: the logits are one and the same though
+    the branches hold other keys and values: one of them has not been asked since.
     rows: `(id, text, probability in a, probability in b)`, of the most probable tokens of either."""
 
     a: str
@@ -24,6 +25,7 @@ class Comparison:
     parted: int | None
     metrics: dict[str, Any]
     rows: list[tuple[int, str, float, float]]
+    stale: bool = False
 
 
 class Sight(Branches):
@@ -41,7 +43,9 @@ class Sight(Branches):
         p, q = (s.logits[0].double().softmax(-1) for s in (one, two))
         best = torch.maximum(p, q).topk(min(top, len(p))).indices.tolist()
         rows = [(i, self.text([i]), float(p[i]), float(q[i])) for i in best]
-        return Comparison(a, b, (one.tokens, two.tokens), _parted(one, two), found, rows)
+        parted = _parted(one, two)
+        stale = parted is None and found["bitwise_equal"] and not _alike(one, two)
+        return Comparison(a, b, (one.tokens, two.tokens), parted, found, rows, stale)
 
     def likely(self, top: int = 10) -> list[tuple[int, str, float]]:
         """`(id, text, probability)` of the most probable next tokens, as the sampler sees them."""
@@ -116,3 +120,11 @@ def _parted(a: State, b: State) -> int | None:
         if x != y:
             return place
     return None if len(one) == len(two) else min(len(one), len(two))
+
+
+def _alike(a: State, b: State) -> bool:
+    """Whether the layers of both hold the same keys and values."""
+    return a is b or all(
+        not one.segments or (torch.equal(one.key, two.key) and torch.equal(one.value, two.value))
+        for one, two in zip(a.layers, b.layers, strict=True)
+    )

@@ -8,6 +8,7 @@ import torch
 from harness.capture.observe import observe_again
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.model.oracle import Cost
+from harness.pipeline.rewind import cut
 from harness.prune.base import EVERY_QUERY
 from harness.save import store
 from harness.task.ui import picture
@@ -246,3 +247,43 @@ def test_long_work_is_announced_by_the_page(desk, monkeypatch):
     page.steps = 4
     assert next(page._begin(one, TEXT))[0].startswith("Reading ")
     assert next(page._judge(one))[0].startswith("Saving, restoring, judging, about ")
+
+
+def test_what_was_quantized_can_be_saved_loaded_and_judged(desk, monkeypatch):
+    one = begun(desk(), 2)
+    whole = one.branch.state
+    for _ in range(2):
+        one.quantize("fp8_e4m3")
+    made = one.verdict(4)
+    assert made.verdict != "exact" and "recomputed" in made.against
+    one.save("small")
+    expected = one.branch
+    one.load("small")
+    assert torch.equal(one.branch.state.logits, expected.state.logits)
+    assert one.step() == int(expected.state.logits.argmax())
+    one.undo()
+    monkeypatch.setattr(Desk, "_answering", lambda self, state: replace(state, logits=whole.logits))
+    one.quantize("fp8_e4m3")  # the twin: logits that full precision gave
+    with pytest.raises(RestoreRefused, match="do not reproduce"):
+        one.verdict(4)
+
+
+@pytest.mark.parametrize("policy", ["keep_last", "random", "knorm"])
+def test_a_pruned_branch_is_compared_as_it_answers_now(desk, policy):
+    one = begun(desk(), 2)
+    one.fork()
+    one.prune(policy, 12)
+    state = one.branch.state
+    found = one.compare("A", "B")
+    assert found.metrics["kl_max"] > 0 and not found.stale
+    held = [(la.positions == state.tokens - 1).all() for la in state.layers]
+    if all(held):  # the oracle: the state cut before its last token, and that token fed
+        fresh = cut(one.loaded, state, state.tokens).logits
+        torch.testing.assert_close(state.logits, fresh, atol=1e3 * EPS, rtol=0)
+    stale = replace(state, logits=one.branches["A"].state.logits)  # the twin: as it was before
+    one.branches["B"] = replace(one.branch, state=stale)
+    found = one.compare("A", "B")
+    assert found.stale and "KL 0 nats" not in picture.comparison(found)
+    one.switch("A")
+    one.fork()
+    assert "KL 0 nats" in picture.comparison(one.compare("A", "C"))  # the same thought is the same
