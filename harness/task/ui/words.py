@@ -65,10 +65,10 @@ def whole(value: Any, most: int, name: str) -> int:
 
 def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
     """What a policy did that was to leave `keep` tokens."""
-    left = counted(desk.branch.state.kept_tokens)
+    left = desk.branch.state.kept_tokens
     if not gone:
-        return f"{policy} dropped nothing: {left} are held, and {keep} were to stay. Choose fewer tokens to keep."
-    return f"{policy} dropped {counted(gone)}, {left} are held.{unasked(desk)}"
+        return f"{policy} dropped nothing: {counted(left)} are held, and {keep} were to stay. Choose fewer tokens to keep."
+    return f"{policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{unasked(desk)}"
 
 
 def unasked(desk: Desk) -> str:

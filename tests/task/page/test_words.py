@@ -62,7 +62,7 @@ def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
     said = words.pruned(one, "keep_last", one.prune("keep_last", many), many)
     assert "dropped nothing" in said and f"{many} were to stay" in said
     said = words.pruned(one, "keep_last", one.prune("keep_last", many - 1), many - 1)
-    assert f"dropped 1 token, {many - 1} tokens are held." in said and "Next token" not in said
+    assert f"dropped 1 token, {many - 1} are held." in said and "Next token" not in said
     one.prune("keep_last", 1)  # nothing beside the last token: it cannot be asked again
     assert "the next step shows" in words.unasked(one)
 
