@@ -21,6 +21,7 @@ OPEN = ("prune", "cache", "save", "quantize", "engine", "fault", "tokenizer")  #
 CONFIG_DIR = ("--config-dir", "-cd")
 TARGET = "_target_"
 _trusted: set[str] = set()
+_asked_for: dict[str, str] = {}  # module from outside -> the option that named it
 
 
 def conf_dir() -> Path:
@@ -144,7 +145,22 @@ def imported(what: str, target: str, base: type | None = None) -> Any:
     if base is not None and not (isinstance(built, type) and issubclass(built, base)):
         public = f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
         raise ConfigProblem(f"{what} names {target}, which is no {public}. Derive it from that.")
+    _asked_for[module] = what
     return built
+
+
+def author(problem: BaseException) -> str | None:
+    """`option, in file:line (function)` of the last code from outside that `problem` came through; None
+    where it is ours alone."""
+    place, step = None, problem.__traceback__
+    while step is not None:
+        module = step.tb_frame.f_globals.get("__name__", "")
+        if module in _asked_for:
+            code = step.tb_frame.f_code
+            where = f"{code.co_filename}:{step.tb_lineno} ({code.co_name})"
+            place = f"{_asked_for[module]}, in {where}"
+        step = step.tb_next
+    return place
 
 
 def trust(modules: Iterable[str], path: str | None) -> None:

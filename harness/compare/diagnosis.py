@@ -5,23 +5,25 @@ Documents are asked first (identity, buffer, mask, cursor), then numbers: the fi
 that leave the noise, and which single kind of damage explains them. Nothing is mutated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from harness.compare import likeness
+from harness.compare.likeness import Pair
 from harness.compare.picture import MARGIN, Recomputed, aligned, picture_of, stepped, worn
 from harness.snapshot import coherence
 from harness.snapshot.state import State
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
-    "indexer", "scale", "logits", "identity", "library", "routing",
+    "indexer", "scale", "logits", "identity", "library", "routing", "cache",
 )  # fmt: skip
 Evidence = tuple[str, str, str]  # cause, element, what was seen
 NOTHING = "nothing leaves the noise"
+COARSE = "quantized on purpose: a row loses more than a step of its codes and is near its own token all the same"
 CODED = "quantized on purpose: no K/V leave one step of the codes they are kept as"
 
 
@@ -141,6 +143,8 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         if turned and len(rows) > 1:
             evidence = "values are right and keys are turned: other positions or factors"
             return "position", "positions", evidence
+    if coded and all(_coarse(state, wanted, i) for i in off):
+        return "rounding", "kv_cache", COARSE
     by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
     clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
     if any(clean) and len(rows) >= len(picture[layer]) - 1:
@@ -161,6 +165,17 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         at, token = tie[0]
         return "routing", "model_config", f"the router of layer {at} ties at token {token}"
     return _spread(layer, off, set(pairs), rows, len(picture[layer]))
+
+
+def _coarse(state: State, wanted: Mapping[int, Pair], index: int) -> bool:
+    """Whether the codes of a layer are those of its own rows, however much they lose."""
+    layer = next(la for la in state.layers if la.index == index)
+    real = layer.positions >= 0
+    real = real if layer.per_head else real[:, None]
+    pairs = zip((layer.key, layer.value), wanted[index], strict=True)
+    return any(s.coded for s in layer.segments) and all(
+        likeness.rounded(stored, expected, real.to(stored.device)) for stored, expected in pairs
+    )
 
 
 def _spread(layer: int, off: set[int], every: set[int], rows: list[int], count: int) -> Evidence:

@@ -37,7 +37,7 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         raise InputProblem(_cannot_load(settings, place, problem)) from problem
     tokenizer = _tokenizer(settings.tokenizer or place, revision)
     commit = getattr(model.config, "_commit_hash", None)
-    shown = settings.id or settings.name
+    shown = settings.id or (Path(place).name if settings.path else settings.name)
     if report["missing_keys"] or report["mismatched_keys"]:
         entry = None  # what no file holds was drawn at random
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry
@@ -57,6 +57,12 @@ def declared(settings: ModelConfig) -> dict[str, Any] | None:
     except Exception:  # the loader says it better
         return None
     return config.to_dict()
+
+
+def stored_in(settings: ModelConfig) -> str | None:
+    """The type in which config.json says that the weights are stored; None where it does not say."""
+    config = None if settings.architecture or settings.id in SHIPPED else declared(settings)
+    return None if config is None else config.get("dtype") or config.get("torch_dtype")
 
 
 def origin(settings: ModelConfig, model: Any) -> dict[str, Any]:

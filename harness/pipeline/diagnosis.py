@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,12 +66,25 @@ def why(
     state: State,
     waived: Sequence[Difference],
     fed: torch.Tensor,
+    cache: str = "",
 ) -> Diagnosis:
-    """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was."""
+    """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was.
+
+    cache: the option that it went on with, where that is meant to lose nothing: what leaves the noise
+    although the state does not is its doing.
+    """
     unsound = judgement.reason if judgement.verdict == "unsound" else ""
-    return diagnose(
+    told = diagnose(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
     )
+    gap, floor = judgement.metrics["max_abs_diff"], judgement.noise["max_abs_diff"]
+    if not cache or told.evidence != diagnosis.NOTHING or gap <= MARGIN * floor:
+        return told
+    evidence = (
+        f"nothing leaves the noise of the restored state; what cache={cache} makes of it does: its "
+        f"logits are off by {gap:.3g}, the noise is {floor:.3g}"
+    )
+    return replace(told, cause="cache", evidence=evidence)
 
 
 def recompute(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor) -> Recomputed:

@@ -310,7 +310,8 @@ class Line:
         session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD:
             loaded, small = restored.session.loaded, restored.state
-            diagnosis = why(judgement, loaded, small, waived, reference.fed)
+            lossless = "" if "bound" in self.record else session.cfg.cache.name
+            diagnosis = why(judgement, loaded, small, waived, reference.fed, lossless)
             self.record["diagnosis"] = diagnosis.document()
         return judgement
 

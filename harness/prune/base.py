@@ -119,12 +119,24 @@ class Policy(ABC):
         real = positions >= 0
         before = torch.arange(kept, device=positions.device) - kept
         rank = torch.where(real, real.cumsum(-1) - 1, before)
-        score = self._by_head(layer, self.score(layer, rank, keep).double())
+        score = self.score(layer, rank, keep)
+        if not torch.is_tensor(score):
+            raise ConfigProblem(
+                f"prune={self.settings.name} scored layer {layer.index} with a "
+                f"{type(score).__name__}: `score` returns a tensor."
+            )
+        score = self._by_head(layer, score.double())
         if score.dim() == 3 and positions.dim() == 2:
             positions = positions[:, None]
         score = score.clamp(max=MUST)  # below what is protected
         score = score.masked_fill((positions >= 0) & (positions < protect), inf)
-        return score.masked_fill(positions < 0, -inf)
+        score = score.masked_fill(positions < 0, -inf)
+        if missing := int(score.isnan().sum()):
+            raise ConfigProblem(
+                f"prune={self.settings.name} scored {missing} of {score.numel()} tokens of layer "
+                f"{layer.index} as NaN, which is neither more nor less than another. Correct `score`."
+            )
+        return score
 
     def _by_head(self, layer: LayerState, score: torch.Tensor) -> torch.Tensor:
         """`score` as `prune.per_head` wants it. Raises ConfigProblem where that cannot be."""

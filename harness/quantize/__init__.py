@@ -1,5 +1,11 @@
-"""Quantizers: keys and values as codes, scales and zero points. `Quantizer` is the base of your own."""
+"""Quantizers: keys and values as codes, scales and zero points. `Quantizer` is the base of your own,
+`Codes` what its `encode` returns; `symmetric` and `asymmetric` make them of a tensor and a span."""
 
 from harness.variants import lazily
 
-__getattr__ = lazily(Quantizer="harness.quantize.base")
+__getattr__ = lazily(
+    Quantizer="harness.quantize.base",
+    symmetric="harness.quantize.base",
+    asymmetric="harness.quantize.base",
+    Codes="harness.snapshot.codes",
+)

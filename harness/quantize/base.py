@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness.config import QuantizeConfig, at_least, one_of
-from harness.errors import UnsupportedModel
+from harness.errors import ConfigProblem, UnsupportedModel
 from harness.snapshot.codes import Codes, dense, packed
 from harness.snapshot.state import LayerState, Segment, State, aligned
 
@@ -68,8 +68,24 @@ class Quantizer(ABC):
         return replace(layer, segments=(*segments, *recent))
 
     def _segment(self, plain: Segment) -> Segment:
-        key, value = self.encode(dense(plain.key), "key"), self.encode(dense(plain.value), "value")
+        key, value = self._codes(dense(plain.key), "key"), self._codes(dense(plain.value), "value")
         return Segment(key, value, plain.positions)
+
+    def _codes(self, tensor: torch.Tensor, part: str) -> Codes:
+        """`encode`, checked as a variant from outside needs it."""
+        codes = self.encode(tensor, part)
+        name = f"quantize={self.settings.name}"
+        if not isinstance(codes, Codes):
+            raise ConfigProblem(
+                f"{name}: `encode` returned a {type(codes).__name__} for the {part}s; it returns Codes "
+                "(from harness.quantize import Codes, symmetric, asymmetric)."
+            )
+        if codes.shape != tensor.shape:
+            raise ConfigProblem(
+                f"{name}: `encode` returned codes of {list(codes.shape)} for {part}s of "
+                f"{list(tensor.shape)}."
+            )
+        return codes
 
 
 def joined(segments: Sequence[Segment]) -> Segment:

@@ -27,6 +27,8 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if result["reason"].lower() not in said.lower():
         said = f"{said} ({result['reason']})"
     chosen = result["options"]
+    if chosen.get("model") == "path" and result.get("model"):  # a folder of somebody's own
+        chosen = {**chosen, "model": result["model"]["name"]}
     title = " / ".join(
         chosen[group]
         for group in ("model", "cache", "prune", "quantize", "save", "fault")

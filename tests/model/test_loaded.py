@@ -1,6 +1,7 @@
 """Models: shipped, random, from a directory, from the hub's own loader; identity; the oracle."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -32,6 +33,17 @@ def test_a_hub_id_loads_through_the_same_code(compose, place) -> None:
     loaded.tokenizer.save_pretrained(place / "org" / "name")
     found = load(compose, "model=gpt2", "model.id=org/name", "model.revision=null")
     assert identity.documents(found.model) == identity.documents(loaded.model)
+
+
+def test_a_folder_of_one_s_own_is_called_by_its_name(harness, compose, place) -> None:
+    loaded = load(compose, "model=tiny")
+    loaded.model.save_pretrained(place / "mine-7b")
+    loaded.tokenizer.save_pretrained(place / "mine-7b")
+    done = harness("model=path", f"model.path={place / 'mine-7b'}", "steps=2", "text=let k be 5 .")
+    assert done.code == 0, done.out
+    result = json.loads((done.folders[0] / "result.json").read_text())
+    assert (result["model"]["name"], result["options"]["model"]) == ("mine-7b", "path")
+    assert "<h1>mine-7b / " in (done.folders[0] / "report.html").read_text()
 
 
 def test_the_hub_out_of_reach_is_one_message(compose) -> None:

@@ -55,6 +55,19 @@ def test_the_librarys_quantized_cache_as_a_cache(harness, examples):
     assert windowed.code == 2 and "full attention" in windowed.out
 
 
+def test_a_quantizer_keeps_its_levels_and_checks_them(harness, examples):
+    errors = []
+    for levels in (16, 256):
+        made = harness(*MINE, "quantize=my_grid", f"quantize.levels={levels}", "compare=lossy",
+                       "compare.require=diverged")  # fmt: skip
+        assert made.code == 0, made.out
+        errors.append(made.result["quantization"]["layers"][0])
+    assert errors[0]["key_error"] > 4 * errors[1]["key_error"]
+    assert errors[0]["value_error"] == errors[1]["value_error"]
+    wrong = harness(*MINE, "quantize=my_grid", "quantize.levels=1")
+    assert wrong.code == 2 and "quantize.levels=1" in wrong.out
+
+
 def test_a_fault_from_outside_is_noticed(harness, examples):
     made = harness(*MINE, "fault=my_fault", "fault.layer=1")
     assert made.code == 3 and made.result["verdict"] == "refused" and "proof" in made.out
@@ -67,7 +80,7 @@ def test_a_key_that_the_example_does_not_read_is_an_error(harness, examples):
     assert wrong.code == 2 and "save.codec is not read by save=my_zstd" in wrong.out
 
 
-@pytest.mark.parametrize("group", ["prune", "save", "cache", "fault"])
+@pytest.mark.parametrize("group", ["prune", "save", "cache", "quantize", "fault"])
 def test_the_page_shows_the_examples_as_they_are(group):
     shown = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE.read_text("utf-8"), flags=re.S)
     options = list((EXAMPLES / "conf" / group).glob("*.yaml"))

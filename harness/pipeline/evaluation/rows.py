@@ -4,7 +4,7 @@ cache on the same prompts."""
 from statistics import fmean, median
 from typing import Any
 
-from harness.pipeline.evaluation.statistics import mean, paired, share
+from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 
 SHARES = ("exact", "contains", "regex")
 MEANS = ("nll", "kl", "divergence_step", "key_error", "value_error")
@@ -34,9 +34,10 @@ def averages(model: str, prompt: str, answered: list[list[Row]]) -> list[Row]:
             if any(measure not in a for a in said):
                 continue
             values = [a[measure] for a in said]
-            average = share(values) if measure in SHARES else mean(values)
+            kinds = (share, paired_shares) if measure in SHARES else (mean, paired)
+            average = kinds[0](values)
             known = all(measure in a for a in full)
-            gap = paired(values, [a[measure] for a in full]) if known else {}
+            gap = kinds[1](values, [a[measure] for a in full]) if known else {}
             row = {"model": model, "prompt": prompt, **where, "measure": measure}
             rows.append({**row, **average, **gap, **cost})
     return rows

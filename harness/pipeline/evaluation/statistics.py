@@ -35,6 +35,27 @@ def paired(values: Sequence[float], full: Sequence[float]) -> dict[str, float]:
     return {"delta": float(gaps.mean()), "delta_low": low, "delta_high": high}
 
 
+def paired_shares(hits: Sequence[float], full: Sequence[float]) -> dict[str, float]:
+    """Difference of two shares of the same prompts with its 95% interval, made of Wilson's two, which
+    is honest where few prompts are all right: none lost of 4 does not say that none would be of 400.
+    Source: Newcombe 1998, method 10."""
+    one, two, n = share(hits), share(full), len(hits)
+    both = sum(a * b for a, b in zip(hits, full, strict=True))
+    (p, low, high), (q, under, over) = (
+        [s[k] for k in ("value", "low", "high")] for s in (one, two)
+    )
+    spread = sqrt(p * (1 - p) * q * (1 - q)) * n * n
+    excess = n * both - p * q * n * n  # ad - bc
+    phi = (max(excess - n / 2, 0.0) if excess > 0 else excess) / spread if spread else 0.0
+
+    def reach(a: float, b: float) -> float:
+        return sqrt(max(a * a - 2 * phi * a * b + b * b, 0.0))
+
+    gap = p - q
+    below, above = reach(p - low, over - q), reach(high - p, q - under)
+    return {"delta": gap, "delta_low": max(gap - below, -1.0), "delta_high": min(gap + above, 1.0)}
+
+
 def _percentiles(sample: torch.Tensor) -> tuple[float, float]:
     draw = torch.Generator().manual_seed(0)
     drawn = torch.randint(len(sample), (DRAWN, len(sample)), generator=draw)

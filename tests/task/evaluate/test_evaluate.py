@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.pipeline.evaluation.progress import Progress
-from harness.pipeline.evaluation.statistics import mean, paired, share
+from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate import pareto
@@ -257,6 +257,18 @@ def test_intervals() -> None:
     assert wide["high"] - wide["low"] > 5 * (narrow["high"] - narrow["low"])
     better = paired([0.9, 1.9, 2.9], [1.0, 2.0, 3.0])  # always the same: no doubt at all
     assert better["delta"] == pytest.approx(-0.1) and better["delta_high"] < 0
+
+
+def test_a_difference_of_shares_is_as_doubtful_as_its_prompts_are_few() -> None:
+    few, many = paired_shares([1.0] * 4, [1.0] * 4), paired_shares([1.0] * 400, [1.0] * 400)
+    assert few["delta"] == many["delta"] == 0
+    assert few["delta_low"] < -0.4 and -0.01 < many["delta_low"] < 0
+    assert (paired([1.0] * 4, [1.0] * 4)["delta_low"]) == 0  # what bootstrap alone would say
+    got = paired_shares([1.0] * 14 + [0.0] * 6, [1.0] * 16 + [0.0] * 4)
+    assert got["delta"] == pytest.approx(-0.1)
+    assert -0.35 < got["delta_low"] < -0.2 and 0 < got["delta_high"] < 0.12
+    worse = paired_shares([0.0] * 30, [1.0] * 30)
+    assert worse["delta"] == worse["delta_low"] == -1 and worse["delta_high"] < -0.7
 
 
 def test_the_front_holds_what_nothing_smaller_matches() -> None:

@@ -57,3 +57,14 @@ def test_answers_of_other_code_are_not_gone_on_from(session, monkeypatch) -> Non
     cells = Cells(opened.cfg)
     monkeypatch.setattr(evaluation, "code", lambda: "other")
     assert identity(opened, cells, []) != before
+
+
+def test_codes_that_are_larger_than_what_they_code_are_told_as_large(harness, place) -> None:
+    """A scale for each number: once told as the bytes of the numbers themselves."""
+    row = {"context": "let k be 5 .", "question": "what is k ?", "expected": "5"}
+    (place / "p.jsonl").write_text(json.dumps(row))
+    done = harness(*ASK, "task.asked=[after]", "task.quantizers=[int4]", "quantize=int4", "quantize.group=1", "quantize.recent=0", "cache=manual")  # fmt: skip
+    assert done.code == 0, done.out
+    rows = json.loads((done.folders[0] / "evaluate.json").read_text())
+    size = {r["quantize"]: r["kv_bytes"] for r in rows}
+    assert size["int4"] > size["none"]

@@ -1,0 +1,107 @@
+"""What a variant from outside does wrong is told by its name, and where."""
+
+import pytest
+
+from .conftest import MINE
+
+CODE = {
+    "prune": """
+from math import nan
+from harness.prune import Policy
+
+class My(Policy):
+    def score(self, layer, rank, keep):
+        return rank.double().masked_fill(rank == 2, nan)
+""",
+    "tuple": """
+from harness.quantize import Quantizer
+
+class My(Quantizer):
+    def encode(self, tensor, part):
+        return tensor, 1.0
+""",
+    "quantize": """
+from harness.quantize import Quantizer
+
+class My(Quantizer):
+    def encode(self, tensor, part):
+        return tensor.nothing
+""",
+    "coarse": """
+from dataclasses import replace
+from harness.quantize import Quantizer, symmetric
+import torch
+
+class My(Quantizer):
+    def encode(self, tensor, part):
+        codes = symmetric(tensor, self.span(tensor), torch.int8)
+        return replace(codes, codes=(codes.codes / 32).round().mul(32).clamp(-127, 127).to(torch.int8))
+""",
+    "rows": """
+from harness.quantize import Quantizer, symmetric
+import torch
+
+class My(Quantizer):
+    def encode(self, tensor, part):
+        return symmetric(tensor.roll(5, 2) * 1.3 + 0.1, self.span(tensor), torch.int8)
+""",
+    "cache": """
+from harness.cache import LibraryDecoder
+
+class My(LibraryDecoder):
+    def working_copy(self, cache):
+        cache.layers[0].values = cache.layers[0].values * 0
+        return cache
+
+    def new_kv(self, index, tokens):
+        layer = self.cache.layers[index]
+        return layer.keys[:, :, -tokens:], layer.values[:, :, -tokens:]
+""",
+}
+KEYS = {"prune": "ratio: 0.5", "cache": "", "quantize": "axis: token\ngroup: 64\nrecent: 0"}
+
+
+@pytest.fixture
+def mine(harness, examples):
+    """Runs a variant whose code is `CODE[name]` as an option of `group`."""
+
+    def run(group: str, name: str, *more: str):
+        yaml = f"_target_: my_{name}.My\nname: my_{name}\n{KEYS[group]}\n"
+        folder = examples / "mine" / "conf" / group
+        folder.mkdir(exist_ok=True)
+        (folder / f"my_{name}.yaml").write_text(yaml)
+        (examples / "mine" / f"my_{name}.py").write_text(CODE[name])
+        return harness(*MINE, f"{group}=my_{name}", *more)
+
+    return run
+
+
+def test_a_score_that_is_no_number_is_refused(mine):
+    wrong = mine("prune", "prune", "compare=lossy")
+    assert wrong.code == 2 and "prune=my_prune scored 1 of" in wrong.out and "NaN" in wrong.out
+
+
+def test_what_a_quantizer_does_wrong_is_its_own(mine):
+    wrong = mine("quantize", "tuple", "compare=lossy")
+    assert wrong.code == 2 and "quantize=my_tuple: `encode` returned a tuple" in wrong.out
+    wrong = mine("quantize", "quantize", "compare=lossy")
+    assert wrong.code == 1 and "AttributeError" in wrong.out
+    assert (
+        "It came from quantize=my_quantize, in" in wrong.out
+        and "my_quantize.py:6 (encode)" in wrong.out
+    )
+    assert "fault of the harness" not in wrong.out
+
+
+def test_a_coarse_quantizer_is_meant_and_one_that_moves_rows_is_not(mine):
+    told = mine("quantize", "coarse", "compare=lossless").result["diagnosis"]
+    assert told["cause"] == "rounding" and "quantized on purpose" in told["evidence"]
+    told = mine("quantize", "rows", "compare=lossless").result["diagnosis"]
+    assert told["cause"] != "rounding", told["evidence"]
+
+
+def test_a_cache_that_loses_values_is_the_cause_not_the_state(mine):
+    done = mine("cache", "cache")
+    told = done.result["diagnosis"]
+    assert done.code == 1 and told["cause"] == "cache", told
+    assert "cache=my_cache makes of it" in told["evidence"] and "CACHE" in done.out
