@@ -62,7 +62,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
         file = (cfg.prompt.path or "") if own else ""
         shown = places(engine, cfg.engine.name)
         first = (facts(session, engine), prompt, cfg.task.run, asked, file, shown)
-        with serving(lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port) as address:
+        with serving(
+            lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port, folder
+        ) as address:
             say.line(f"page: {address} (Ctrl-C ends it)")
             _wait(cfg.task.seconds)
             tabs.end()
