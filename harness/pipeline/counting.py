@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from harness.capture import positions_of
+from harness.capture import keys_alone, positions_of
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
+from harness.pipeline.noise import largest
 from harness.pipeline.prune import moves
 from harness.pipeline.restore import MARGIN, floors_now, replayed
 from harness.snapshot.state import LayerState, Segment, State
@@ -74,9 +75,18 @@ def _ahead(state: State, position_ids: Any) -> torch.Tensor:
 
 
 def _gap(loaded: Loaded, state: State) -> float | None:
-    """How far the keys and values of the last token, fed again, are from those kept."""
+    """How far the keys and values of the last token, fed again, are from those kept; where its past is
+    not whole, its key in the first layer, which depends on nothing else. None where neither is there."""
     again = replayed(loaded, state)
-    return None if again is None else again[1]
+    if again is not None:
+        return again[1]
+    if not state.layers[0].segments:
+        return None
+    rows = zip(state.token_ids[:, -1].tolist(), (state.next_position - 1).tolist(), strict=True)
+    with torch.no_grad():
+        alone = [keys_alone(loaded, token, at)[0] for token, at in rows]
+    last = state.layers[0].key[:, :, -1:]
+    return max(largest(k - last[i : i + 1]) for i, k in enumerate(alone) if k is not None)
 
 
 def _moved(loaded: Loaded, state: State, ahead: torch.Tensor) -> State:

@@ -69,6 +69,18 @@ def test_positions_that_nobody_told_or_that_are_wrong_are_asked_for(mine, batch)
     assert harness.judge(mine, state, steps=4).verdict in ("exact", "equivalent")
 
 
+def test_a_window_that_let_go_of_tokens_is_moved_back_too(batch) -> None:
+    loaded = harness.load_model("tiny_gemma3")
+    ids = torch.cat([batch[0], batch[0], batch[0]], 1) % 200 + 3
+    mask = torch.ones_like(ids)
+    mask[0, :PAD] = 0
+    state = harness.from_cache(loaded, filled(loaded, ids, mask), ids, mask)
+    assert any(la.window and la.kept < la.seen for la in state.layers)
+    assert harness.judge(loaded, state, steps=4).verdict in ("exact", "equivalent")
+    with pytest.raises(harness.InputProblem, match="through the padding"):
+        harness.from_cache(loaded, filled(loaded, ids, mask, counted(mask, 9)), ids, mask)
+
+
 def test_learned_positions_cannot_be_moved(batch) -> None:
     loaded = harness.load_model("tiny_gpt2")
     ids, mask = batch[0] % 200 + 3, batch[1]
