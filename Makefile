@@ -82,9 +82,15 @@ peers: $(READY) ## the pruning policies beside kvpress, which gets an environmen
 recall: $(READY) ## measure the shipped model's recall by distance
 	@$(PY) -m harness.model.assets.recall $(ARGS)
 
-clean: ## remove caches and run records (not the environment)
+clean: ## remove caches (neither runs nor the environment)
 	@rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
-	@find runs -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
-.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels thousand dashboard audit reference across train peers recall clean
+KEPT := ! -name reference ! -name gpu ! -name .gitkeep
+clean-runs: ## delete what is below runs/, snapshots and mlflow.db too, but not reference and gpu (asks; YES=1: no question)
+	@find runs -mindepth 1 -maxdepth 1 $(KEPT) -exec du -sh {} +
+	@if [ -z "$(YES)" ]; then printf 'delete all of these? [y/N] '; read -r answer || true; \
+	  [ "$$answer" = y ] || { echo "nothing was deleted"; exit 1; }; fi
+	@find runs -mindepth 1 -maxdepth 1 $(KEPT) -exec rm -rf {} +
+
+.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels thousand dashboard audit reference across train peers recall clean clean-runs

@@ -57,7 +57,9 @@ def load_model(
     """The shipped model (`tiny`), another option of the group `model` (`tiny_gpt2`, ...), a
     `save_pretrained` directory, or a hub id at `revision`.
 
-    attention: `sdpa`, `eager`, or `auto`, which leaves the choice to the library.
+    dtype: what it runs in, whatever the weights are stored as: a bfloat16 model runs in float32 unless
+    `dtype="bfloat16"` runs it as stored. attention: `sdpa`, `eager`, or `auto`, which leaves the choice
+    to the library.
 
     Raises InputProblem when the weights cannot be had or the device is missing, ConfigProblem for a
     device or a dtype that there is not.
@@ -224,7 +226,8 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     """Continue `state` greedily and judge it against a run recomputed from its token buffer.
 
     Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`), `reason`, `metrics`, `noise`,
-    `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing.
+    `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing. Sentences count steps
+    from 1 ("step 6 chooses another token"), numbers from 0 (`metrics["first_divergence"] == 5`).
     """
     _wrapped(model)
     if not isinstance(state, State):

@@ -12,7 +12,6 @@ import torch
 
 from harness.attention.parts import Part, Queries, by_head, visible
 from harness.cache.library import LibraryDecoder, cache_tensors, fill
-from harness.config import at_least
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import LayerState, State
 
@@ -25,7 +24,6 @@ class Static(LibraryDecoder):
     position, for branches, and when the room is used up."""
 
     def __init__(self, loaded: Any, state: State, settings: Any):
-        at_least("cache.pad_prime", settings.pad_prime, 0)
         if state.pruned and (settings.pad_prime or any(la.window for la in state.layers)):
             raise UnsupportedModel(
                 "cache=static holds a pruned state only where every layer looks back on everything, "

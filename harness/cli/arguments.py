@@ -31,6 +31,9 @@ SHOWING = ("--cfg", "-c", "--info", "-i")
 CFG = ("job", "hydra", "all")
 _BARE = re.compile(r"(?! )[\w./:+%@~ -]*(?<! )", re.ASCII)  # read by the grammar as it stands
 _MEANT = re.compile(r"'.*'|\".*\"|.*\$\{.*|\w+\(.*\)", re.DOTALL)  # grammar on purpose
+_ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
+_LIST = re.compile(rf"{_ONE}(?:,{_ONE})+", re.DOTALL)
+_CHOICE = re.compile(rf"choice\(({_ONE}(?:,{_ONE})*)\)", re.DOTALL)
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
 
 
@@ -90,7 +93,8 @@ def ordered(arguments: list[str]) -> list[str]:
 
 def literal_text(arguments: list[str]) -> list[str]:
     """Protect text, and paths where they need it, from the override grammar (commas, quotes, braces,
-    other scripts). In a sweep a comma between paths still separates points.
+    other scripts). In a sweep a comma between paths still separates points, and so it does between texts
+    that are all in quotes: `"a","b"` or `choice("a","b")`.
 
     Plain text is quoted, so the record stays readable; anything else travels as base64 through the
     `literal` resolver. Other arguments are left alone.
@@ -109,11 +113,22 @@ def _protect(argument: str, many: bool) -> str:
     if not equals or value == "null":
         return argument
     if name in TEXTS:
-        return f"{key}={_quoted(value)}"
+        texts = _texts(value) if many else [value]
+        return f"{key}={','.join(map(_quoted, texts))}"
     if name not in PATH_KEYS or _MEANT.fullmatch(value):
         return argument
     paths = value.split(",") if many else [value]
     return f"{key}={','.join(p if _BARE.fullmatch(p) else _quoted(p) for p in paths)}"
+
+
+def _texts(value: str) -> list[str]:
+    """The texts that a sweep goes through: those of a list that are all in quotes, a backslash before a
+    quotation mark inside; anything else is one text, exactly as typed."""
+    chosen = _CHOICE.fullmatch(value)
+    if not chosen and not _LIST.fullmatch(value):
+        return [value]
+    quoted = re.findall(_ONE, chosen[1] if chosen else value, re.DOTALL)
+    return [re.sub(r"\\(['\"])", r"\1", one.strip()[1:-1]) for one in quoted]
 
 
 def _quoted(value: str) -> str:

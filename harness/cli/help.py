@@ -119,6 +119,7 @@ def _overview(conf: Path) -> str:
         "",
         "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
         "       python -m harness -m cache=dynamic,cloned   (sweep every combination)",
+        """       python -m harness -m 'text="a .","b ."'      (of texts: each in quotes)""",
         "       python -m harness task=NAME --help          (one task, with an example)",
         "       python -m harness cache --help              (a group, or cache=static)",
         "",

@@ -39,6 +39,7 @@ class Watch:
     began: float = 0.0
     first: tuple[float, int] | None = None  # when one was seen finished, and how many were
     done: set[str] = set()  # folders of points that this process knows to be finished
+    failed: dict[str, int] = {}  # those that failed before, which run again, and when they did
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     given: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
@@ -57,10 +58,10 @@ class Watch:
 
         compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
-        Watch.began, Watch.done = time.time(), set()
+        Watch.began, Watch.done, Watch.failed = time.time(), set(), _failed(Watch.folder)
         _count(Watch.folder)
         Watch.total = _total(config)
-        Watch.shared = frozenset(map(spelled, config.hydra.overrides.task))
+        Watch.shared = frozenset(map(spelled, _typed(config)))
         Watch.given, Watch.sign = _overrides(config), config.get("sign")
         Watch.tracked = config
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
@@ -77,7 +78,7 @@ class Watch:
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
         folder, sweep = Path(hydra.runtime.output_dir), hydra.mode.name == "MULTIRUN"
-        Watch.job = (folder, sweep, list(hydra.overrides.task))
+        Watch.job = (folder, sweep, _typed(config))
 
     def on_run_start(self, config: Any, **_: Any) -> None:
         folder = Path(str(config.hydra.run.dir)).absolute()
@@ -120,13 +121,14 @@ class Job:
         self.outcomes.append(outcome)
         if sweep:
             told = objectives(folder, wanted)
-            _tell(outcome, overrides, time.perf_counter() - start, dict(zip(wanted, told)))
+            seconds = time.perf_counter() - start
+            _tell(outcome, folder.name, overrides, seconds, dict(zip(wanted, told)))
             return told or outcome
         return outcome
 
     def __reduce__(self) -> Any:
         _begun()  # by the process that hands it to its workers
-        state = ("folder", "total", "began", "shared", "given")
+        state = ("folder", "total", "began", "shared", "given", "failed")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -167,11 +169,29 @@ def finished(folder: Path) -> list[Path]:
 
 
 def _count(folder: Path) -> int:
-    """How many points are finished. Asked after each of them, so only the others are looked at."""
+    """How many points are finished, those left out that run again. Asked after each of them, so only the
+    others are looked at."""
     names = {entry.name for entry in os.scandir(folder)} if folder.is_dir() else set()
-    new = (name for name in names - Watch.done if (folder / name / "result.json").is_file())
-    Watch.done = (Watch.done & names) | set(new)
+    written = {n: w for n in names - Watch.done if (w := _written(folder / n))}
+    new = {name for name, when in written.items() if when != Watch.failed.get(name)}
+    Watch.done = (Watch.done & names) | new
     return len(Watch.done)
+
+
+def _written(point: Path) -> int | None:
+    """When a point came to its end; None for one that has not."""
+    result = point / "result.json"
+    return result.stat().st_mtime_ns if result.is_file() else None
+
+
+def _failed(folder: Path) -> dict[str, int]:
+    """The points that failed, or that nothing seals, and when."""
+    failed = (
+        p
+        for p in finished(folder)
+        if _read(p / "result.json", "verdict") == "failed" or not (p / "record.json").is_file()
+    )
+    return {p.name: _written(p) or 0 for p in failed}
 
 
 def conclude() -> int:
@@ -197,7 +217,7 @@ def conclude() -> int:
         record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
     record["sealed"] = {
         "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
-        "records": {p.name: _seal(p) for p in points},
+        "records": {p.name: _read(p / "record.json", "id") for p in points},
     }
     text = json.dumps(record, indent=2) + "\n"
     write_text(folder / RECORD, text)
@@ -213,10 +233,11 @@ def conclude() -> int:
     return max(int(row["exit_code"]) for row in rows)
 
 
-def _seal(point: Path) -> str | None:
-    """The id of a point's sealed record; None for one that was refused before it had any."""
+def _read(file: Path, key: str) -> Any:
+    """One value of a JSON file; None where it has none. The id of `record.json` is a point's seal, and one
+    that was refused before it ran may have none."""
     try:
-        return json.loads((point / "record.json").read_text("utf-8")).get("id")
+        return json.loads(file.read_text("utf-8")).get(key)
     except (OSError, ValueError):
         return None
 
@@ -304,14 +325,22 @@ def _total(cfg: Any) -> int | None:
 def _overrides(cfg: Any) -> tuple[str, ...]:
     """Every override of a sweep, those that the sweeper's own configuration adds too."""
     extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
-    return (*extra, *cfg.hydra.overrides.task)
+    return (*extra, *_typed(cfg))
+
+
+def _typed(cfg: Any) -> list[str]:
+    """The task's overrides in Hydra's words: a text that travels as base64 is not resolved."""
+    from omegaconf import OmegaConf
+
+    return list(map(str, OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)))
 
 
 def _tell(
-    outcome: Any, overrides: list[str], seconds: float, told: dict[str, float] | None = None
+    outcome: Any, name: str, overrides: list[str], seconds: float, told: dict[str, float]
 ) -> None:
     """One line per point; from the second on with the time that the rest will take at the pace since
-    the first, which imports and compiles. told: what a search is told of it, in place of a verdict."""
+    the first, which imports and compiles; below it why a point failed. name: of its folder. told: what
+    a search is told of it, in place of a verdict."""
     from harness.report.bar import span
 
     done = _count(Watch.folder) if Watch.folder else 0
@@ -323,9 +352,9 @@ def _tell(
             pace = (time.monotonic() - began) / (done - counted)
             left = f", {span(pace * (Watch.total - done))} left"
     varied = " ".join(decoded(o) for o in overrides if spelled(o) not in Watch.shared)
-    figures = ", ".join(
-        f"{name.rpartition('.')[2]} {value:.4g}" for name, value in (told or {}).items()
-    )
+    figures = ", ".join(f"{name.rpartition('.')[2]} {value:.4g}" for name, value in told.items())
     came = figures or f"{outcome.verdict:<10}"
-    sys.stdout.write(f"[{count}] {came} {seconds:4.1f} s{left:<14} {varied}\n")
+    sys.stdout.write(f"[{count}] {came} {seconds:4.1f} s{left:<14} point {name}: {varied}\n")
+    if outcome.verdict in ("failed", "refused"):
+        sys.stdout.write(f"  {outcome.reason.splitlines()[0]}\n")
     sys.stdout.flush()

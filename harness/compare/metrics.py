@@ -11,7 +11,7 @@ def compare(actual: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> 
 
     ids: `[batch, steps]` the token that followed at each step (for the likelihood difference).
     KL is KL(expected || actual) in nats per step; `first_divergence` is the first step whose most
-    probable token differs, or None. `max_ulp` counts representable values between the two.
+    probable token differs, counted from 0 (every sentence counts it from 1), or None. `max_ulp` counts representable values between the two.
     """
     a, b = actual.double(), expected.double()
     gap = (a - b).abs()

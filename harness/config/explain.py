@@ -37,11 +37,40 @@ def explain(problem: Exception, given: list[str]) -> str | None:
             continue
         if any((folder / key).is_dir() for folder in folders()):
             for option in value.split(","):
-                if f"'{key}/{option}'" in text or (no_name and option not in options(key)):
+                if option not in options(key) and (no_name or f"'{key}/{option}'" in text):
                     return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
         elif (near := _unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
-    return _plain(text, str(problem.__cause__ or problem).strip(), given)
+    named = _named_in_yaml(text, given)
+    return named or _plain(text, str(problem.__cause__ or problem).strip(), given)
+
+
+def _named_in_yaml(text: str, given: list[str]) -> str | None:
+    """A YAML whose defaults list names a group or an option that there is not: which, and what is meant."""
+    said = re.match(r"In '([\w/.-]+)': Could not (?:override|find|load) '(\w+)(?:/([^']+))?'", text)
+    if said is None:
+        return None
+    where, group, option = said.groups()
+    if where == "config":  # Hydra speaks of the whole where an override of an option's YAML fails
+        pairs = (a.lstrip("+").partition("=")[::2] for a in given)
+        chose = [(g, o) for g, o in pairs if g in ("experiment", "task")]
+        texts = {f"{g}/{o}": str(variants.defaults(g, o)) for g, o in chose}
+        where = next(
+            (w for w, list_ in texts.items() if group in list_ and str(option) in list_), ""
+        )
+    path = next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
+    if path is None:
+        return None
+    if any((folder / group).is_dir() for folder in folders()):
+        return (
+            f"{where.replace('/', '=')}: {path} names {group}: {option}, and '{option}' is not an option "
+            f"of {group}.{suggestion(str(option), options(group))}"
+        )
+    keys = [f.name for f in fields(Config) if f.name not in schemas()]
+    near = suggestion(group, [*schemas(), *keys])
+    if any(f"mean '{key}'" in near for key in keys):
+        near += " That is a key, not a group: it stands outside of `defaults`."
+    return f"{where.replace('/', '=')}: {path} names a group '{group}', which there is not.{near}"
 
 
 def _plain(text: str, cause: str, given: list[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 TEXTS = ("text", "prompt.text")  # keys whose value arrives exactly as typed
 _MARK = "\0literal:"
 _QUOTED = re.compile(r"'[^'\\$]*'")
+_EACH = re.compile(r"""'[^'\\$]*'|'\$\{literal:"[\w=-]*"\}'""")  # text of a sweep
 _CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
 
 
@@ -27,8 +28,18 @@ def plain(text: str | None) -> str | None:
 
 def typed(argument: str) -> str:
     """An argument of a recorded command as a person types it in a shell: no base64 in it."""
+    key, _, value = argument.partition("=")
+    if key.lstrip("+") in TEXTS and len(texts := _EACH.findall(value)) > 1:
+        plain_texts = [decoded(f"text={text}").partition("=")[2] for text in texts]
+        return shlex.quote(f"{key}={','.join(map(_listed, plain_texts))}")
     said = _carried(argument)
     return argument if said == argument else shlex.quote(said)
+
+
+def _listed(text: str) -> str:
+    """A text as one of several that a sweep goes through."""
+    escaped = text.replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def command(overrides: Iterable[str]) -> str:

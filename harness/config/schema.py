@@ -10,7 +10,7 @@ from harness import machine
 from harness.config.engine import EngineConfig
 from harness.config.key import ONLY, Open, at_least, one_of, only
 from harness.config.sampling import SamplingConfig
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -67,6 +67,7 @@ class CacheConfig(Open):
 
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
+        at_least("cache.pad_prime", getattr(self, "pad_prime", 0), 0)  # cache=static reads it
         one_of("cache.audit", self.audit, ("digest", "fast"))
 
 
@@ -275,7 +276,11 @@ class Config:
     def __post_init__(self) -> None:
         if meant := SHORT_DTYPES.get(self.dtype.lower()):
             raise ConfigProblem(f"dtype={self.dtype} is not possible. Did you mean '{meant}'?")
-        one_of("dtype", self.dtype, DTYPES)
+        if self.dtype not in DTYPES:
+            near = suggestion(self.dtype, DTYPES) if self.dtype[-2:].isdigit() else ""
+            raise ConfigProblem(
+                f"dtype={self.dtype} is not possible.{near} There is: {', '.join(DTYPES)}."
+            )
         if not self.name or self.name.startswith(("/", "~")) or ".." in self.name.split("/"):
             raise ConfigProblem(
                 f"name={self.name} is not a folder below runs_dir={self.runs_dir}. For records "

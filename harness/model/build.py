@@ -59,6 +59,12 @@ def declared(settings: ModelConfig) -> dict[str, Any] | None:
     return config.to_dict()
 
 
+def stored_in(settings: ModelConfig) -> str | None:
+    """The type in which config.json says that the weights are stored; None where it does not say."""
+    config = None if settings.architecture or settings.id in SHIPPED else declared(settings)
+    return None if config is None else config.get("dtype") or config.get("torch_dtype")
+
+
 def origin(settings: ModelConfig, model: Any) -> dict[str, Any]:
     """Where the weights of `model` came from, as a snapshot says it (JSON-able)."""
     fields = {

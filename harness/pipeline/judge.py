@@ -20,7 +20,8 @@ UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
 
 @dataclass(frozen=True)
 class Judgement:
-    """Everything that `result.json` says about equivalence. `curves`: per step, for the plots."""
+    """Everything that `result.json` says about equivalence. `curves`: per step, for the plots. Steps are
+    numbers from 0 (`first_divergence`), and in sentences (`reason`) counted from 1."""
 
     verdict: str
     reason: str

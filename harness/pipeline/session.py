@@ -17,7 +17,7 @@ from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
 from harness.errors import InputProblem
 from harness.model import libraries
-from harness.model.build import resolve_device
+from harness.model.build import resolve_device, stored_in
 from harness.model.ending import Ending
 from harness.model.generation import declared
 from harness.model.loaded import Loaded, load
@@ -69,6 +69,8 @@ class Session:
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         if loaded.device.type == "cpu" and extras.missing("kernels"):
             say.once(SLOWER)
+        if cfg.dtype == "float32" and (kept := stored_in(cfg.model)) not in (None, cfg.dtype):
+            say.note(f"stored as {kept}, run in float32 (dtype={kept} runs it as stored)")
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         session = cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
         if cfg.sampling.name == "generation_config":

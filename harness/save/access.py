@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.config import Config
 from harness.save.cipher import Key
+from harness.snapshot import signature
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,14 @@ def current(**changes: Any) -> Access:
 
 @contextmanager
 def using(cfg: Config) -> Iterator[Access]:
-    """Everything saved and loaded inside goes by the keys of `cfg`, see `Access.of`."""
+    """Everything saved and loaded inside goes by the keys of `cfg`, see `Access.of`. Raises InputProblem,
+    before any work, for a key that cannot be used."""
     global _job
     before = _job
     trusted = tuple(dict.fromkeys([*cfg.restore.trusted, *cfg.trusted]))
+    if cfg.sign:
+        signature.check_key(cfg.sign)
+    signature.check_trusted(trusted)
     others = {"overwrite": cfg.overwrite, "sign": cfg.sign, "map": cfg.restore.map}
     _job = Access.of(cfg.encrypt, cfg.decrypt, trusted=trusted, **others)
     try:

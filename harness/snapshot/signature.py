@@ -15,11 +15,25 @@ from harness.errors import InputProblem, Untrusted
 
 SUFFIX = ".sig"
 MAX_BYTES = 1 << 20
+CURVES = ("secp256r1", "secp384r1", "secp521r1")  # P-256 and so on, which the library takes
+
+
+MAKE = "openssl ecparam -name prime256v1 -genkey -noout -out KEY.pem"
+DERIVE = "openssl ec -in KEY.pem -pubout -out KEY.pub"
 
 
 def check_key(key: str) -> None:
     """Raise InputProblem, before any work, when `key` cannot sign."""
-    sign(b"{}", key)
+    extras.need("trust", f"sign={key}")
+    _check(_key_file(key, "sign"), "sign", private=True)
+
+
+def check_trusted(keys: Sequence[str]) -> None:
+    """Raise InputProblem, before any work, for a file that is no public key of the kind that signs."""
+    if keys:
+        extras.need("trust", "trusted=[KEYS]")
+    for key in keys:
+        _check(_key_file(key, "trusted"), "trusted", private=False)
 
 
 def sign(data: bytes, key: str) -> bytes:
@@ -29,6 +43,7 @@ def sign(data: bytes, key: str) -> bytes:
     """
     extras.need("trust", f"sign={key}")
     path = _key_file(key, "sign")
+    _check(path, "sign", private=True)
     from model_signing import signing
 
     with _quiet(), _as_file(data) as (file, bundle):
@@ -36,8 +51,7 @@ def sign(data: bytes, key: str) -> bytes:
             signing.Config().use_elliptic_key_signer(private_key=path).sign(file, bundle)
         except Exception as problem:  # the library and what it uses have errors of their own
             raise InputProblem(
-                f"sign={key} is no private key that can sign: {_first(problem)} Make one: "
-                "openssl ecparam -name prime256v1 -genkey -noout -out KEY.pem"
+                f"sign={key} is no private key that can sign: {_first(problem)} Make one: {MAKE}"
             ) from None
         return bundle.read_bytes()
 
@@ -49,6 +63,7 @@ def check(data: bytes, bundle: bytes | None, trusted: Sequence[str], where: str)
     for a key file that is none.
     """
     extras.need("trust", "trusted=[KEYS]")
+    check_trusted(trusted)
     paths = [_key_file(key, "trusted") for key in trusted]
     if bundle is None:
         raise Untrusted(f"{where} is not signed, and trusted= asks for a signature.")
@@ -70,6 +85,44 @@ def check(data: bytes, bundle: bytes | None, trusted: Sequence[str], where: str)
         f"{where} is not signed by any of the {len(paths)} trusted keys, or was changed after it was "
         "signed."
     )
+
+
+def _check(path: Path, option: str, private: bool) -> None:
+    """Raise InputProblem unless the file holds a key on an elliptic curve that the library signs with."""
+    from cryptography.hazmat.primitives.serialization import (
+        load_pem_private_key,
+        load_pem_public_key,
+    )
+
+    data = path.read_bytes()[:MAX_BYTES]
+    key: object = None
+    is_private = b"PRIVATE KEY-----" in data
+    try:
+        key = load_pem_private_key(data, None) if is_private else load_pem_public_key(data)
+    except TypeError:  # a password is asked for
+        raise InputProblem(
+            f"{option}={path} is locked with a passphrase. Take it off in a file that only you can read: "
+            "openssl ec -in LOCKED.pem -out KEY.pem"
+        ) from None
+    except Exception:  # whatever else the bytes may be
+        raise InputProblem(f"{option}={path} is no key in PEM form. Make one: {MAKE}") from None
+    kind = type(key).__name__.removesuffix("PrivateKey").removesuffix("PublicKey").lstrip("_")
+    curve = getattr(getattr(key, "curve", None), "name", None)
+    if curve not in CURVES:
+        what = f"a key on the curve {curve}" if curve else f"an {kind} key"
+        raise InputProblem(
+            f"{option}={path} is {what}; only P-256 works (and P-384, P-521). Make one: {MAKE}, then "
+            f"{DERIVE}"
+        )
+    if private and not is_private:
+        raise InputProblem(
+            f"sign={path} is a public key: it is for trusted=. Sign with the private one it was "
+            "derived from: sign=KEY.pem"
+        )
+    if is_private and not private:
+        raise InputProblem(
+            f"{option}={path} is a private key, for sign=. Give its public one: {DERIVE}"
+        )
 
 
 def _key_file(key: str, option: str) -> Path:

@@ -62,7 +62,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
     except HarnessError as problem:
         if sweep and disk_is_full(problem):
             raise
-        say.problem(f"harness: {problem}")
+        if not sweep:  # whose line of this point says it
+            say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
         if sweep or problem.exit_code == 3 or not fresh:
             failure.record_failure(cfg, folder, verdict, problem)
@@ -79,14 +80,14 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if sweep and disk_is_full(problem):
             raise
         (folder / "harness.log").open("a").write(traceback.format_exc())
+        said = f"unexpected {type(problem).__name__}: {problem}"
         whose = variants.author(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
-        say.problem(
-            f"harness: unexpected {type(problem).__name__}: {problem}\n"
-            f"{fault}; the details are in {folder / 'harness.log'}."
-        )
+        place = f"{fault}; the details are in {folder / 'harness.log'}."
+        if not sweep:
+            say.problem(f"harness: {said}\n{place}")
         failure.record_failure(cfg, folder, "failed", problem)
-        return Outcome(1, "failed", str(folder), str(problem))
+        return Outcome(1, "failed", str(folder), f"{said}. {place}")
 
 
 def _story(name: str, say: Say) -> Any:

@@ -6,10 +6,12 @@ the charts open.
 
 import argparse
 import os
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+from harness.errors import ConfigProblem, HarnessError
 from harness.track.mlflow import Mlflow
 
 KIND = "custom_model_development"  # runs and charts, not traces of language model applications
@@ -44,12 +46,36 @@ def command(uri: str, runs_dir: Path, host: str, port: int) -> list[str]:
     ]  # fmt: skip
 
 
+def free(port: int) -> bool:
+    """Whether nobody listens there on this machine."""
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was just closed is free
+        try:
+            ours.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def check(port: int) -> None:
+    """Raise ConfigProblem for a port that cannot be listened on, with the next one that can."""
+    if not 1 <= port <= 65535:
+        raise ConfigProblem(f"port={port} is not possible: give 1 to 65535.")
+    if not free(port):
+        near = next((p for p in range(max(port, 1023) + 1, 65536) if free(p)), None)
+        raise ConfigProblem(
+            f"port={port} is in use, or may not be listened on."
+            + (f" port={near} is free." if near else "")
+        )
+
+
 def main() -> None:
-    """Serve until interrupted."""
+    """Serve until interrupted. Raises ConfigProblem when the port is taken, before anything is said."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--port", type=int, default=5000)
     given = parser.parse_args()
+    check(given.port)
     os.environ.update(ENVIRONMENT)
     uri, experiment_id = prepare(given.runs_dir)
     print(f"dashboard: {address('127.0.0.1', given.port, experiment_id)}", flush=True)
@@ -59,4 +85,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HarnessError as problem:
+        print(f"harness: {problem}", file=sys.stderr)
+        sys.exit(problem.exit_code)

@@ -1,11 +1,15 @@
 """Text reaches the tokenizer exactly as typed, whatever the override grammar would make of it."""
 
+import json
+import shlex
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.cli.arguments import literal_text, ordered
-from harness.config.literal import decode_literal
+from harness.config.literal import decode_literal, typed
+from harness.track.contents import read, varied
 
 HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",
         "\\", "\\'", "new\nline", "null ", "true", "12", "???", "", "ünïcode 中文 🙂", "$(x)",
@@ -57,6 +61,41 @@ def test_in_a_sweep_commas_separate_paths_and_grammar_is_left_alone() -> None:
     assert literal_text(["-m", "snapshot=a/b,ä"])[1] == "snapshot=a/b,'ä'"
     for meant in ("snapshot=glob(*)", "out='a,b'", "out=${runs_dir}/x", "out=null"):
         assert literal_text(["-m", meant])[1] == meant
+
+
+SWEPT = [
+    ("choice('a','b')", ["a", "b"]),
+    ('"let k be 5 .","it\'s, red"', ["let k be 5 .", "it's, red"]),
+    (r"""'say \'hi\'', "${x}" """, ["say 'hi'", "${x}"]),
+]
+LITERAL = ["a,b", "choice(a,b)", '"a", b', '"a","b" and more', '"a"', "'a' 'b'", "it's, 'b'"]
+
+
+@pytest.mark.parametrize("value, texts", SWEPT)
+def test_a_sweep_goes_through_texts_that_are_all_in_quotes(compose, value, texts) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    swept = literal_text(["-m", f"text={value}"])[1]
+    points = OverridesParser.create().parse_override(swept).sweep_string_iterator()
+    assert [compose(f"text={point}").text for point in points] == texts
+    assert literal_text(["-m", *shlex.split(typed(swept))])[1] == swept  # as a record tells it
+    (single,) = literal_text([f"text={value}"])
+    assert compose(single).text == value
+
+
+@pytest.mark.parametrize("value", LITERAL)
+def test_any_other_text_of_a_sweep_is_one_text(compose, value: str) -> None:
+    assert compose(literal_text(["-m", f"text={value}"])[1]).text == value
+
+
+def test_a_swept_text_is_counted_named_and_told(harness) -> None:
+    """A text that travels as base64 too."""
+    done = harness("-m", "task=save", 'text="let k be 5 .","it\'s \\"red\\""')
+    assert "[1/2]" in done.out and "[2/2]" in done.out and 'text=it\'s "red"' in done.out
+    texts = [json.loads((f / "record.json").read_text())["config"]["text"] for f in done.folders]
+    assert texts == ["let k be 5 .", 'it\'s "red"']
+    assert [read(o) for f in done.folders for o in varied(f)] == [
+        'text="let k be 5 ."', 'text="it\'s "red""']  # fmt: skip
 
 
 def test_plain_text_stays_readable() -> None:

@@ -93,3 +93,46 @@ def test_the_signature_is_replaced_with_its_snapshot(keys, tmp_path):
     signed(keys, tmp_path / "s")
     saved(make_state(seed=2), tmp_path / "s", settings(), access=AGAIN)
     assert not (tmp_path / "s" / SIGNATURE).exists()
+
+
+@pytest.fixture(scope="module")
+def strange(keys, tmp_path_factory):
+    """Files that are no key of this use, by name; `right` is one."""
+    folder = tmp_path_factory.mktemp("strange")
+    for line in (
+        "genpkey -algorithm ed25519 -out edward.pem",
+        "pkey -in edward.pem -pubout -out edward.pub",
+        "ecparam -name secp256k1 -genkey -noout -out coin.pem",
+        f"ec -in {keys[0][0]} -aes128 -passout pass:x -out locked.pem",
+    ):
+        subprocess.run(f"openssl {line}", shell=True, check=True, capture_output=True, cwd=folder)
+    (folder / "notes.pem").write_text("dear diary")
+    right = {"right.pem": keys[0][0], "right.pub": keys[0][1], "missing.pem": folder / "missing"}
+    return {p.name: str(p) for p in folder.iterdir()} | {k: str(v) for k, v in right.items()}
+
+
+@pytest.mark.parametrize(
+    "option, name, says",
+    [
+        ("sign", "edward.pem", "an Ed25519 key; only P-256 works"),
+        ("trusted", "edward.pub", "an Ed25519 key; only P-256 works"),
+        ("sign", "coin.pem", "a key on the curve secp256k1; only P-256"),
+        ("sign", "locked.pem", "is locked with a passphrase"),
+        ("sign", "right.pub", "is a public key: it is for trusted="),
+        ("trusted", "right.pem", "is a private key, for sign=. Give its public one: openssl ec"),
+        ("sign", "notes.pem", "no key in PEM form. Make one: openssl ecparam"),
+        ("sign", "missing.pem", "there is no such key file"),
+        ("trusted", "missing.pem", "there is no such key file"),
+        ("sign", "right.pem", None),
+        ("trusted", "right.pub", None),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_told_in_words_before_any_work(strange, compose, option, name, says):  # fmt: skip
+    value = strange[name]
+    given = {"sign": f"sign={value}", "trusted": f"restore.trusted=[{value}]"}[option]
+    if says is None:
+        with store.using(compose(given)):
+            return
+    with pytest.raises(InputProblem) as told, store.using(compose(given)):
+        pass
+    assert says in str(told.value) and "attribute" not in str(told.value)

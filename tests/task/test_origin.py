@@ -32,6 +32,18 @@ def test_no_model_needs_to_be_named(harness, moved, place) -> None:
     assert again.code == 0, again.out
 
 
+def test_weights_stored_in_another_type_are_told(harness, moved) -> None:
+    config = json.loads((moved / "config.json").read_text())
+    told = []
+    narrow, wide = "bfloat16", "float32"
+    for stored, chosen in ((narrow, wide), (narrow, narrow), (wide, wide)):
+        (moved / "config.json").write_text(json.dumps({**config, "dtype": stored}))
+        done = harness("task=save", "model=path", f"model.path={moved}", TEXT, f"dtype={chosen}")
+        assert done.code == 0, done.out
+        told.append("stored as bfloat16, run in float32 (dtype=bfloat16" in done.out)
+    assert told == [True, False, False]
+
+
 def test_another_model_is_refused_before_a_weight_is_read(harness, moved, monkeypatch) -> None:
     assert harness("task=save", "model=path", f"model.path={moved}", TEXT, "out=a").code == 0
 

@@ -101,8 +101,22 @@ def test_only_its_own_origin_is_answered(small_page, origin, status):
         assert status == 200 or allowed is None
 
 
+@pytest.mark.parametrize(
+    "name, status",
+    [("evaluation-1-0123abcd", 200), ("evaluation-2-0123abcd", 404), ("private", 404), ("..%2fprivate", 404)],
+)  # fmt: skip
+def test_reports_of_evaluations_are_answered_and_nothing_beside_them(small_page, name, status):
+    try:
+        with urlopen(f"{small_page.rstrip('/')}/reports/{name}") as answer:
+            assert answer.read() == b"<p>a report</p>" and "html" in answer.headers["content-type"]
+            found = answer.status
+    except HTTPError as problem:
+        found = problem.code
+    assert found == status
+
+
 @pytest.fixture(scope="module")
-def small_page():
+def small_page(tmp_path_factory):
     """The server around a page of nothing."""
     from harness.task.ui import server
 
@@ -114,5 +128,9 @@ def small_page():
             gradio.Markdown("nothing")
         return page
 
-    with server.serving(nothing, 0) as address:
+    folder = tmp_path_factory.mktemp("reports")
+    for name in ("evaluation-1-0123abcd", "private"):
+        (folder / name).mkdir()
+        (folder / name / "report.html").write_text("<p>a report</p>")
+    with server.serving(nothing, 0, folder) as address:
         yield address

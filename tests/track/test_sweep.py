@@ -69,6 +69,10 @@ def test_console_says_how_far_it_is_and_what_failed(swept):
     (first,), (last,) = ([x for x in said.splitlines() if n in x] for n in ("[1/6]", "[6/6]"))
     assert "left" not in first + last  # the first imports, and after the last nothing is left
     assert "sweep.csv" in said and "cache=manual prompt.batch=99" in said
+    reason = table(swept)[1]["reason"].splitlines()[0]
+    assert said.count(reason[:150]) <= 4  # of three points below their lines, and once at the end
+    (line,) = (x for x in said.splitlines() if "[2/6]" in x)
+    assert "failed" in line and " point 1: " in line
 
 
 def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
@@ -192,7 +196,9 @@ def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
     done = shell(f"resume={folder}")
     assert done.returncode == 2, done.stdout + done.stderr  # the failed points fail again
     ran = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(ran) == 5 and "cache=dynamic prompt.batch=1" not in done.stdout.replace("99", "")
+    counts = [line.split("]")[0].strip("[ ") for line in ran]  # the failed ones are not yet done
+    assert counts == ["2/6", "3/6", "4/6", "5/6", "6/6"], ran
+    assert "cache=dynamic prompt.batch=1" not in done.stdout.replace("99", "")
     assert (folder / "0" / "result.json").read_bytes() == kept
     assert (folder / "0" / "result.json").stat().st_mtime_ns == stamp
     assert len(asked) == 3 and {p: p.stat().st_mtime_ns for p in asked} == asked

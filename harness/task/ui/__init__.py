@@ -62,7 +62,9 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
         file = (cfg.prompt.path or "") if own else ""
         shown = places(engine, cfg.engine.name)
         first = (facts(session, engine), prompt, cfg.task.run, asked, file, shown)
-        with serving(lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port) as address:
+        with serving(
+            lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port, folder
+        ) as address:
             say.line(f"page: {address} (Ctrl-C ends it)")
             _wait(cfg.task.seconds)
             tabs.end()
@@ -118,7 +120,7 @@ def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     from harness.report import html
 
     names = shelf.names()
-    reason = f"{len(names)} snapshots in {shown(shelf.folder)}"
+    reason = f"{len(names)} snapshot{'s' * (len(names) != 1)} in {shown(shelf.folder)}"
     rows = [[name, shelf.stored_bytes(name)] for name in names]
     snapshots = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
     record = {"verdict": UNJUDGED, "reason": reason, "snapshots": snapshots}

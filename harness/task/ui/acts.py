@@ -14,10 +14,10 @@ from typing import Any
 import gradio as gr
 
 from harness.errors import HarnessError, InputProblem
-from harness.task.ui import picture, scores
+from harness.task.ui import picture, scores, words
 from harness.task.ui.desk import Desk
 from harness.task.ui.evaluation import FILE
-from harness.task.ui.layout import HEATS, PENALTIES, TOPS, Controls
+from harness.task.ui.layout import HEATS, LONGEST, PENALTIES, QUESTIONS, TOPS, Controls
 from harness.task.ui.tabs import Tabs
 
 TITLE = "harness: a thought, step by step"
@@ -50,7 +50,7 @@ class Page:
         self.everything = [
             c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
             c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
-            c.choice, c.judged, *self.acts,
+            c.choice, c.judged, c.prompt, *self.acts,
         ]  # fmt: skip
 
     def listen(self, page: gr.Blocks) -> None:
@@ -106,13 +106,10 @@ class Page:
                 while (answer := self._next(desk, doing)) is not None:
                     yield answer
             except Exception as problem:
-                said = str(problem)
                 if not isinstance(problem, HarnessError):
                     log.exception("unexpected")  # the run's harness.log has it
-                    said = (
-                        f"unexpected {type(problem).__name__}: {problem} (a fault of the harness)"
-                    )
-                yield self._view(desk, f'<span class="problem">{picture.safe(said)}</span>')
+                told = picture.safe(words.said(problem))
+                yield self._view(desk, f'<span class="problem">{told}</span>')
 
         return handled
 
@@ -180,7 +177,9 @@ class Page:
             tab, desk = self.tabs.seat(tab, str(request.session_hash))
             newest = next(iter(desk.shelf.names()), None)
             with desk.turn:
-                view = self._view(desk, greeting(desk))
+                view = self._view(desk, words.greeting(desk))
+                if desk.branches:
+                    view[self.c.prompt] = desk.prompt
                 return {**view, **self._anew(desk), **self._chosen(desk, newest), self.c.tab: tab}
         except Exception as problem:
             log.exception("unexpected")
@@ -191,21 +190,21 @@ class Page:
 
     def _watch(self, desk: Desk) -> Any:
         """What a run that goes on is writing. Without a word gradio would empty every control."""
-        yield greeting(desk), {}
+        yield words.greeting(desk), {}
         if (now := desk.running) is not None:
             yield from self._written(desk, now[1])
 
     def _written(self, desk: Desk, many: int) -> Any:
         """Looks at a run until it has ended, here or elsewhere."""
         while (now := desk.running) is not None:
-            yield f"Wrote {now[0]} of {many} tokens.", {}
+            yield f"Wrote {now[0]} of {words.counted(many)}.", {}
             time.sleep(BEAT)
         if desk.problem is not None:
             raise desk.problem
         done = desk.written
         yield (
             (
-                f"Wrote {done} of {many} tokens."
+                f"Wrote {done} of {words.counted(many)}."
                 if done == many
                 else f"Stopped at {desk.branch.state.tokens} tokens."
             ),
@@ -219,26 +218,27 @@ class Page:
     def _quantize(self, desk: Desk, name: str) -> Any:
         codes, before = desk.quantize(name)
         said = f"{name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
-        yield said, {}
+        yield said + words.unasked(desk), {}
 
     def _close(self, desk: Desk) -> Any:
         yield f"Branch {desk.close()} is put away. Undo brings it back.", self._anew(desk)
 
     def _back(self, desk: Desk, place: float | None) -> Any:
-        at = int(place or 0)
-        yield f"Branch {desk.back(at)} stands after {at} tokens.", self._turned(desk)
+        at = words.whole(place, desk.branch.state.tokens, "Go back to token")
+        name = desk.back(at)
+        yield f"Branch {name} stands after {words.counted(at)}.", self._turned(desk)
 
     def _begin(self, desk: Desk, text: str) -> Any:
         yield from ((said, {}) for said in desk.reading(text))
         desk.begin(text)
-        yield f"Read {desk.branch.state.tokens} tokens.", self._anew(desk)
+        yield f"Read {words.counted(desk.branch.state.tokens)}.", self._anew(desk)
 
     def _step(self, desk: Desk) -> Any:
         token = desk.step()
         yield f"Wrote <code>{picture.shown(desk.text([token]))}</code>, token {token}.", {}
 
     def _run(self, desk: Desk, count: float | None) -> Any:
-        many = max(int(count or 1), 1)
+        many = words.whole(count, LONGEST, "Tokens of a run")
         desk.start(many)
         yield from self._written(desk, many)
 
@@ -249,7 +249,7 @@ class Page:
     def _add(self, desk: Desk, text: str) -> Any:
         yield from ((said, {}) for said in desk.reading(text))
         added = desk.say(text)
-        yield f"Read {added} tokens.", {self.c.more: gr.update(value="", interactive=True)}
+        yield f"Read {words.counted(added)}.", {self.c.more: gr.update(value="", interactive=True)}
 
     def _sample(self, desk: Desk, how: str, *given: float | None) -> Any:
         heat, k, p, penalty = (None if number is None else float(number) for number in given)
@@ -259,8 +259,8 @@ class Page:
         yield f"The next token is chosen by {how}, temperature {heat:g}.", {}
 
     def _prune(self, desk: Desk, policy: str, keep: float | None, per_head: bool) -> Any:
-        gone = desk.prune(policy, int(keep or 0), per_head)
-        said = f"{policy} dropped {gone} tokens, {desk.branch.state.kept_tokens} are held."
+        budget = int(keep or 0)
+        said = words.pruned(desk, policy, desk.prune(policy, budget, per_head), budget)
         yield said, {self.c.keep: self._turned(desk)[self.c.keep]}
 
     def _save(self, desk: Desk, name: str) -> Any:
@@ -291,8 +291,8 @@ class Page:
         yield f"{found.a} beside {found.b}.", {self.c.compared: picture.comparison(found)}
 
     def _go_on(self, desk: Desk, where: str, count: float | None) -> Any:
-        many = max(int(count or 1), 1)
-        yield f"{where}: {many} tokens.", {}
+        many = words.whole(count, LONGEST, "Tokens of a run")
+        yield f"{where}: {words.counted(many)}.", {}
         made = desk.go_on(where, many)
         said = f"Branch {desk.current} is how it goes on in {where}."
         yield said, {**self._turned(desk), self.c.gone: picture.elsewhere(desk, made)}
@@ -301,14 +301,18 @@ class Page:
         yield f"Saving, restoring, judging{desk.judging(self.steps)}.", {}
         made = desk.verdict(self.steps)
         where = f"Branch {desk.current} at {desk.branch.state.tokens} tokens"
-        yield f"Verdict: {made.verdict}.", {self.c.judged: picture.proof(made, where)}
+        yield (
+            f"Verdict: {made.verdict}, beside {made.beside}.",
+            {self.c.judged: picture.proof(made, where)},
+        )
 
     def _evaluate(
         self, desk: Desk, prunes: list[str], budgets: list[float], coders: list[str], kind: str,
         path: str, samples: float | None, per_head: bool,
     ) -> Any:  # fmt: skip
         made = desk.evaluation
-        made.start(prunes, budgets, coders, kind, path or "", int(samples or 1), per_head)
+        asked = 1 if kind == FILE else words.whole(samples, QUESTIONS, "How many")
+        made.start(prunes, budgets, coders, kind, path or "", asked, per_head)
         yield f"Asking {made.total} questions of {made.cells} settings.", {}
 
     def _enough(self, desk: Desk) -> Any:
@@ -340,10 +344,3 @@ class Page:
 def _asking(kind: str) -> tuple[Any, Any]:
     """How many are generated, or which file: one of the two is asked for."""
     return gr.update(visible=kind != FILE), gr.update(visible=kind == FILE)
-
-
-def greeting(desk: Desk) -> str:
-    """What a page says that opens."""
-    many = len(desk.branches)
-    kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
-    return f"Ready.{kept if many else ''}{picture.problems(*desk.aside)}"

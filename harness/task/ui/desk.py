@@ -58,6 +58,7 @@ class Desk(Sight):
         self.loaded, self.cfg = session.loaded, session.cfg
         self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
         self.shelf, self.scratch = shelf, scratch
+        self.asked = True  # whether the model answered after the last pruning or quantizing
         self.elsewhere = Elsewhere(session, MODEL, engine)
         self.evaluation = Evaluation(session, lambda: MODEL, scratch)
         super().__init__(session.sampling)
@@ -149,7 +150,10 @@ class Desk(Sight):
         self._mark()
         with MODEL:
             made = rewound(self.loaded, branch.state, at, self.cfg.cache)
-        state = made.state.with_layers(tuple(map(joined, made.state.layers)))
+            state = made.state.with_layers(tuple(map(joined, made.state.layers)))
+            unseen = bright(branch.state) and not bright(state) and not state.pruned
+            if unseen and not self.loaded.cost(at).worth_saying:
+                state = observe_again(self.loaded, state, EVERY_QUERY)
         return self._new(state, tuple(i for i in branch.own if i < at))
 
     def go_on(self, where: str, steps: int) -> Continued:
@@ -235,9 +239,10 @@ class Desk(Sight):
             self.sampling = self.branch.sampling
 
     def _answering(self, state: State) -> State:
-        """`state` with the logits of what it still holds, where these can be had."""
+        """`state` with the logits of what it still holds; `asked` says whether these can be had."""
         with MODEL:
             made = answering(self.loaded, state, self.cfg.cache)
+        self.asked = made is not None
         return state if made is None else made.with_layers(tuple(map(joined, made.layers)))
 
     def _fed(self, state: State, ids: torch.Tensor) -> State:

@@ -9,6 +9,7 @@ from harness.task.ui.desk import POLICIES, QUANTIZERS
 from harness.task.ui.evaluation import FILE, SETS
 
 HEATS, NUCLEI, TOPS, PENALTIES = (0.1, 3.0), (0.05, 1.0), (0, 100), (1.0, 2.0)
+LONGEST, QUESTIONS = 4096, 1000  # tokens of a run; questions of an evaluation
 BUDGETS = (0.1, 0.25, 0.5, 0.75)  # shares of the context
 WORDS = {"recall": "recall dialogues", "needle": "a needle in prose", "multi_key": "several keys",
          "variable_tracking": "a value handed on", FILE: "a file of mine"}  # fmt: skip
@@ -60,7 +61,7 @@ class Controls:
             self.step = _button("Step", "step", variant="primary", scale=0, min_width=92)
             self.run = _button("Run", "run", scale=0, min_width=72)
             self.count = gr.Number(
-                run, label="Tokens of a run", show_label=False, container=False, minimum=1, maximum=4096, precision=0, scale=0,
+                run, label="Tokens of a run", show_label=False, container=False, precision=0, scale=0,
                 min_width=76, elem_id="count",
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
@@ -118,7 +119,7 @@ class Controls:
                 self.close = _button("Put away", "close", scale=0, min_width=108)
             with gr.Row(elem_classes="line bottom"):
                 self.place = gr.Number(
-                    1, label="Go back to token", minimum=1, precision=0, elem_id="place", min_width=80
+                    1, label="Go back to token", precision=0, elem_id="place", min_width=80
                 )  # fmt: skip
                 self.back = _button("Branch there", "back", scale=0, min_width=132)
             with gr.Row(elem_classes="line bottom"):
@@ -154,7 +155,7 @@ class Controls:
                         elem_id="questions", min_width=120,
                     )  # fmt: skip
                     self.samples = gr.Number(
-                        12, label="How many", minimum=1, maximum=1000, precision=0, scale=0, min_width=96,
+                        12, label="How many", precision=0, scale=0, min_width=96,
                         elem_id="samples", visible=questions != FILE,
                     )  # fmt: skip
                 self.file = gr.Textbox(

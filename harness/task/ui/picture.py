@@ -3,6 +3,7 @@
 Braces and dollar signs are escaped too, because the page's own template would read them.
 """
 
+from collections import Counter
 from html import escape
 from typing import Any
 
@@ -93,10 +94,14 @@ def likely(desk: Desk) -> str:
         return '<p class="empty">The model\'s next choice appears here.</p>'
     rows = desk.likely()
     rest = max(1.0 - sum(p for _, _, p in rows), 0.0)
-    body = "".join(_bar(_label(text), p, f"token {i}") for i, text, p in rows)
-    return (
-        f'<table class="bars"><tbody>{body}{_bar("all others", rest, "", "rest")}</tbody></table>'
+    most, alike = max(p for *_, p in rows), Counter(text for _, text, _ in rows)
+    body = "".join(
+        f'<tr title="token {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
+        f'<td>{_track(p / most)}</td><td class="p">{_share(p)}</td></tr>'
+        for i, text, p in rows
     )
+    others = f'<tr class="rest"><th scope="row">all others</th><td></td><td class="p">{_share(rest)}</td></tr>'
+    return f'<table class="bars"><tbody>{body}{others}</tbody></table>'
 
 
 def cache(desk: Desk) -> str:
@@ -118,10 +123,12 @@ def cache(desk: Desk) -> str:
 
 def comparison(found: Comparison) -> str:
     """Two branches' next tokens, one bar above the other."""
+    most, alike = max(max(p, q) for *_, p, q in found.rows), Counter(row[1] for row in found.rows)
     body = "".join(
-        f'<tr><th scope="row">{_label(text)}</th><td>{_track(p)}{_track(q, "other")}</td>'
+        f'<tr title="token {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
+        f"<td>{_track(p / most)}{_track(q / most, 'other')}</td>"
         f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
-        for _, text, p, q in found.rows
+        for i, text, p, q in found.rows
     )
     a, b = (f"{safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
     where = "have the same text" if found.parted is None else f"part at token {found.parted}"
@@ -142,9 +149,9 @@ def comparison(found: Comparison) -> str:
 
 def elsewhere(desk: Desk, made: Continued) -> str:
     """How a branch went on elsewhere, below how it goes on here."""
-    said, tone, sign = f"the same {len(made.tokens)} tokens", "good", "="
+    said, tone, sign = f"the same {len(made.tokens)} tokens", "good", "= the same"
     if made.parted is not None:
-        said, tone, sign = f"another token at step {made.parted + 1}", "bad", "\u2260"
+        said, tone, sign = f"another token at step {made.parted + 1}", "bad", "\u2260 not the same"
     parts = [f"{made.where}: {said}"]
     if made.apart is not None:
         parts.append(f"log-probabilities differ by up to {made.apart:.3g}")
@@ -176,7 +183,8 @@ def proof(made: Proof, where: str) -> str:
         for key in SHOWN
     )
     return (
-        f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b></p>'
+        f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
+        f"<span>beside {safe(made.beside)}</span></p>"
         f'<p class="said">{safe(made.reason[:1].upper() + made.reason[1:])}. {safe(where)}: {made.steps} tokens after the restore, beside '
         f"{safe(made.against)}. {size(made.stored_bytes)}, saved in {made.save_s * 1e3:.0f} ms, read and "
         f"verified in {made.load_s * 1e3:.0f} ms.</p>"
@@ -194,7 +202,7 @@ def _legend(bright: list[float] | None, kinds: set[str]) -> str:
     glow = (
         '<span>attention received: less <i class="ramp"></i> more</span>'
         if bright
-        else "<span>this model does not show the attention its tokens receive</span>"
+        else "<span>the attention its tokens received was not recorded</span>"
     )
     told = "".join(
         f'<span><span class="t {mark}">{what}</span></span>'
@@ -204,20 +212,16 @@ def _legend(bright: list[float] | None, kinds: set[str]) -> str:
     return f'<p class="legend">{glow}{told}</p>'
 
 
-def _label(text: str) -> str:
-    """A token as a row's name, its leading space visible."""
+def _label(text: str, token: int, alike: int) -> str:
+    """A token as a row's name, its leading space visible; its id too where the text is nothing, or that
+    of several rows."""
     space = "<i>\u00b7</i>" if text.startswith(" ") else ""
-    return space + shown(text[1:] if space else text)
-
-
-def _bar(label: str, p: float, title: str, look: str = "") -> str:
-    return (
-        f'<tr class="{look}" title="{safe(title)}"><th scope="row">{label}</th>'
-        f'<td>{_track(p)}</td><td class="p">{_share(p)}</td></tr>'
-    )
+    number = f" <i>{token}</i>" if alike > 1 or not text else ""
+    return space + shown(text[1:] if space else text) + number
 
 
 def _track(p: float, look: str = "") -> str:
+    """A bar; p: its share of the longest."""
     return f'<div class="track"><div class="fill {look}" style="width:{p * 100:.2f}%"></div></div>'
 
 
@@ -232,9 +236,10 @@ def _growth(branch: Branch) -> str:
     across = WIDE / (len(rows) - 1)
 
     def line(values: list[int]) -> str:
-        return " ".join(
-            f"{i * across:.1f},{HIGH - v / most * HIGH:.1f}" for i, v in enumerate(values)
-        )
+        steps = [(0, values[0])]
+        for i, v in enumerate(values[1:], 1):  # an act happens at once
+            steps += [(i, values[i - 1]), (i, v)]
+        return " ".join(f"{i * across:.1f},{HIGH - v / most * HIGH:.1f}" for i, v in steps)
 
     sent, kept = line([r.tokens for r in rows]), line([r.kept for r in rows])
     return (

@@ -23,7 +23,8 @@ def shown(made: Evaluation) -> str:
         parts.append(_otherwise(made))
     if made.place is not None:
         parts.append(
-            f'<p class="said">Kept in {safe(made.place)}: report.html and every answer.</p>'
+            f'<p class="said">Kept in {safe(made.place)}: <a href="reports/{safe(made.place.name)}" '
+            'target="_blank">report.html</a> and every answer.</p>'
         )
     return "".join(parts)
 
@@ -57,9 +58,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
             f"<span>{FEWER} measurably fewer than the whole state, question by question</span>"
         )
     return (
-        '<table class="bars scores"><thead><tr><th scope="col">setting</th>'
+        '<div class="wide"><table class="bars scores"><thead><tr><th scope="col">setting</th>'
         '<th scope="col" colspan="2">right answers</th><th scope="col" class="p">held</th>'
-        f'<th scope="col" class="p kl">KL, nats</th></tr></thead><tbody>{body}</tbody></table>'
+        f'<th scope="col" class="p kl">KL, nats</th></tr></thead><tbody>{body}</tbody></table></div>'
         f'<p class="legend">{legend}</p>'
     )
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ POLICY = (
     "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; form-action 'self'; base-uri 'self'"
 )
+EVALUATION = re.compile(r"evaluation-\d+-[0-9a-f]{8}")  # a folder's name
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "monospace")
 
@@ -33,8 +35,10 @@ def prepare() -> None:
 
 
 @contextmanager
-def serving(build: Any, port: int) -> Iterator[str]:
+def serving(build: Any, port: int, reports: Path | None = None) -> Iterator[str]:
     """The page that `build()` makes, while the block runs; yields its address.
+
+    reports: the folder whose evaluations' reports are answered for.
 
     port: 0 takes the first free one from 7860 on. Call `prepare` first. Raises InputProblem when a given port is taken.
     """
@@ -54,6 +58,8 @@ def serving(build: Any, port: int) -> Iterator[str]:
         )  # fmt: skip
     except OSError as problem:
         raise InputProblem(f"task.port={port} cannot be had: {problem}. Give another, or 0 for any free one.") from None  # fmt: skip
+    if reports is not None:
+        app.router.routes.insert(0, _reports(reports))
     # outermost: gradio puts its own, which lets every port of this machine read, around what it is given
     app.middleware_stack = Guarded(app.middleware_stack or app.build_middleware_stack())
     try:
@@ -63,6 +69,22 @@ def serving(build: Any, port: int) -> Iterator[str]:
             page.server.force_exit = True
             logging.getLogger("uvicorn.error").disabled = True  # which are cut, on purpose
         page.close(verbose=False)
+
+
+def _reports(folder: Path) -> Any:
+    """`reports/NAME`: the report of an evaluation right inside `folder`, and nothing else there."""
+    from starlette.requests import Request
+    from starlette.responses import FileResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+
+    def answer(request: Request) -> Response:
+        name = request.path_params["name"]
+        page = folder / name / "report.html"
+        if not EVALUATION.fullmatch(name) or not page.is_file():
+            return PlainTextResponse("there is no such report\n", 404)
+        return FileResponse(page, media_type="text/html")
+
+    return Route("/reports/{name}", answer)
 
 
 @cache

@@ -54,9 +54,17 @@ class Sight(Branches):
         best = p.topk(min(top, len(p)))
         return [(i, self.text([i]), v) for i, v in zip(best.indices.tolist(), best.values.tolist())]
 
+    @property
+    def prompt(self) -> str:
+        """The text that the current branch began with, up to the first token that the model wrote."""
+        branch = self.branch
+        ids = branch.state.token_ids[0].tolist()[: min(branch.own, default=None)]
+        decode = self.loaded.tokenizer.decode
+        return str(decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
     def brightness(self) -> list[float] | None:
         """Attention that each token of the buffer received, summed over queries and heads, the mean
-        of the layers that hold it; None where this model does not let it be observed."""
+        of the layers that hold it; None where it was not recorded."""
         state, holders = self.branch.state, self.holders()
         if holders is None or not bright(state):
             return None

@@ -26,7 +26,8 @@ MEMORY = "the same state continued in memory, never saved"
 
 @dataclass(frozen=True)
 class Proof:
-    """against: what the restored path was compared with. noise: empty where none was measured."""
+    """against: what the restored path was compared with; beside: that in a few words. noise: empty where
+    none was measured."""
 
     verdict: str
     reason: str
@@ -37,6 +38,7 @@ class Proof:
     stored_bytes: int
     save_s: float
     load_s: float
+    beside: str
 
 
 def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
@@ -57,15 +59,20 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         line = Line(replace(session, cfg=cfg, folder=Path(scratch), times={}))
         stored = line.save(replace(state, parent=None))
         restored, size = line.restore(stored), stored.nbytes
+    coded = bool(state.documents["kv_format"].get("quantized"))
     if state.pruned or state.tokens > cfg.compare.limit:
-        against = MEMORY
+        done = " and ".join(["pruned"] * state.pruned + ["quantized"] * coded) or "whole"
+        beside = f"the same {done} state in memory"
+        against = f"the same {done} state continued in memory, never saved"
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
     else:
-        against = "a run that was never interrupted, recomputed from the token buffer"
+        run = "a run in full precision" if coded else "a run"
+        beside = f"{run} without a pause"
+        against = f"{run} that was never interrupted, recomputed from the token buffer"
         made = line.judge(restored, state)
         verdict, reason, apart, noise = made.verdict, made.reason, made.metrics, made.noise
-    times = line.session.times
-    return Proof(verdict, reason, against, left, apart, noise, size, times["save"], times["load"])
+    took = line.session.times["save"], line.session.times["load"]
+    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside)
 
 
 def _beside_memory(

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from harness.errors import InputProblem
-from harness.task.ui import acts, journal, picture
+from harness.task.ui import journal, picture, words
 from harness.task.ui.desk import Desk
 from harness.task.ui.journal import Journal, tabs
 from harness.task.ui.shelf import Shelf
@@ -102,7 +102,7 @@ def test_a_branch_of_another_model_waits_and_what_is_new_is_kept(kept):
     assert one.aside == [] and one.unkept == ""
     two = kept("model=tiny_gpt2")
     assert not two.branches and "Branch A belongs to another model" in two.aside[0]
-    assert "another model" in acts.greeting(two) and "model" not in acts.greeting(one)
+    assert "another model" in words.greeting(two) and "model" not in words.greeting(one)
     two.begin(TEXT)
     two.flush()
     again = kept("model=tiny_gpt2")
@@ -119,7 +119,7 @@ def test_an_autosave_that_cannot_be_read_is_put_aside_and_a_new_one_begun(kept, 
     for broken in ("{", '{"current": 1, "branches": []}'):
         (folder / "desk.json").write_text(broken)
         two = kept()
-        assert not two.branches and "cannot be read" in acts.greeting(two)
+        assert not two.branches and "cannot be read" in words.greeting(two)
         (aside,) = folder.parent.glob(f"{TAB}.*")
         assert (aside / "desk.json").read_text() == broken and list(aside.glob("A-*"))
         two.begin(TEXT)

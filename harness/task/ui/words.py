@@ -1,0 +1,76 @@
+"""What the page says: the harness's own messages, whose remedies are those of a command line, in the words
+of the page."""
+
+import re
+from typing import Any
+
+from harness.errors import HarnessError, InputProblem
+from harness.task.ui import picture
+from harness.task.ui.desk import Desk
+
+REMEDIES = (
+    (r"Give text=\.\.\.", "Type a prompt first."),
+    (r"^the prompt has (\d+) tokens and", r"this thought has \1 tokens and"),
+    (r"Shorten the prompt or the steps \(steps=N\)", "Use a shorter text, or fewer tokens of a run"),
+    (r",? or pass `restore\.strict=false`.*", "."),
+    (r"; `restore\.strict=false` does not waive damage", ""),
+    (r"Load the model and tokenizer it", "Start the page with the model and tokenizer it"),
+    (r"prune\.tokens=(\S+)", r"Tokens to keep, \1,"),
+    (r", or prune=none", ""),
+    (r"prune\.sinks=(\d+)\. .*", r"the \1 first ones, which this policy always keeps. Keep more."),
+    (r"prune\.protect keeps the first (\d+)\. .*", r"the first \1 are protected. Keep more."),
+    (r"with prune\.per_head=false", "without 'Each KV head for itself'"),
+    (r"or prune the unpruned state", "or undo the earlier pruning"),
+    (r"prune=(\w+)", r"\1"),
+    (r"sampling\.(\w+)=(\S+)", r"\1 \2"),
+    (r"\bat=(-?\d+)", r"token \1"),
+    (r"Go back in the snapshot it was pruned from", "Undo the pruning, or load what was saved before it"),
+    (r"prompt\.path=", "file "),
+    (r"\b1 tokens\b", "1 token"),
+)  # fmt: skip
+SETTING = re.compile(r"(?<![\w.`])[a-z_]+(?:\.[a-z_]+)*=[\w./]+")
+
+
+def said(problem: Exception) -> str:
+    """What `problem` says, on the page."""
+    if not isinstance(problem, HarnessError):
+        return f"unexpected {type(problem).__name__}: {problem} (a fault of the harness)"
+    text = str(problem)
+    for command, here in REMEDIES:
+        text = re.sub(command, here, text, flags=re.DOTALL)
+    if SETTING.search(text):
+        text += " (Settings like this one are given when the page is started.)"
+    return text
+
+
+def greeting(desk: Desk) -> str:
+    """What a page says that opens."""
+    many = len(desk.branches)
+    kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
+    return f"Ready.{kept if many else ''}{picture.problems(*desk.aside)}"
+
+
+def counted(tokens: int) -> str:
+    """So many tokens."""
+    return f"{tokens} token{'s' * (tokens != 1)}"
+
+
+def whole(value: Any, most: int, name: str) -> int:
+    """What was typed into the box `name`: 1 to `most`. Raises InputProblem for anything else."""
+    if not isinstance(value, int | float) or not 1 <= value <= most:
+        what = "nothing" if value is None else f"{value:g}"
+        raise InputProblem(f"{name}: {what} is not possible there. Type a number from 1 to {most}.")
+    return int(value)
+
+
+def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
+    """What a policy did that was to leave `keep` tokens."""
+    left = desk.branch.state.kept_tokens
+    if not gone:
+        return f"{policy} dropped nothing: {counted(left)} are held, and {keep} were to stay. Choose fewer tokens to keep."
+    return f"{policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{unasked(desk)}"
+
+
+def unasked(desk: Desk) -> str:
+    """Whether the next token is still the one from before the last act."""
+    return "" if desk.asked else " Next token is as it was before; the next step shows the change."

@@ -1,0 +1,72 @@
+"""Mistakes on the command line that a file or a folder explains: one message that names it."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigProblem
+
+ROOT = Path(__file__).resolve().parents[2]
+
+YAMLS = {
+    "group": ("override /dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
+    "new": ("/dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
+    "near": ("override /cahe: manual", "names a group 'cahe', which there is not. Did you mean 'cache'?"),
+    "option": ("override /cache: manul", "'manul' is not an option of cache. Did you mean 'manual'?"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", YAMLS)
+def test_an_experiment_that_names_what_is_not_there_is_told_so(harness, place: Path, name) -> None:
+    entry, says = YAMLS[name]
+    path = place / "mine" / "experiment" / f"{name}.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"# @package _global_\ndefaults:\n  - {entry}\n")
+    done = harness("--config-dir", "mine", f"experiment={name}")
+    assert done.code == 2 and says in done.out and f"mine/experiment/{name}.yaml" in done.out
+    assert "is not an option of experiment" not in done.out
+
+
+def test_a_port_that_is_taken_is_told_before_any_address(place: Path, monkeypatch, capsys) -> None:
+    from harness import __main__ as front
+    from harness.track import dashboard
+
+    began = []
+    monkeypatch.setattr(dashboard.os, "execv", lambda *_: began.append(True))
+    with socket.socket() as theirs:
+        theirs.bind(("127.0.0.1", 0))
+        theirs.listen()
+        port = theirs.getsockname()[1]
+        monkeypatch.setattr(sys, "argv", ["harness", "dashboard", f"port={port}"])
+        assert front.main() == 2
+        assert capsys.readouterr().out == ""
+        with pytest.raises(ConfigProblem, match=rf"port={port} is in use.* port=\d+ is free"):
+            dashboard.check(port)
+    dashboard.check(port)  # now it is free
+    with pytest.raises(ConfigProblem, match="give 1 to 65535"):
+        dashboard.check(70000)
+    assert not began and not (place / "runs").exists()
+
+
+def test_make_clean_leaves_the_runs_and_clean_runs_asks(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("mine/snapshot", "reference/point"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "mlflow.db").touch()
+    (tmp_path / "__pycache__").mkdir()
+
+    def make(*words: str, answer: str = "") -> str:
+        done = subprocess.run(["make", *words], cwd=tmp_path, input=answer, capture_output=True, text=True)  # fmt: skip
+        return done.stdout
+
+    make("clean")
+    assert not (tmp_path / "__pycache__").exists() and (tmp_path / "runs" / "mlflow.db").exists()
+    said = make("clean-runs")
+    assert "runs/mine" in said and "runs/reference" not in said and "nothing was deleted" in said
+    assert (tmp_path / "runs" / "mine" / "snapshot").is_dir()
+    make("clean-runs", answer="y\n")
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["reference"]

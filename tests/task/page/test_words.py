@@ -1,0 +1,126 @@
+"""What the page says: what to do on the page, never on a command line."""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from harness.errors import HarnessError, InputProblem
+from harness.task.ui import picture, words
+from harness.task.ui.acts import Page
+from harness.task.ui.branches import Growth
+from harness.task.ui.desk import Desk
+from harness.task.ui.shelf import Shelf
+
+TEXT = "let k be 5 . the bird sang . what is"
+
+
+@pytest.fixture
+def desk(session, tmp_path):
+    def make(*overrides: str) -> Desk:
+        opened = session("task=ui", *overrides)
+        made = Desk(opened, Shelf(tmp_path / "snapshots", opened.cfg.save), tmp_path)
+        made.begin(TEXT)
+        return made
+
+    return make
+
+
+def test_messages_name_no_setting_of_a_command_line(desk):
+    desk("model=tiny_gpt2").save("foreign")
+    one = desk()
+    for act, told in (
+        (lambda: one.say("the bird sang . " * 4000), "fewer tokens of a run"),
+        (lambda: one.prune("keep_last", 500), "Tokens to keep, 500, is more"),
+        (lambda: one.prune("sink_window", 2), "fewer than the 4 first ones"),
+        (lambda: one.back(99), "token 99 is not a place"),
+        (lambda: one.load("foreign"), "Start the page with the model"),
+    ):
+        with pytest.raises(HarnessError) as problem:
+            act()
+        said = words.said(problem.value)
+        assert told in said and not words.SETTING.search(said) and "steps=" not in said
+        raw = str(problem.value)  # the twin: these are words of the command line
+        assert re.search(r"\w=", raw)
+    assert "Type a prompt first." in words.said(InputProblem("the prompt is empty. Give text=..."))
+    left = words.said(InputProblem("no. Use model.attention=sdpa."))
+    assert left.endswith("given when the page is started.)")
+
+
+@pytest.mark.parametrize("typed", [-3, 0, None, 5000])
+def test_a_number_that_cannot_be_is_said(desk, typed):
+    page = object.__new__(Page)
+    with pytest.raises(InputProblem, match=r"Tokens of a run: .*from 1 to 4096"):
+        next(page._run(desk(), typed))
+    assert words.whole(7.0, 4096, "Tokens of a run") == 7
+
+
+def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
+    one = desk()
+    many = one.branch.state.tokens
+    said = words.pruned(one, "keep_last", one.prune("keep_last", many), many)
+    assert "dropped nothing" in said and f"{many} were to stay" in said
+    said = words.pruned(one, "keep_last", one.prune("keep_last", many - 1), many - 1)
+    assert f"dropped 1 token, {many - 1} are held." in said and "Next token" not in said
+    one.prune("keep_last", 1)  # nothing beside the last token: it cannot be asked again
+    assert "the next step shows" in words.unasked(one)
+
+
+def test_a_branch_from_an_earlier_token_shows_the_attention_received(desk):
+    one = desk()
+    whole = one.brightness()
+    one.back(6)
+    assert len(one.brightness()) == 6 and one.brightness()[0] < whole[0]
+    assert "was not recorded" not in picture.thought(one)
+    layers = tuple(replace(layer, received=None) for layer in one.branch.state.layers)
+    one.branches["B"] = replace(one.branch, state=one.branch.state.with_layers(layers))
+    assert "was not recorded" in picture.thought(one)
+
+
+def test_the_badge_says_what_the_verdict_is_beside(desk):
+    one, told = desk(), []
+    for act in (
+        lambda: None,
+        lambda: one.quantize("int8"),
+        lambda: one.prune("keep_last", 8),
+    ):
+        act()
+        made = one.verdict(2)
+        told.append(made.beside)
+        assert f"<span>beside {made.beside}</span>" in picture.proof(made, "here")
+    assert told == [
+        "a run without a pause",
+        "a run in full precision without a pause",
+        "the same pruned and quantized state in memory",
+    ]
+
+
+def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(desk, monkeypatch):
+    one = desk()
+    monkeypatch.setattr(
+        one, "likely", lambda: [(7, "", 0.002), (8, "", 0.001), (9, "\ufffd", 0.0005)]
+    )
+    shown = picture.likely(one)
+    assert "\u2205 <i>7</i>" in shown and "\u2205 <i>8</i>" in shown and "<i>9</i>" not in shown
+    assert "width:100.00%" in shown and "width:25.00%" in shown and shown.count("fill") == 3
+
+
+def test_the_cache_steps_down_where_it_was_pruned(desk):
+    one = desk()
+    growth = (Growth(10, 10, 1), Growth(10, 5, 1), Growth(11, 6, 1))
+    one.branches["A"] = replace(one.branch, growth=growth)
+    line = picture.cache(one).split('class="kept" points="')[1].split('"')[0]
+    points = [tuple(map(float, p.split(","))) for p in line.split()]
+    flat = [a[0] == b[0] or a[1] == b[1] for a, b in pairwise(points)]
+    assert all(flat) and len({x for x, _ in points}) == 3
+
+
+def test_the_prompt_of_a_branch_is_found_again(desk):
+    one = desk()
+    assert one.prompt.strip() == TEXT
+    for _ in range(3):
+        one.step()
+    assert one.prompt.strip() == TEXT
+    one.branches["A"] = replace(one.branch, own=())  # the twin: nothing says what the model wrote
+    assert one.prompt.strip() != TEXT
