@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
-from harness.capture import positions_of
+from harness.capture import new_cache, positions_of, prefill
+from harness.capture.layers import INDEXER, layers_of
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
+from harness.pipeline.noise import largest
 from harness.pipeline.prune import moves
 from harness.pipeline.restore import MARGIN, floors_now, replayed
 from harness.snapshot.state import LayerState, Segment, State
@@ -37,9 +39,11 @@ def by_the_mask(loaded: Loaded, state: State, position_ids: Any = None) -> State
     padding = (state.attention_mask == 0).sum(dim=1)
     ahead = _ahead(state, position_ids) if told else padding
     given = _moved(loaded, state, ahead) if told else state
-    limit = MARGIN * floors_now(loaded, state)["kv"]
     gap = _gap(loaded, given)
-    if gap is None or gap <= limit:
+    if gap is None:
+        return given
+    limit = MARGIN * floors_now(loaded, state)["kv"]
+    if gap <= limit:
         return given
     if not told:
         through = _moved(loaded, state, padding)
@@ -74,9 +78,22 @@ def _ahead(state: State, position_ids: Any) -> torch.Tensor:
 
 
 def _gap(loaded: Loaded, state: State) -> float | None:
-    """How far the keys and values of the last token, fed again, are from those kept."""
+    """How far the keys and values of the last token, fed again, are from those kept; where its past is
+    not whole, how far from those of a prefill of all ids. None where no layer keeps any."""
     again = replayed(loaded, state)
-    return None if again is None else again[1]
+    if again is not None:
+        return again[1]
+    ids, mask, cache = state.token_ids, state.attention_mask, new_cache(loaded)
+    positions = positions_of(mask)
+    prefill(loaded, ids, mask, positions, cache)
+    pairs = zip(state.layers, layers_of(cache, positions), strict=True)
+    gaps = [
+        largest(kept[:, :, -1:] - fresh[:, :, -1:])
+        for ours, theirs in pairs
+        if ours.segments
+        for kept, fresh in ((ours.key, theirs.key), (ours.value, theirs.value))
+    ]
+    return max(gaps, default=None)
 
 
 def _moved(loaded: Loaded, state: State, ahead: torch.Tensor) -> State:
@@ -85,6 +102,8 @@ def _moved(loaded: Loaded, state: State, ahead: torch.Tensor) -> State:
         return state
     furthest = replace(state, next_position=state.next_position + ahead.clamp(min=0))
     try:
+        if any(name.startswith(INDEXER) for la in state.layers for name in la.recurrent):
+            raise UnsupportedModel("an index over the keys knows their positions as well")
         how = moves(loaded, furthest)
     except UnsupportedModel:
         raise UnsupportedModel(

@@ -27,7 +27,9 @@ class Noise:
     @property
     def kv(self) -> float:
         """Of any key or value."""
-        return max(floors[part] for floors in self.tensors for part in ("key", "value") if floors)
+        return max(
+            floors[part] for floors in self.tensors for part in ("key", "value") if part in floors
+        )
 
 
 def noise(loaded: Loaded, ids: torch.Tensor) -> Noise:

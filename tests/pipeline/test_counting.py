@@ -69,8 +69,22 @@ def test_positions_that_nobody_told_or_that_are_wrong_are_asked_for(mine, batch)
     assert harness.judge(mine, state, steps=4).verdict in ("exact", "equivalent")
 
 
-def test_learned_positions_cannot_be_moved(batch) -> None:
-    loaded = harness.load_model("tiny_gpt2")
+@pytest.mark.parametrize("option", ["tiny_gemma3", "tiny_hybrid"])
+def test_where_the_past_is_not_whole_they_are_moved_back_too(batch, option) -> None:
+    loaded = harness.load_model(option)
+    ids = torch.cat([batch[0], batch[0], batch[0]], 1) % 200 + 3
+    mask = torch.ones_like(ids)
+    mask[0, :PAD] = 0
+    state = harness.from_cache(loaded, filled(loaded, ids, mask), ids, mask)
+    assert any(la.kept < la.seen for la in state.layers)
+    assert harness.judge(loaded, state, steps=4).verdict in ("exact", "equivalent")
+    with pytest.raises(harness.InputProblem, match="through the padding"):
+        harness.from_cache(loaded, filled(loaded, ids, mask, counted(mask, 9)), ids, mask)
+
+
+@pytest.mark.parametrize("option", ["tiny_gpt2", "tiny_sparse"])
+def test_learned_positions_and_an_index_cannot_be_moved(batch, option) -> None:
+    loaded = harness.load_model(option)
     ids, mask = batch[0] % 200 + 3, batch[1]
     harness.from_cache(loaded, filled(loaded, ids, mask, counted(mask)), ids, mask)
     with pytest.raises(harness.UnsupportedModel, match=r"cannot be moved.*cumsum"):

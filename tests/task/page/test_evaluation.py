@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from browsing import CONTRAST, OUTSIDE, needs_browser, shown
@@ -123,6 +124,8 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
         press(browser, "evaluate")
         said(browser, "Asking 6 questions of 7 settings.")
         shown(browser, "6 prompts: the full cache answers 100%", "random 25%", "Kept in ")
+        report = browser.find_element("link text", "report.html").get_attribute("href")
+        assert b"<title>" in urlopen(report).read()
         press(browser, "step")  # the page is free again
         said(browser, "Wrote")
         rows = browser.find_elements("css selector", "#scores tr th[scope=row]")
@@ -134,6 +137,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             assert browser.execute_script(CONTRAST) == []
             assert browser.execute_script(OUTSIDE) == []
+            assert browser.find_element("css selector", "#scores thead .kl").is_displayed()
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         write(browser, "samples", "900")
         press(browser, "evaluate")

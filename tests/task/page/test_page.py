@@ -46,6 +46,8 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     browser.refresh()
     shown(browser, "Ready. One branch, as you left")
     assert wrote(browser, SENT + 3) == expected  # nothing is lost
+    prompt = browser.find_element("css selector", "#prompt textarea")
+    assert prompt.get_attribute("value").strip() == PROMPT
     press(browser, "load")
     said(browser, "Restored tomorrow as branch B")
     assert wrote(browser, SENT) == expected[: SENT + 1]
@@ -71,6 +73,11 @@ def test_branch_compare_prune_and_verdict(browser, page):
     _, address, _ = page
     hosts(browser)
     begun(browser, address)
+    write(browser, "count", "-3")
+    press(browser, "run")
+    said(
+        browser, "Type a number from 1 to 4096."
+    )  # and no traceback in the terminal: see the last test
     write(browser, "count", "6")
     press(browser, "run")
     said(browser, "Wrote 6 of 6")
@@ -175,6 +182,8 @@ def test_readable_in_light_and_dark_wide_and_narrow(browser, page, tmp_path, sch
             assert browser.execute_script(CONTRAST) == []
             assert browser.execute_script(OUTSIDE) == []
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            line = [at(browser, name).location["y"] for name in ("step", "run", "stop", "undo")]
+            assert len(set(line)) == 1  # none of them wraps alone
         browser.save_screenshot(str(tmp_path / "page.png"))
         assert (tmp_path / "page.png").stat().st_size > 20_000
         browser.execute_script(
