@@ -30,12 +30,12 @@ def tags(folder: Path) -> dict[str, str]:
 
 def begin(store: Any, folder: Path, name: str, began: int) -> None:
     """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds."""
-    from harness.track.mlflow import Unreachable
-
     try:
         run_id = store.begin_sweep(folder, name, tags(folder), began)
-    except Unreachable:  # the parent run is created at the end; the first point tells what is wrong
-        store.retry()
+    except Exception as problem:
+        if type(problem).__name__ != "Unreachable":
+            raise
+        store.retry()  # the first point tells what is wrong; the parent run is created at the end
         return
     if not _open:
         atexit.register(abandon)
