@@ -118,3 +118,15 @@ def test_reading_a_record_does_not_rename_what_is_being_written(tmp_path) -> Non
         config.recorded(tmp_path / "config.yaml")
     config.composed(tmp_path / "config.yaml")
     assert OmegaConf.create({"name": "${unique:}"}).name == token
+
+
+def test_what_some_task_reads_or_an_experiment_sets_is_no_mistake() -> None:
+    config.check_typed(["task=inspect,resume", "steps=3"])
+    config.check_typed(["task=diff", "cache=manual"])
+    config.check_typed(["task=verify", "prune=none", "seed=3", "model=tiny"])
+    config.check_typed(["experiment=claims", "steps=3"])
+    config.check_typed(["steps=3", "cache=static", "prune=snapkv", "prune.ratio=0.5"])
+    for task in ("save", "resume", "prune", "chat", "loop", "evaluate"):
+        config.check_typed([f"task={task}", "steps=3", "prune=keep_last", "prune.tokens=8"])
+    with pytest.raises(ConfigProblem, match="steps=3 is not read by task=verify"):
+        config.check_typed(["task=verify", "steps=3"])

@@ -6,21 +6,29 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.config import options, shared
+from harness.cli.arguments import VALUED
+from harness.config import Config, options, shared
+from harness.config.choice import UNREAD
 from harness.config.option import schemas
 from harness.errors import ConfigProblem, suggestion
-from harness.variants import folders
+from harness.variants import folders, signature
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "engine", "track", "experiment")  # fmt: skip
 
-KEYS = """\
-  name=NAME      folder under runs/       seed=N           seeds of everything
-  device=auto    auto, cpu, cuda          steps=32         tokens to continue
-  dtype=float32  bfloat16, float16, float64   run=DIR      a recorded run
-  text='...'     exactly as typed         restore.strict=false  waive identity
-  snapshot=DIR   restore from             out=DIR          write a snapshot to
-  restore.verify=proof   or digest (bytes), identity (and documents; no forward)"""
+KEYS = {
+    "name=NAME": "folder under runs/",
+    "seed=N": "seeds of everything",
+    "device=auto": "auto, cpu, cuda",
+    "steps=32": "tokens to continue",
+    "text='...'": "exactly as typed",
+    "run=DIR": "a recorded run",
+    "snapshot=DIR": "restore from",
+    "out=DIR": "write a snapshot to",
+    "dtype=float32": "bfloat16, float16, float64",
+    "restore.strict=false": "waive identity",
+    "restore.verify=proof": "or digest (bytes), identity (and documents; no forward)",
+}
 
 
 WIDTH = 80
@@ -34,7 +42,17 @@ MORE = (
 
 def show(conf: Path, arguments: list[str]) -> str:
     """Help for the task, the groups or the options among `arguments`, or for everything."""
-    pairs = [argument.partition("=") for argument in arguments if not argument.startswith("-")]
+    words = [
+        argument
+        for i, argument in enumerate(arguments)
+        if not argument.startswith("-") and not (i and arguments[i - 1] in VALUED)
+    ]
+    pairs = [word.partition("=") for word in words]
+    for word, equals, _ in pairs:
+        if not equals and word not in GROUPS:
+            tasks = options("task")
+            near = f" Did you mean task={word}?" if word in tasks else suggestion(word, GROUPS)
+            raise ConfigProblem(f"there is no help for '{word}', which is no group.{near}")
     for key, _, option in pairs:
         if key == "task" and option:
             return _task(option)
@@ -133,7 +151,7 @@ def _overview(conf: Path) -> str:
                 f"and {len(marked) - 1} more, see conf/{group}/",
             ]
         lines += _wrapped(f"  {group:<11}", marked)
-    lines += ["", "common keys:", KEYS, ""]
+    lines += ["", "common keys:", *_rows([*KEYS]), ""]
     return "\n".join([*lines, *MORE])
 
 
@@ -158,9 +176,30 @@ def _task(name: str) -> str:
         *(["", "its keys, task.KEY=VALUE:", *keys] if keys else []),
         "",
         *_folded(common),
-        KEYS,
+        *_rows(_common(name)),
     ]
     return "\n".join(told)
+
+
+def _common(task: str) -> list[str]:
+    """The common keys that the task reads, with what each is."""
+    reads = signature("task", task).get("reads") or []
+    unread = {*(key for key in Config.ASKED if key not in reads), *UNREAD.get(task, ())}
+    if task in UNREAD or ("snapshot" not in reads and task != "experiment"):
+        unread |= {"restore.strict", "restore.verify"}
+    return [key for key in KEYS if key.partition("=")[0] not in unread]
+
+
+def _rows(keys: list[str]) -> list[str]:
+    """Keys with what each is, two in a row where both are short."""
+    rows: list[str] = []
+    for key in keys:
+        entry = f"{key:<14} {KEYS[key]}"
+        if rows and len(rows[-1]) <= 39 and len(entry) <= 38:
+            rows[-1] = f"{rows[-1]:<41}{entry}"
+        else:
+            rows.append(f"  {entry}")
+    return rows
 
 
 def _defaults(conf: Path) -> dict[str, str]:

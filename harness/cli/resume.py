@@ -34,12 +34,21 @@ def resumed(arguments: list[str]) -> list[str]:
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
         places = [a for a in map(str, tree["hydra"]["overrides"]["hydra"]) if a.startswith(SUBDIR)]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        raise InputProblem(
-            f"resume={folder} is not a sweep: it holds no readable multirun.yaml. "
-            "Give the directory that `python -m harness -m ...` wrote."
-        ) from None
+        raise InputProblem(f"resume={folder}{_no_sweep(folder)}") from None
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
     return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+
+
+def _no_sweep(folder: Path) -> str:
+    """Why there is nothing to resume in `folder`, and where there is."""
+    if not folder.is_dir():
+        return ": there is no such directory. Give the one that `python -m harness -m ...` wrote."
+    if sweeps := sorted(place.parent for place in folder.glob("*/multirun.yaml")):
+        return f" holds {len(sweeps)} sweep{'s' * (len(sweeps) > 1)}; the newest is resume={sweeps[-1]}"
+    return (
+        " is not a sweep: it holds no readable multirun.yaml. Give the directory that "
+        "`python -m harness -m ...` wrote."
+    )
 
 
 def delivered(arguments: list[str]) -> str | None:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import variants
-from harness.config.option import misread, schemas
+from harness.config.option import misread, readers, schemas
 from harness.errors import ConfigProblem
 
+_RUN = ("steps", "prune", "quantize", "save", "prompt", "sampling", "compare", "fault", "engine")
+UNREAD = {  # keys and groups that a task which runs no model, or a recorded one, cannot heed
+    "inspect": ("cache", *_RUN), "verify": ("cache", *_RUN), "audit": ("cache", *_RUN), "diff": _RUN,
+}  # fmt: skip
 _NAMES = re.compile(r"[\w,]+")
 
 
@@ -29,11 +33,13 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
 
 
 def check_typed(overrides: Sequence[str]) -> None:
-    """Raise ConfigProblem for a `group.key=value` that no option which is chosen would read, and for
-    a new key below one of them that has no plus before it."""
+    """Raise ConfigProblem for a `group.key=value` that no option which is chosen would read, for a new
+    key below one of them that has no plus before it, and for what none of the chosen tasks reads."""
     for override in overrides:
         typed, equals, value = override.partition("=")
         group, dot, rest = typed.lstrip("+").partition(".")
+        if problem := _ignored(override, group, value, overrides):
+            raise ConfigProblem(problem)
         if typed in schemas() and value.startswith("["):
             raise ConfigProblem(
                 f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
@@ -47,6 +53,19 @@ def check_typed(overrides: Sequence[str]) -> None:
         if problem := misread(group, options, [key]):
             raise ConfigProblem(problem)
         _check_inner(typed, group, key, inner, options)
+
+
+def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> str | None:
+    """What is wrong when the chosen tasks would pass over what was typed in silence: what an experiment
+    sets, or the default, is no mistake."""
+    tasks = chosen("task", overrides)
+    if not tasks or value in (_defaults().get(key), "null"):
+        return None
+    if not all(key in UNREAD.get(task, ()) for task in tasks):
+        return None
+    able = [t for t in variants.options("task") if key not in UNREAD.get(t, ())]
+    said = " or ".join(f"task={task}" for task in tasks)
+    return f"{override} is not read by {said}: {readers('task', able)}"
 
 
 def _check_inner(typed: str, group: str, key: str, inner: str, options: Sequence[str]) -> None:

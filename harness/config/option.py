@@ -91,7 +91,7 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
         able = [o for o in variants.options(group) if key in readable(group, o)]
         if able:
             misses = " or ".join(f"{group}={o}" for o in chosen)
-            return f"{group}.{key} is not read by {misses}: {_readers(group, able)}"
+            return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
         every = {k for o in variants.options(group) for k in readable(group, o)} - set(NAMES)
         near = suggestion(key, sorted(reads - set(NAMES) or every))
         near = near if "Did you mean" in near else suggestion(key, sorted(every))
@@ -110,11 +110,12 @@ def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
         able = [t for t in variants.options("task")
                 if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
         given = f"{f.name}={getattr(cfg, f.name)}"
-        return f"{given} is not read by task={cfg.task.name}: {_readers('task', able)}"
+        return f"{given} is not read by task={cfg.task.name}: {readers('task', able)}"
     return None
 
 
-def _readers(group: str, able: list[str]) -> str:
+def readers(group: str, able: list[str]) -> str:
+    """Who reads a key that the chosen option does not, as the end of a message."""
     shown = ", ".join(f"{group}={o}" for o in able[:8])
     more = f" and {len(able) - 8} more" if able[8:] else ""
     verb = "read" if able[1:] else "reads"

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigProblem
+from harness.cli import help
+from harness.cli.resume import resumed
+from harness.errors import ConfigProblem, InputProblem
+from harness.variants import conf_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,3 +73,50 @@ def test_make_clean_leaves_the_runs_and_clean_runs_asks(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "mine" / "snapshot").is_dir()
     make("clean-runs", answer="y\n")
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["reference"]
+
+
+def test_diff_names_the_key_that_was_typed(harness, place: Path) -> None:
+    done = harness("task=diff", "a=/nope", "b=/nope")
+    assert done.code == 2 and "a=/nope: there is no such directory" in done.out
+    (place / "file.bin").write_bytes(b"no cache of anybody's")
+    other = harness("task=diff", "a=/nope", "b=file.bin")
+    assert other.code == 2 and "a=/nope" in other.out
+    assert "snapshot=" not in done.out + other.out
+
+
+@pytest.mark.parametrize(
+    "folder, says",
+    [
+        ("half", "holds 2 sweeps; the newest is resume=runs/half/2"),
+        ("nope", "there is no such directory"),
+        ("bare", "holds no readable multirun.yaml"),
+    ],
+)
+def test_resume_of_what_is_no_sweep_says_where_one_is(place: Path, folder: str, says: str) -> None:
+    for stamp in ("half/1", "half/2", "bare"):
+        (place / "runs" / stamp).mkdir(parents=True)
+    for stamp in ("half/1", "half/2"):
+        (place / "runs" / stamp / "multirun.yaml").write_text("hydra: {}")
+    with pytest.raises(InputProblem, match=says):
+        resumed(["-m", f"resume=runs/{folder}"])
+
+
+@pytest.mark.parametrize(
+    "words, says, never",
+    [
+        (["--config-dir", "."], "usage:", "no help for"),
+        (["steps=3"], "usage:", "no help for"),
+        (["task=evaluate"], "seed=N", "snapshot=DIR"),
+        (["task=inspect"], "snapshot=DIR", "steps=32"),
+        (["task=resume"], "restore.verify=proof", "run=DIR"),
+    ],
+)
+def test_help_is_of_what_is_read(words, says, never) -> None:
+    told = help.show(conf_dir(), [*words, "--help"])
+    assert says in told and never not in told
+
+
+def test_there_is_no_help_for_a_word_that_means_nothing() -> None:
+    for word, says in (("nosuch", "no help for 'nosuch'"), ("evaluate", "Did you mean task=eval")):
+        with pytest.raises(ConfigProblem, match=says):
+            help.show(conf_dir(), [word, "--help"])

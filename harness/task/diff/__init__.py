@@ -27,7 +27,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if foreign.is_file(cfg.a) or foreign.is_file(cfg.b):
         return foreign.run(cfg, folder, say)
     say.stage("load both")
-    (one, first), (two, second) = store.load(cfg.a), store.load(cfg.b)
+    (one, first), (two, second) = (
+        foreign.named(key, store.load, place) for key, place in (("a", cfg.a), ("b", cfg.b))
+    )
     say.done("verified")
     deviations = list(differences(one, two))
     record: dict[str, Any] = {"differences": [vars(d) for d in deviations]}

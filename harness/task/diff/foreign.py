@@ -1,14 +1,16 @@
 """`task=diff` of what other programs saved, with each other and with a snapshot: tokens, layers, and how far
 keys and values lie apart, in whatever numbers each of them keeps them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from harness.config import Config
 from harness.engine import saved
+from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.foreign import fitted, kinds, orders, pairs
 from harness.report import html
@@ -16,6 +18,7 @@ from harness.report.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 
+Read = TypeVar("Read")
 COLUMNS = ["what", "where", "a", "b", "largest difference", "of at most"]
 
 
@@ -34,11 +37,22 @@ def is_file(place: str) -> bool:
     return "://" not in place and Path(place).expanduser().is_file()
 
 
+def named(key: str, read: Callable[[str], Read], place: str) -> Read:
+    """What `read` makes of the place that `key` names. Raises InputProblem that says the key as typed."""
+    try:
+        return read(place)
+    except InputProblem as problem:
+        said = str(problem)
+        if not said.startswith("snapshot="):
+            raise
+        raise InputProblem(f"{key}={said.removeprefix('snapshot=')}") from None
+
+
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Exit 0 when both hold the same numbers, 1 when they differ. What a difference of keys and values
     does to a continuation is not said: there are no logits in such a file."""
     say.stage("read both")
-    one, two = opened(str(cfg.a)), opened(str(cfg.b))
+    one, two = named("a", opened, str(cfg.a)), named("b", opened, str(cfg.b))
     say.done(f"{one.kind}; {two.kind}")
     rows = differences(one, two)
     largest = max((r[4] for r in rows if isinstance(r[4], float)), default=None)
