@@ -6,6 +6,7 @@ kill or a full disk in that moment would leave them empty. So they are written h
 """
 
 import fcntl
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -59,3 +60,11 @@ def of_point(cfg: Any, folder: Path) -> None:
         "overrides": ours.hydra.overrides.task,
     }.items():
         write_text(place / f"{name}.yaml", OmegaConf.to_yaml(node))
+
+
+def aged(points: list[Path]) -> list[str]:
+    """The points that other code than this has run: kept by a resume, but not its own figures."""
+    from harness.pipeline.environment import code
+
+    made = {p.name: json.loads((p / "result.json").read_text("utf-8")).get("environment") for p in points}  # fmt: skip
+    return [name for name, where in made.items() if where and where.get("code") != code()]

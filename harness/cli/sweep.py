@@ -227,7 +227,7 @@ def conclude() -> int:
     before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
     if before:
         print(f"\n{before} points were there, {len(points) - before} were run now.")
-    print("\n".join(pages.closing(folder, rows, Watch.total, aged(points))))
+    print("\n".join(pages.closing(folder, rows, Watch.total, point.aged(points))))
     if (folder / SOLUTIONS).is_file():
         print(f"best points:  {folder / SOLUTIONS}")
     return max(int(row["exit_code"]) for row in rows)
@@ -261,14 +261,6 @@ def lost(problem: Exception) -> str | None:
         f"What was finished is kept, details are in {log}. Workers that still run finish their "
         f"points; then run what is missing with `{again(folder)}`."
     )
-
-
-def aged(points: list[Path]) -> list[str]:
-    """The points that other code than this has run: kept by a resume, but not its own figures."""
-    from harness.pipeline.environment import code
-
-    made = {p.name: json.loads((p / "result.json").read_text("utf-8")).get("environment") for p in points}  # fmt: skip
-    return [name for name, where in made.items() if where and where.get("code") != code()]
 
 
 def left() -> str:
