@@ -51,7 +51,7 @@ class Watch:
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.first, cls.fresh, cls.given = None, None, None, False, ()
-        cls.sign, cls.tracked = None, None
+        cls.sign = cls.tracked = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
@@ -62,8 +62,7 @@ class Watch:
         _count(Watch.folder)
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, _typed(config)))
-        Watch.given, Watch.sign = _overrides(config), config.get("sign")
-        Watch.tracked = config
+        Watch.given, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
@@ -84,9 +83,9 @@ class Watch:
         folder = Path(str(config.hydra.run.dir)).absolute()
         Watch.job, Watch.fresh = (folder, False, []), not folder.exists()
 
-    def on_run_end(self, **_: Any) -> None: ...
-    def on_multirun_end(self, **_: Any) -> None: ...
     def on_job_end(self, **_: Any) -> None: ...
+
+    on_run_end = on_multirun_end = on_job_end
 
 
 class Job:
@@ -134,12 +133,11 @@ class Job:
 
 def _begun() -> None:
     """The sweep's parent run, once, where the sweep was begun: its first point begins."""
+    from harness import track
+
     settings, Watch.tracked = Watch.tracked, None
     if settings is not None and Watch.folder is not None:
-        from harness import track
-
-        tracked = config.TrackConfig(**settings.track)
-        track.begin_sweep(tracked, settings.runs_dir, Watch.folder, Watch.began)
+        track.begin_sweep(settings.track, settings.runs_dir, Watch.folder, Watch.began)
 
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
@@ -210,9 +208,9 @@ def conclude() -> int:
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
     sought = list(directions(folder))  # by a search
-    tracked = summarise(folder, points, rows, pages.markdown(rows, sought), sought)
-    record: dict[str, Any]
-    record = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
+    told = pages.markdown(rows, sought)
+    tracked = summarise(folder, points, rows, told, sought, Watch.total)
+    record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if waiting := pages.pending(folder, rows):
         record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
     record["sealed"] = {

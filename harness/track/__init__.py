@@ -1,7 +1,7 @@
 """Where results go besides the run directory. An option is one file with a class of its name."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,9 +95,11 @@ def summarise(
     rows: list[dict[str, Any]],
     text: str,
     sought: Sequence[str] = (),
+    total: int | None = None,
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, described by `text`; None when nothing
-    is tracked. sought: columns of `rows` that a search looked for."""
+    is tracked. sought: columns of `rows` that a search looked for. total: points that
+    were asked for; with fewer the sweep was stopped."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
@@ -114,7 +116,7 @@ def summarise(
             folder, sweep_name(folder), {**parent.tags(folder), "verdict": _counted(rows)},
             list(_totals(rows, sought, again)), files, text,
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
-            any(int(r["exit_code"]) != 0 for r in rows),
+            "KILLED" if len(rows) < (total or 0) else contents.status(rows),
         )  # fmt: skip
     except Exception as problem:
         if type(problem).__name__ != "Unreachable":
@@ -127,25 +129,27 @@ def summarise(
     return {"run_id": run_id, "experiment": config.track.experiment}
 
 
-def begin_sweep(settings: Any, runs_dir: str, folder: Path, began: float) -> None:
+def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began: float) -> None:
     """The parent run of the sweep in `folder`, whose first point is about to begin. began: in seconds.
+    settings: with the keys of a TrackConfig.
 
     To be called by the process that began the sweep, and by no worker of it."""
-    if settings.name != "mlflow":
+    store = SimpleNamespace(**settings)
+    if store.name != "mlflow":
         return
     words: dict[str, Any] = {
         "folder": str(folder),
         "name": sweep_name(folder),
         "began": int(began * 1000),
     }
-    beside.begin(settings, runs_dir)
+    beside.begin(store, runs_dir)
     if (recorder := beside.running()) is not None:
         with suppress(beside.Gone):
             recorder.tell(
-                "begin_sweep", settings=beside.plain(settings), runs_dir=str(runs_dir), **words
+                "begin_sweep", settings=beside.plain(store), runs_dir=str(runs_dir), **words
             )
     else:
-        _begin_beside(None, beside.plain(settings), runs_dir, **words)
+        _begin_beside(None, beside.plain(store), runs_dir, **words)
 
 
 def _begin_beside(

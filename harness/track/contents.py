@@ -53,6 +53,11 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
                     yield f"{section}/step_{key}", float(value), step
 
 
+def status(rows: list[dict[str, Any]]) -> str:
+    """What a sweep that came to its end is marked as: failed where one of its points ended so."""
+    return "FAILED" if any(int(row["exit_code"]) for row in rows) else "FINISHED"
+
+
 def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
     """The metrics of `rows` as those of the run above them, each row's at the step of its number."""
     return [(k, float(v), i) for i, row in enumerate(rows) for k, v in row["metrics"].items()]

@@ -110,10 +110,10 @@ class Mlflow:
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
                 files: list[Path], text: str, when: int, points: dict[str, str],
-                failed: bool) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
+                status: str) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
         """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it;
-        its id, and `{run id: earlier ids}` of points that were run again. failed: one of them did,
-        and so did the whole. Raises Unreachable."""
+        its id, and `{run id: earlier ids}` of points that were run again. status: of the whole. Raises
+        Unreachable."""
         with self._reachable():
             run_id = self._parent(folder) or self._create(name, tags)
             self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
@@ -125,7 +125,7 @@ class Mlflow:
             for point in points.values():
                 self.client.set_tag(point, "mlflow.parentRunId", run_id)
             earlier = parent.supersede(self.client, self.experiment, run_id, points)
-            self.client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
+            self.client.set_terminated(run_id, status)
         return run_id, earlier
 
     def stop(self, run_id: str) -> None:

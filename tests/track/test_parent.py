@@ -45,7 +45,7 @@ def concluded(folder) -> dict:
 
 def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     folder, runs, client = sweep
-    track.begin_sweep(SETTINGS, str(runs), folder, began=1000.0)
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=1000.0)
     above = parent.known(folder)["run_id"]
     run = client.get_run(above)
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("RUNNING", 1000000, None)
@@ -56,12 +56,14 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert client.get_run(above).info.status == "FAILED" and client.get_run(above).info.end_time
     parent.abandon()
     assert client.get_run(above).info.status == "FAILED"  # it had ended
-    track.begin_sweep(SETTINGS, str(runs), folder, began=2000.0)  # resumed
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)  # resumed
     (folder / parent.PARENT).unlink(), (folder / "sweep.json").unlink()
-    track.begin_sweep(
-        SETTINGS, str(runs), folder, began=3000.0
-    )  # killed before it was written down
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=3000.0)  # as if it was not kept
     assert parent.known(folder)["run_id"] == above
+    points = [folder / "0", folder / "1"]
+    track.summarise(folder, points, pages.rows(points), "", total=3)
+    assert client.get_run(above).info.status == "KILLED"  # stopped before its last point
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=4000.0)
     parent.abandon()
     assert client.get_run(above).info.status == "KILLED"  # nobody ended it
     asked = "tags.kind = 'sweep summary'"
