@@ -65,6 +65,12 @@ def load_model(
     device or a dtype that there is not.
     """
     config.Config(name="api", dtype=dtype, device=device)  # checks both
+    if not isinstance(source, str | Path):
+        raise InputProblem(
+            f"load_model takes a name or a directory, this is a {type(source).__name__}: "
+            "harness.wrap(model, tokenizer) takes a model object."
+        )
+    source = str(source)
     return load_weights(_declared(source, revision, attention), dtype, device)
 
 
@@ -86,7 +92,9 @@ def capture_text(
     """
     settings = config.option("sampling", sampling, **options)
     session = _session(model, seed, sampling=settings)
-    texts = [text] if isinstance(text, str) else list(text)
+    texts = _several(text)
+    if not all(isinstance(one, str) for one in texts):
+        raise InputProblem("text is no text: give a str, or a list of one per row.")
     if not texts:
         raise InputProblem("there is no text to capture: give one, or a list of one per row.")
     rows = [encode(policy, model.tokenizer, one, turns or []) for one in texts]
@@ -110,6 +118,7 @@ def save_state(
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
+    _captured(state)
     access = store.Access.of(_named(encrypt), overwrite=overwrite, sign=_named(sign))
     return store.save(state, out, config.option("save", format, **options), access=access)
 
@@ -172,6 +181,7 @@ def to_cache(state: State, model: Any) -> Any:
 
     model: the library's, or a Loaded. Raises UnsupportedModel for a pruned state.
     """
+    _captured(state)
     return interop.to_cache(state, model)
 
 
@@ -205,9 +215,10 @@ def resume(
     for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
     _wrapped(model)
-    if not isinstance(state, State):
+    if isinstance(state, str | Path):
         source = source or state
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
+    _captured(state)
     if at is not None:
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
@@ -230,11 +241,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     from 1 ("step 6 chooses another token"), numbers from 0 (`metrics["first_divergence"] == 5`).
     """
     _wrapped(model)
-    if not isinstance(state, State):
-        raise InputProblem(
-            f"judge takes a State, this is a {type(state).__name__}: harness.load_state(source, model) "
-            "gives one of a snapshot."
-        )
+    _captured(state)
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
@@ -273,6 +280,19 @@ def _wrapped(model: Any) -> None:
         raise InputProblem(
             f"the model is a {type(model).__name__}, as it came: give harness.wrap(model, tokenizer), or what "
             "harness.load_model gives."
+        )
+
+
+def _several(text: Any) -> list[Any]:
+    return list(text) if isinstance(text, list | tuple) else [text]
+
+
+def _captured(state: Any) -> None:
+    """Raise InputProblem for what is no State."""
+    if not isinstance(state, State):
+        raise InputProblem(
+            f"the state is a {type(state).__name__}, no State: capture_text and from_cache give one, "
+            "load_state(source, model) that of a snapshot."
         )
 
 

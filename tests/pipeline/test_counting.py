@@ -97,6 +97,7 @@ def test_a_cache_of_ones_own_gone_wrong_is_told_plainly(mine, batch) -> None:
     pairs = tuple((la.keys, la.values) for la in cache.layers)
     wrong = [
         (cache, ids.tolist(), None, "input_ids is a list"),
+        (cache, ids - 2000, None, "a negative number"),
         (cache, ids[0], None, r"input_ids is \[14\]"),
         (None, ids, None, "past_key_values is None"),
         (pairs, ids, None, "past_key_values is a tuple"),
@@ -138,5 +139,14 @@ def test_a_model_or_a_tokenizer_that_is_none_is_told_plainly(mine, batch, tmp_pa
     small = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_layer=1, n_head=1, n_embd=8)).eval()
     with pytest.raises(harness.InputProblem, match="another model"):
         harness.wrap(small, tokenizer)
-    with pytest.raises(harness.InputProblem, match="judge takes a State"):
-        harness.judge(mine, "runs/mine")
+    for call in (
+        lambda: harness.judge(mine, "runs/mine"),
+        lambda: harness.to_cache(model, state),
+        lambda: harness.save_state("runs/mine", state),
+    ):
+        with pytest.raises(harness.InputProblem, match="no State: capture_text"):
+            call()
+    with pytest.raises(harness.InputProblem, match=r"harness\.wrap"):
+        harness.load_model(model)
+    with pytest.raises(harness.InputProblem, match="text is no text"):
+        harness.capture_text(mine, None)
