@@ -1,5 +1,6 @@
 """What a person sees in the terminal: progress, then one clear table. 80 columns, no colour needed."""
 
+import logging
 import shlex
 import sys
 import textwrap
@@ -22,9 +23,11 @@ from harness.snapshot.result import UNJUDGED
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
 
+log = logging.getLogger("harness")  # the run's own `harness.log`, in a sweep too
+
 
 class Say:
-    """Progress on stderr, results on stdout. A sweep's jobs may share one."""
+    """Progress on stderr and in the log, results on stdout. A sweep's jobs may share one."""
 
     _told: set[str] = set()  # by every Say of the process
 
@@ -51,6 +54,7 @@ class Say:
         interrupt.check()
         self.what = what
         self._start = time.perf_counter()
+        log.info("%s ...", what)
         if not self.quiet:
             self._begun(f"  {what} ... ")
 
@@ -72,8 +76,9 @@ class Say:
 
     def done(self, result: str = "") -> None:
         """Say how the announced work ended."""
+        seconds = time.perf_counter() - self._start
+        log.info("%s: %s%s(%.2f s)", self.what, result, " " * bool(result), seconds)
         if not self.quiet:
-            seconds = time.perf_counter() - self._start
             sys.stderr.write(f"{result}{' ' * bool(result)}({seconds:.2f} s)\n")
             sys.stderr.flush()
         self._open, self.what, self._bar.line = False, "", ""

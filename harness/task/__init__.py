@@ -99,7 +99,8 @@ def _story(name: str, say: Say) -> Any:
 
 
 def _log_to(folder: Path | None) -> None:
-    """Libraries' warnings go to the run's own log, not to the console; nowhere without a folder."""
+    """Stages and libraries' warnings go to the run's own log, not to the console; nowhere without a folder.
+    With `hydra.verbose=true`, which lowers the level, what else libraries tell goes there too."""
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -110,5 +111,6 @@ def _log_to(folder: Path | None) -> None:
         handler = logging.FileHandler(folder / "harness.log", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    root.setLevel(min(root.level or logging.INFO, logging.INFO))
+    logging.getLogger("numba").setLevel(logging.INFO)  # 38,000 lines of byte code for a kernel
     logging.captureWarnings(True)

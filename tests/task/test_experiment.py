@@ -1,6 +1,7 @@
 """The main job: families, caches, batches, the record it leaves, and the twins that must fail."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -57,6 +58,9 @@ def test_the_record_has_every_fixed_field(harness) -> None:
     folder = done.folders[0]
     for name in (".hydra", "harness.log", "result.json", "report.html", "snapshot"):
         assert (folder / name).exists(), name
+    log = (folder / "harness.log").read_text()
+    for stage in (r"model tiny: .* parameters", "save safetensors: ", "verdict: equivalent|exact"):
+        assert re.search(rf"INFO harness: .*(?:{stage}).* \(\d+\.\d\d s\)", log), stage
     assert (
         json.loads((folder / "snapshot/manifest.json").read_text())["id"]
         == result["snapshot"]["id"]
