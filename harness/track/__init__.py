@@ -134,7 +134,9 @@ def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began:
     settings: with the keys of a TrackConfig.
 
     To be called by the process that began the sweep, and by no worker of it."""
-    store = SimpleNamespace(**settings)
+    from harness.config import TrackConfig
+
+    store = TrackConfig(**settings)
     if store.name != "mlflow":
         return
     words: dict[str, Any] = {
