@@ -150,7 +150,7 @@ def _steady(source: Path, read: Callable[[Folder], Any]) -> Any:
         with opened_folder(source) as folder:
             try:
                 return read(folder)
-            except HarnessError:
+            except (HarnessError, OSError):  # a file may be gone between two looks
                 if not (left and folder.replaced()):
                     raise
     raise AssertionError("unreachable")

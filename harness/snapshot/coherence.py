@@ -77,7 +77,8 @@ def _cursor(state: State) -> list[str]:
     """The cursor is the number of real tokens; cache and buffer end at it. Pruning drops what layers
     hold, and moves the cursor only where positions were given anew."""
     pruned = state.documents["kv_format"].get("pruned")
-    if pruned and any(entry.get("positions") != "original" for entry in pruned):
+    entries = pruned if isinstance(pruned, list) else []
+    if any(not isinstance(e, dict) or e.get("positions") != "original" for e in entries):
         return []
     if state.pruned and not pruned:
         return ["layers hold fewer tokens than they saw, and no pruning is recorded"]
