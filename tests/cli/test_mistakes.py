@@ -193,8 +193,3 @@ def test_a_hub_that_answers_anything_is_there_and_offline_is_said(monkeypatch) -
         server.shutdown()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert hub().away() == "HF_HUB_OFFLINE is set"
-
-
-def test_info_without_a_value_leaves_what_follows_alone(harness) -> None:
-    assert "name: gzip" in harness("--info", "save=gzip").out
-    assert harness("--info", "searchpath").code == 0
