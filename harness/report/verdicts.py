@@ -71,7 +71,8 @@ def _grid(found: list[Row], across: str, down: list[str], best: Row | None) -> R
 def _tiles(found: list[Row], best: Row | None) -> Row:
     tiles = "".join(
         f'<a class="{kind(r["verdict"])}{" best" * (r is best)}" href="{escape(target(r))}" '
-        f'title="point {escape(r["point"])}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
+        f'title="point {escape(r["point"])}: {escape(_said(r))}" '
+        f'aria-label="point {escape(r["point"])}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
         for r in found
     )
     told = f"A tile per point, in order; each links to its run. {BEST * (best is not None)}"
