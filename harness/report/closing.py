@@ -2,6 +2,7 @@
 that measure them again. It is all built from the record."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.config.literal import typed
@@ -53,9 +54,13 @@ def sections(result: Record, more: Sequence[str] = ()) -> list[Record]:
              **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip
     rows = [[plain(k), _said(v)] for k, v in facts.items()]
     again = [" ".join(map(typed, where["command"])), *more]
+    swept = {"-m", "--multirun"} & {*where["command"][3:]}
+    note = "The first runs the whole sweep, the second this point." if swept and more else ""
     return [
         section("Environment", columns=["what", "value"], rows=rows, fold=True),
-        section("Run it again" + ", check it, compare it" * bool(more), pre="\n".join(again)),
+        section(
+            "Run it again" + ", check it, compare it" * bool(more), text=note, pre="\n".join(again)
+        ),
     ]
 
 
@@ -63,3 +68,23 @@ def _said(value: Any) -> Any:
     if isinstance(value, dict):
         return ", ".join(f"{k}={v}" for k, v in value.items()) or None
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def swept(found: list[Record], axes: list[str], name: str) -> str:
+    """The title of a sweep: what was varied, and the model where that was none of it."""
+    models = {str(row.get("model.path") or row.get("model") or "").rstrip("/") for row in found}
+    whose = models.pop().rpartition("/")[2] if len(models) == 1 else ""
+    what = f"Sweep of {', '.join(axes)}" if axes else f"Sweep {name}"
+    return f"{what}: {whose}" if whose else what
+
+
+def of_sweep(folder: Path) -> list[Record]:
+    """The command of the sweep in `folder`, as its own configuration has it."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
+        words = [typed(str(word)) for word in told["hydra"]["overrides"]["task"]]
+    except (OSError, KeyError, TypeError):
+        return []
+    return [section("Run it again", pre=" ".join(["python -m harness -m", *words]))]

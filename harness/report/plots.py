@@ -24,6 +24,7 @@ MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
 SIZES = (16, 44, 90)  # square points of a marker, by the second option
+TICK = 14  # characters of a name under an axis
 BESIDE = 0.5  # how far markers above one name stand apart, as a share of the way to the next
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
@@ -220,9 +221,7 @@ def scatter(
     _noise(axis, floors or {}, names_)
     plain(axis.yaxis)
     if names_:
-        axis.set_xticks(
-            range(len(names_)), [n[:14] for n in names_], rotation=20 * (len(names_) > 3)
-        )
+        axis.set_xticks(range(len(names_)), brief(names_), rotation=20 * (len(names_) > 3))
     else:
         axis.locator_params(axis="x", nbins=4)
     axis.margins(x=0.12)
@@ -248,6 +247,15 @@ def short(value: Any) -> str:
     """A swept value for a person: a search draws 17 digits of a number; nothing where there is none."""
     text = "" if value is None else str(value)
     return f"{float(text):.4g}" if LONG.fullmatch(text) else text
+
+
+def brief(said: list[str]) -> list[str]:
+    """Names as short as an axis needs them and still told apart: without the folder that all share, and
+    cut where what is left differs."""
+    folders = {name.rpartition("/")[0] for name in said}
+    whole = [name.rpartition("/")[2] for name in said] if len(folders) == 1 else said
+    cut = [name if len(name) <= TICK else f"{name[: TICK - 1]}\u2026" for name in whole]
+    return cut if len(set(cut)) == len(set(whole)) else [f"{i + 1}: {n}" for i, n in enumerate(cut)]
 
 
 def positions(values: list[Any]) -> tuple[list[float], list[str]]:
