@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import variants
-from harness.config.option import misread, readers, schemas
+from harness.config.option import UNREAD, misread, readers, schemas
 from harness.errors import ConfigProblem
 
-_RUN = ("steps", "prune", "quantize", "save", "prompt", "sampling", "compare", "fault", "engine")
-UNREAD = {  # keys and groups that a task which runs no model, or a recorded one, cannot heed
-    "inspect": ("cache", *_RUN), "verify": ("cache", *_RUN), "audit": ("cache", *_RUN), "diff": _RUN,
-}  # fmt: skip
 _NAMES = re.compile(r"[\w,]+")
 
 
@@ -61,11 +57,16 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
     tasks = chosen("task", overrides)
     if not tasks or value in (_defaults().get(key), "null"):
         return None
-    if not all(key in UNREAD.get(task, ()) for task in tasks):
+    if not all(key in unread(task) for task in tasks):
         return None
-    able = [t for t in variants.options("task") if key not in UNREAD.get(t, ())]
+    able = [t for t in variants.options("task") if key not in unread(t)]
     said = " or ".join(f"task={task}" for task in tasks)
     return f"{override} is not read by {said}: {readers('task', able)}"
+
+
+def unread(task: str) -> list[str]:
+    """Keys and groups that a task which runs no model, or a recorded one, cannot heed: its YAML's list."""
+    return variants.signature("task", task).get(UNREAD, [])
 
 
 def _check_inner(typed: str, group: str, key: str, inner: str, options: Sequence[str]) -> None:

@@ -16,7 +16,16 @@ from harness import variants
 from harness.config.choice import chosen
 from harness.config.key import wanted
 from harness.config.literal import decode_literal, plain
-from harness.config.option import common, misread, readable, schema_of, schemas, shared, unasked
+from harness.config.option import (
+    UNREAD,
+    common,
+    misread,
+    readable,
+    schema_of,
+    schemas,
+    shared,
+    unasked,
+)
 from harness.config.schema import Config, PluginsConfig
 from harness.errors import ConfigProblem, suggestion
 
@@ -130,7 +139,9 @@ def composed(path: Path) -> dict[str, Any] | None:
     except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):
         return None
     groups = {k: v for k, v in tree.items() if isinstance(v, dict) and "name" in v}
-    plain_groups = {k: {i: v for i, v in g.items() if i != "reads"} for k, g in groups.items()}
+    plain_groups = {
+        k: {i: v for i, v in g.items() if i not in ("reads", UNREAD)} for k, g in groups.items()
+    }
     return {**tree, **plain_groups}
 
 
@@ -197,7 +208,7 @@ def _read_by(
 ) -> dict[str, Any]:
     """`node` without what its option does not read: defaults of the group, and keys for the others
     of a sweep. Raises ConfigProblem for any other."""
-    name = str(node.get("name"))
+    name, node = str(node.get("name")), {k: v for k, v in node.items() if k != UNREAD}
     if name not in variants.options(group) and (record or variants.TARGET in node):
         return node  # its YAML is not there, or has another name: the node is all there is
     reads, usual = readable(group, name), shared(group)
