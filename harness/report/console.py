@@ -17,11 +17,13 @@ from rich.table import Table
 
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
-from harness.report.names import counted
+from harness.report.names import counted, plain
 from harness.snapshot.result import UNJUDGED
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
+LABEL = 14  # characters of `continuation: `
+TOLD = ("max_abs_diff", "kl_max", "top1_agreement", "first_divergence")  # the rest is in the report
 
 log = logging.getLogger("harness")  # the run's own `harness.log`, in a sweep too
 
@@ -198,11 +200,11 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     concluded(say, result)
     if result.get("curves"):
         noise = result["noise_floor"]
-        rows = [[k, counted(k, v), counted(k, noise.get(k))] for k, v in result["metrics"].items()]
-        tabled(say, "Restored against uninterrupted", ["metric", "measured", "noise floor"], rows)
+        rows = [
+            [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
+        ]
+        tabled(say, "Restored against uninterrupted", ["", "measured", "noise floor"], rows)
         say.line()
-    tabled(say, "Cost", ["what", "value"], _cost(result))
-    say.line()
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
@@ -210,9 +212,14 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         columns = ["#", "element", "kept as", "digest (BLAKE3)"]
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
+    for what, fact in _facts(result):
+        told = textwrap.wrap(fact, say.out.width - LABEL, break_on_hyphens=False)
+        say.line(f"{what + ':':<{LABEL}}" + f"\n{'':{LABEL}}".join(told).replace("\u00a0", " "))
     if "continuation" in result["text"]:
         text = result["text"]
-        say.line(f"continuation: {text['continuation']!r}")
+        count = len(text.get("token_ids") or [])
+        more = f" ({count} tokens, the first before any step)" if count > 1 else ""
+        say.line(f"continuation: {text['continuation']!r}{more}")
         if text.get("restored") not in (None, text["continuation"]):
             say.line(f"restored:     {text['restored']!r}")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
@@ -253,31 +260,26 @@ def dashboard(tracked: dict[str, Any]) -> str:
     return f"{process.spelled()} dashboard{place}"
 
 
-def _cost(result: dict[str, Any]) -> list[list[str]]:
-    facts = [[f"time: {k}", f"{v:.4f} s"] for k, v in result["time_s"].items() if v is not None]
-    size = result["size"]
-    facts += [[f"size: {k}", f"{size[k]:,}"] for k in ("tokens", "kept_tokens")]
-    facts += [
-        ["size: K/V", machine.human(size["kv_bytes"])],
-        ["size: stored", machine.human(size["stored_bytes"])],
-    ]
-    moved = result["mutation"]
+def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What it cost: bytes, seconds, what became of the cache that was handed in."""
+    size, moved = result["size"], result["mutation"]
+    kept = size["kept_tokens"]
+    tokens = f"{size['tokens']:,} tokens" + (f", {kept:,} kept" if kept != size["tokens"] else "")
+    bytes_ = (
+        f"{machine.human(size['kv_bytes'])} of K/V, {machine.human(size['stored_bytes'])} stored"
+    )
+    yield "size", f"{tokens}, {bytes_}"
+    times = {k.replace("_", " "): v for k, v in result["time_s"].items() if v}
+    yield "time", ", ".join(f"{name} {_seconds(value)}" for name, value in times.items())
     if moved["mutated"] is not None:
-        facts += [
-            ["caller's cache mutated", number(moved["mutated"])],
-            ["copied per token", machine.human(moved["bytes_copied_per_token"])],
-        ]
-    if moved["mutated"]:
+        copied = f"{machine.human(moved['bytes_copied_per_token'])} copied per token"
         before, after = moved["length_before"], moved["length_after"]
-        facts.append(["its length before, after", f"{before}, {after}"])
-    if coded := result.get("quantization"):
-        share = coded["kv_bytes"] / coded["plain_bytes"]
-        worst = max(coded["layers"], key=lambda row: row["key_error"] + row["value_error"])
-        facts += [
-            [f"{coded['quantizer']}: bytes of K/V", f"{share:.1%} of full precision"],
-            [
-                f"its largest error, layer {worst['layer']} head {worst['head']}",
-                f"keys {worst['key_error']:.3%}, values {worst['value_error']:.3%}",
-            ],
-        ]
-    return facts
+        grown = f"written into ({before} tokens before, {after} after)"
+        yield "your cache", f"{grown if moved['mutated'] else 'not written into'}, {copied}"
+
+
+def _seconds(value: float) -> str:
+    """`1.5 s`, `16 ms`, `0.41 ms`; where a line ends nothing parts the figure from its unit."""
+    if value >= 1:
+        return f"{value:.3g}\u00a0s"
+    return f"{value * 1000:.{0 if value >= 0.01 else 2}{'f' if value >= 0.01 else 'g'}}\u00a0ms"

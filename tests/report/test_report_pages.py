@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import badge, closing, html, plots, referee, verdicts
+from harness.report import badge, closing, console, html, plots, referee, verdicts
 from harness.report.console import Say, dashboard, number, show, table, tabled
 from harness.snapshot.result import ORDER
 
@@ -131,6 +131,35 @@ def test_the_conclusion_comes_first_and_digests_only_when_asked(recorded) -> Non
         text = caught.get()
         assert text.split()[:2] == result["conclusion"].split()[:2]
         assert (result["elements"][0]["digest"][:16] in text) is digests
+        assert digests or len(text.splitlines()) < 30
+
+
+def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
+    result = json.loads((recorded / "result.json").read_text())
+    say = Say()
+    for width in (60, 80):
+        say.out = Console(width=width, highlight=False)
+        with say.out.capture() as caught:
+            show(say, result)
+        text = caught.get()
+        cost = text[text.index("\nsize:") : text.index("\ncontinuation:")].strip("\n")
+        assert max(map(len, cost.splitlines())) <= width and "\u00a0" not in cost
+        flat = " ".join(cost.split())
+        for key, value in result["time_s"].items():
+            assert (f"{key.replace('_', ' ')} " in flat) is bool(value), key
+        assert f"size: {result['size']['tokens']} tokens, " in flat and "your cache: not" in flat
+    ids = result["text"]["token_ids"]
+    assert f"({len(ids)} tokens, the first before any step)" in text
+    with say.out.capture() as caught:
+        show(say, {**result, "mutation": {**result["mutation"], "mutated": True}})
+    assert "your cache:   written into" in caught.get()
+
+
+@pytest.mark.parametrize(
+    "seconds, told", [(2.345, "2.35 s"), (0.6, "600 ms"), (0.0164, "16 ms"), (0.00041, "0.41 ms")]
+)
+def test_seconds_are_told_as_a_person_does(seconds, told) -> None:
+    assert console._seconds(seconds).replace("\u00a0", " ") == told
 
 
 def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:
