@@ -41,7 +41,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} were answered before" if before else "")
-    rows = averages(cfg.model.name, cfg.prompt.name, list(progress.answered.values()))
+    own = cfg.model.name == "path"
+    model = session.loaded.source["name"] if own else cfg.model.name
+    rows = averages(model, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder)
     from harness.report import evaluate
 
@@ -50,7 +52,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         session,
         "evaluate",
         rows,
-        evaluate.sections(rows, progress.answered, plain.document()),
+        evaluate.sections(rows, progress.answered, asking, plain.document()),
         UNJUDGED if plain.sound else UNSOUND,
         evaluate.conclusion(rows) if plain.sound else plain.reason,
         list(evaluate.SHOWN),
