@@ -65,9 +65,9 @@ def sections(
                 "Errors of the codes",
                 text="Root mean squares as shares of the keys' and the values' own, means over layers "
                 "and heads; per layer and head in the report of a single run.",
-                columns=["policy", "quantize", "kept", "measure", "share", "of full bytes"],
+                columns=["cell", "asked", "of", "error", "of full bytes"],
                 rows=[
-                    [r["prune"], r["quantize"], r["budget"], r["measure"], f"{r['value']:.3%}",
+                    [name(r), r["asked"], f"{r['measure'].partition('_')[0]}s", f"{r['value']:.3%}",
                      f"{r['kv_bytes'] / _full(rows, r)['kv_bytes']:.1%}"]
                     for r in errors
                 ],

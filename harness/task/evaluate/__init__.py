@@ -13,7 +13,7 @@ from harness.pipeline.evaluation import ask, identity
 from harness.pipeline.evaluation.answers import soundness
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
-from harness.pipeline.evaluation.rows import averages
+from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.questions import questions
 from harness.pipeline.session import Session
@@ -41,8 +41,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} were answered before" if before else "")
-    own = cfg.model.name == "path"
-    model = session.loaded.source["name"] if own else cfg.model.name
+    model = called(cfg, session.loaded.source)
     rows = averages(model, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder)
     from harness.report import evaluate
