@@ -1,6 +1,6 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
-from math import exp
+from math import exp, nan
 from typing import Any
 
 from harness.report import plots
@@ -204,8 +204,8 @@ def _panel(rows: list[Row], measure: str, when: str) -> str:
         line = [r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)]
         line.sort(key=lambda r: r["kv_bytes"])
         beside = 1 + APART * (number - len(groups) / 2) / len(groups)
-        low = [r["value"] - r["low"] for r in line]
-        high = [r["high"] - r["value"] for r in line]
+        known = [r if r["low"] is not None else {**r, "low": nan, "high": nan} for r in line]
+        low, high = [r["value"] - r["low"] for r in known], [r["high"] - r["value"] for r in known]
         axis.errorbar(
             [beside * r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
             fmt=plots.mark(number) + ":", markersize=4, linewidth=0.8,

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import badge, html, plots, referee, verdicts
+from harness.report import badge, closing, html, plots, referee, verdicts
 from harness.report.console import Say, dashboard, number, show, table, tabled
 from harness.snapshot.result import ORDER
 
@@ -34,7 +34,7 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         for good in (True, False):  # what was required of it does not colour it
             page = html.page("t", [], verdict, "", good)
             assert f'class="verdict {kind}"><i aria-hidden="true">{sign}</i> {verdict}<' in page
-        assert verdicts.marked({"verdict": verdict, "point": "0"}, None)["kind"] == kind
+        assert verdicts.marked({"verdict": verdict, "point": "0"}, set())["kind"] == kind
     assert 'class="verdict good">same<' in html.page("t", [], "same", "", good=True)
     assert 'class="verdict bad">differs<' in html.page("t", [], "differs", "", good=False)
     assert 'class="verdict' not in html.page("t", [], "", "why") and "why" in html.page("t", [], "", "why")  # fmt: skip
@@ -188,3 +188,49 @@ def test_values_nearly_alike_have_ticks_that_can_be_told_apart() -> None:
     for values in ([15.8001, 15.8009], [0.0, 1.0], [0.6, 0.9]):
         assert len(set(said(values))) == len(said(values))
     assert max(map(len, said([0.6, 0.9]))) <= 5
+
+
+def test_a_row_with_sentences_becomes_a_list_on_a_narrow_screen_and_figures_stay_a_table() -> None:
+    row = ["layer.0.key", "[0, 4]", "a sentence that is longer than any name or number is", 7]
+    told = html.section("told", columns=["what", "where", "why", "n"], rows=[row])
+    page = html.page("t", [told])
+    assert " listed" in page and 'data-label="why" class="long"' in page
+    assert "data-label=" not in html.page("t", [told | {"rows": [row] * (html.LISTED + 1)}])
+    assert "data-label=" not in html.page("t", [told | {"columns": ["a"] * 3, "rows": [row[1:]]}])
+
+
+def test_a_page_can_be_heard_and_reached_by_keys() -> None:
+    wide = html.section("Wide", columns=list("abcdef"), rows=[[1, 2, 3, 4, 5, 6]])
+    made, (axis,) = plots.figure(4, 3)
+    plots.label(axis, 'Time "per" turn', "turn", "ms")
+    page = html.page("t", [wide, html.section("Picture", panels=[plots.svg(made)])])
+    assert 'tabindex="0" role="region" aria-label="Wide"' in page
+    assert page.count('<th scope="col"') == 6 and "<main>" in page
+    assert '<svg role="img" aria-label="Time &quot;per&quot; turn, ms, by turn"' in page
+    levels = [int(n) for n in re.findall(r"<h(\d)", page)]
+    assert levels == [1, 2, 2]
+
+
+def test_what_is_said_of_a_record_is_the_conclusion_then_the_reason_where_that_says_more() -> None:
+    result = {"conclusion": "Same thought.", "reason": "error 1.2\nseconds: 3"}
+    assert closing.said(result).splitlines() == ["Same thought.", "error 1.2", "seconds: 3"]
+    again = {"conclusion": "All noticed.", "reason": "all noticed.\nseconds: 3"}
+    assert closing.said(again).splitlines() == ["All noticed.", "seconds: 3"]
+    page = html.page("t", [], "exact", closing.said(result))
+    assert '<p class="soft">seconds: 3</p>' in page
+
+
+def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_an_empty_cell() -> (
+    None
+):
+    result = {
+        "task": "evaluate", "options": {"model": "path", "cache": "auto", "prompt": "recall"},
+        "model": {"name": "qwen"}, "evaluation": {"questions": 24},
+        "environment": {"device": "cpu", "dtype": "bfloat16", "variables": {"OMP_NUM_THREADS": "1"},
+                        "versions": {"torch": "2"}, "git": {}, "command": ["python", "steps=8"]},
+    }  # fmt: skip
+    assert closing.title(result) == "evaluate: qwen, cache auto"
+    assert closing.under(result) == "bfloat16 on cpu, 24 prompts of recall"
+    environment, again = closing.sections(result)
+    assert ["variables", "OMP_NUM_THREADS=1"] in environment["rows"]
+    assert again["pre"] == "python steps=8"
