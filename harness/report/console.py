@@ -132,31 +132,46 @@ def table(
 
 def fitted(columns: list[str], rows: list[list[Any]], width: int) -> list[int] | None:
     """How wide each column is in a table of at most `width` characters that breaks no word; columns of
-    words share what is left. None where there is no such table that can still be read."""
-    cells = [[column, *(number(row[i]) for row in rows)] for i, column in enumerate(columns)]
-    natural = [max(map(cell_len, column)) for column in cells]
+    words share what is left, headings are folded. None where there is no such table that can be read."""
+    cells = [[number(row[i]) for row in rows] for i in range(len(columns))]
     least = [
-        max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in cells
+        max(map(cell_len, [*heading.split(), *(word for cell in column for word in cell.split())]))
+        for heading, column in zip(columns, cells, strict=True)
     ]
+    longest = [max(map(cell_len, ["", *column])) for column in cells]
+    natural = [max(pair) for pair in zip(longest, map(cell_len, columns), strict=True)]
     left = width - GAP * (len(columns) - 1) - sum(least)
-    wanted = sum(natural) - sum(least)
-    if left < min(wanted, PROSE):
+    prose = sum(max(n - low, 0) for n, low in zip(longest, least, strict=True))
+    if left < min(prose, PROSE):
         return None
+    wanted = sum(natural) - sum(least)
     share = min(1.0, left / wanted) if wanted else 0.0
     return [low + int((high - low) * share) for low, high in zip(least, natural, strict=True)]
 
 
 def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table; where it does not fit the terminal, a paragraph for each row. No word is broken."""
-    say.line(title)
-    if widths := fitted(columns, rows, say.out.width):
+    """Print a table; where it does not fit the terminal, first without the columns that say the same in
+    every row, which are told above it, then a paragraph for each row. No word is broken."""
+    width = say.out.width
+    if not fitted(columns, rows, width):
+        columns = [column.replace("_", " ") for column in columns]
+    if rows[1:] and not fitted(columns, rows, width):
+        each = [{number(row[i]) for row in rows} for i in range(len(columns))]
+        alike = {
+            i: value for i, (value, *more) in enumerate(each) if i and not more and " " not in value
+        }
+        same = ", ".join(f"{columns[i]} {value}" for i, value in alike.items() if value)
+        title += f" ({same})" if same else ""
+        rows = [[cell for i, cell in enumerate(row) if i not in alike] for row in rows]
+        columns = [column for i, column in enumerate(columns) if i not in alike]
+    say.line(textwrap.fill(title, width))
+    if widths := fitted(columns, rows, width):
         say.out.print(table("", columns, rows, widths))
         return
     if len(columns) == 2:
+        label = max(len(str(name)) for name, _ in rows) + 2
         for name, value in rows:
-            told = textwrap.wrap(f"{name}: {number(value)}", say.out.width, subsequent_indent="  ",
-                                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
-            say.line("\n".join(told))
+            say.line(_labelled(str(name), number(value), min(label, width // 3), width))
         return
     for row in rows:
         say.line(number(row[0]))
@@ -164,6 +179,12 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
         pairs = [f"{column} {number(value)}" for column, value in cells if value != ""]
         for line in _packed(pairs, say.out.width - 2):
             say.line(f"  {line}")
+
+
+def _labelled(name: str, value: str, label: int, width: int) -> str:
+    """`name: value`, the value from column `label` on, also where it is folded."""
+    lines = textwrap.wrap(value, width - label, break_long_words=False, break_on_hyphens=False)
+    return f"{name + ':':<{label - 1}} " + f"\n{'':{label}}".join(lines).replace("\u00a0", " ")
 
 
 def _packed(pairs: list[str], width: int) -> Iterator[str]:
@@ -213,8 +234,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
     for what, fact in _facts(result):
-        told = textwrap.wrap(fact, say.out.width - LABEL, break_on_hyphens=False)
-        say.line(f"{what + ':':<{LABEL}}" + f"\n{'':{LABEL}}".join(told).replace("\u00a0", " "))
+        say.line(_labelled(what, fact, LABEL, say.out.width))
     if "continuation" in result["text"]:
         text = result["text"]
         count = len(text.get("token_ids") or [])

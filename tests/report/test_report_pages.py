@@ -336,3 +336,30 @@ def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
     assert [said("contains", -0.5, -0.1), said("nll", 0.1, 0.2)] == ["worse", "worse"]
     assert [said("contains", 0.1, 0.2), said("nll", -0.2, -0.1)] == ["better", "better"]
     assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2
+
+
+def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:
+    say = Say()
+    say.out = Console(width=60, highlight=False)
+    columns = ["case", "reused_tokens", "max_abs_diff", "noise_floor", "dtype"]
+    rows: list[list] = [[f"hit_{c}", 96, i * 1e-6, 4.23e-06, "float32"] for i, c in enumerate(("static", "one_token_off"))]  # fmt: skip
+    with say.out.capture() as caught:
+        tabled(say, "referee", columns, rows)
+    lines = caught.get().splitlines()
+    assert max(map(len, lines)) <= 60 and "hit_one_token_off |" in caught.get()
+    assert (
+        "reused_tokens" not in caught.get() and "dtype float32" not in lines[0]
+    )  # folding is enough
+    say.out = Console(width=42, highlight=False)
+    with say.out.capture() as caught:
+        tabled(say, "referee", columns, rows)
+    assert "(reused tokens 96, noise floor" in caught.get().splitlines()[0]  # in every row
+    assert "hit_one_token_off |" in caught.get() and caught.get().count("float32") == 1
+
+
+def test_names_and_values_stand_one_below_the_other_where_no_table_fits() -> None:
+    say = Say()
+    say.out = Console(width=50, highlight=False)
+    with say.out.capture() as caught:
+        tabled(say, "t", ["what", "value"], [["id", "b" * 64], ["needs dtype", "float32"]])
+    assert caught.get().splitlines()[1:] == [f"id:          {'b' * 64}", "needs dtype: float32"]
