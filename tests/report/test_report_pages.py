@@ -10,6 +10,7 @@ from harness.pipeline.questions.question import Question
 from harness.report import (
     audit,
     badge,
+    bench,
     chat,
     closing,
     evaluate,
@@ -306,3 +307,19 @@ def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
     assert [said("contains", -0.5, -0.1), said("nll", 0.1, 0.2)] == ["worse", "worse"]
     assert [said("contains", 0.1, 0.2), said("nll", -0.2, -0.1)] == ["better", "better"]
     assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2
+
+
+def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
+    def row(cache: str, context: int, seconds: float | None, ratio: float | None) -> dict:
+        return {"cache": cache, "dtype": "float32", "context": context, "branches": 1,
+                "per_token_s": seconds, "ratio_to_dynamic": ratio}  # fmt: skip
+
+    rows = [row("dynamic", 256, 0.001, 1.0), row("dynamic", 1024, 0.02, 1.0), row("view", 1024, 0.005, 4.0)]  # fmt: skip
+    said = (
+        "view is the fastest: 5 ms a token after 1,024 in float32, 4.0 times as fast as dynamic; "
+    )
+    assert bench.fastest([*rows, row("manual", 1024, None, None)]) == said
+    assert (
+        bench.fastest(rows[:2]) == "dynamic is the fastest: 20 ms a token after 1,024 in float32; "
+    )
+    assert bench.fastest([]) == ""
