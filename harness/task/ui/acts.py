@@ -31,6 +31,7 @@ SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
   document.getElementById('status').setAttribute('role', 'status');  // one that stays, or nothing is read out
   for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
 RECALL = "() => [new URLSearchParams(location.search).has('new') ? 'new' : sessionStorage.getItem('harness') || '']"
+SHORT = 500  # tokens
 log = logging.getLogger(__name__)
 
 
@@ -157,7 +158,8 @@ class Page(View):
         known = desk.branches.keys()
         while (work := desk.running) is not None:
             yield f"{work}", {}
-            time.sleep(BEAT)
+            tokens = desk.branch.state.tokens if desk.branches else 0
+            time.sleep(BEAT * max(tokens / SHORT, 1))  # a long picture takes long to draw
         if desk.problem is not None:
             raise desk.problem
         yield desk.said, {} if known == desk.branches.keys() else self._turned(desk)

@@ -45,7 +45,7 @@ from harness.tokenizer.policy import continuation, encode
 
 QUANTIZERS = tuple(q for q in options("quantize") if q not in ("none", "library"))
 POLICIES = tuple(p for p in policies() if p != "chain")
-PIECE, FEW, LIGHT = 256, 32, 6e9  # tokens read at once: at most, at least, times parameters
+PIECE, FEW, LIGHT = 256, 64, 1.2e10  # tokens read at once: at most, at least, times parameters
 MODEL = Turns()  # who may call the model now
 JUDGING = threading.Lock()  # one verdict at a time
 log = logging.getLogger(__name__)

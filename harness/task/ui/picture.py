@@ -91,7 +91,7 @@ def thought(desk: Desk) -> str:
             f'<span class="{" ".join(kinds)}" style="--b:{glow:.3f}" title="{safe(", ".join(told))}">'
             f"{shown(text)}</span>{after}"
         )
-    return f'<div class="thought" tabindex="0" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
+    return f'<div class="thought" tabindex="0" role="group" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
 
 
 def likely(desk: Desk) -> str:
@@ -107,7 +107,7 @@ def likely(desk: Desk) -> str:
         for i, text, p in rows
     )
     others = f'<tr class="rest"><th scope="row">all others</th><td></td><td class="p">{_share(rest)}</td></tr>'
-    return f'<table class="bars"><tbody>{body}{others}</tbody></table>'
+    return f'<table class="bars" aria-label="The most probable next tokens"><tbody>{body}{others}</tbody></table>'
 
 
 def cache(desk: Desk) -> str:
@@ -181,7 +181,7 @@ def comparison(found: Comparison) -> str:
         f'<p class="said">{a} and {b} {where}; {apart}</p>'
         f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
         f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
-        f'<table class="bars pair"><tbody>{body}</tbody></table>'
+        f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table>'
     )
 
 
@@ -224,7 +224,7 @@ def proof(made: Proof, where: str) -> str:
         f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
         f"<span>beside {safe(made.beside)}</span></p>"
         f'<p class="conclusion">{safe(made.conclusion)}</p>'
-        '<table class="plain"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
+        '<table class="plain" aria-label="Figures of the verdict"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
         f'<p class="said">{safe(where)}; {made.steps} tokens after the restore, beside {safe(made.against)}. '
         f"Reason: {safe(made.reason)}. {size(made.stored_bytes)} saved in {made.save_s * 1e3:.0f} ms, "

@@ -45,6 +45,8 @@ def said(problem: Exception) -> str:
 
 def greeting(desk: Desk) -> str:
     """What a page says that opens."""
+    if desk.running is not None:
+        return f"{desk.running}"
     many = len(desk.branches)
     kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
     first = " Start reads the prompt." if not many else ""
