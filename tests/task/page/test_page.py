@@ -165,7 +165,8 @@ def test_the_keyboard_alone_is_enough(browser, page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_readable_in_light_and_dark_wide_and_narrow(browser, page, tmp_path, scheme):
     _, address, _ = page
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    asked = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}  # nothing fades
+    media = {"features": [{"name": name, "value": value} for name, value in asked.items()]}
     size = {"height": 1400, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "width": 1280})
@@ -204,7 +205,7 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
     browser.switch_to.new_window("tab")
     try:
         browser.get(address + "?new")
-        shown(browser, "Ready.", "Type a prompt")
+        shown(browser, "Ready.", "Start reads the prompt above")
         write(browser, "prompt", "tell me a story . {{value}} ${1+1} <b>x</b>")
         press(browser, "begin")
         said(browser, "Read ")
