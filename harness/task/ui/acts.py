@@ -30,6 +30,7 @@ SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
   if (location.search) history.replaceState(null, '', location.pathname);
   document.getElementById('status').setAttribute('role', 'status');  // one that stays, or nothing is read out
   for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
+BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"
 RECALL = "() => [new URLSearchParams(location.search).has('new') ? 'new' : sessionStorage.getItem('harness') || '']"
 SHORT = 500  # tokens
 log = logging.getLogger(__name__)
@@ -85,11 +86,15 @@ class Page(View):
         c.asking.change(_asking, [c.asking], [c.samples, c.file], **quiet)
 
     def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any], **how: Any) -> Any:
-        """`act(desk, ...)` on each of `events`."""
-        return gr.on(
+        """`act(desk, ...)` on each of `events`. A button that was disabled meanwhile has the focus again."""
+        done = gr.on(
             events, self._handled(act), [self.c.desk, *inputs], self.everything, show_progress="hidden",
             api_visibility="private", concurrency_limit=None, **how,
         )  # fmt: skip
+        for event in events:
+            if event.event_name == "click":
+                done.then(None, None, None, js=BACK % event.__self__.elem_id)
+        return done
 
     def _handled(self, act: Callable[..., Any]) -> Callable[..., Iterator[dict[Any, Any]]]:
         """`act`, whose expected failures become one message."""
