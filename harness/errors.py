@@ -149,3 +149,14 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     close = [k for k in known if k.lower() == word.lower()]
     close = close or get_close_matches(word, known, n=1, cutoff=0.55)
     return f" Did you mean '{close[0]}'?" if close else f" There is: {', '.join(sorted(known))}."
+
+
+class Unreachable(Exception):
+    """The tracking server cannot be used now; the result is safe in its folder.
+
+    tried: whether it was asked at all, or known to be away.
+    """
+
+    def __init__(self, message: str, tried: bool = True):
+        super().__init__(message)
+        self.tried = tried

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.cli.arguments import VALUED
 from harness.config import Config, options, shared
-from harness.config.choice import UNREAD
+from harness.config.choice import unread
 from harness.config.option import schemas
 from harness.errors import ConfigProblem, suggestion
 from harness.variants import folders, signature
@@ -164,9 +164,8 @@ def _task(name: str) -> str:
     if "task:" in lines:  # a task that also chooses options of other groups
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
     reads = "".join(line[len("reads: [") : -1] for line in lines if line.startswith("reads: ["))
-    top = [
-        line for line in lines if line and not line.startswith(("#", " ", "-", "name:", "reads:"))
-    ]
+    told_apart = ("#", " ", "-", "name:", "reads:", "unread:")
+    top = [line for line in lines if line and not line.startswith(told_apart)]
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
     body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
     body += [part for line in said[1:] for part in _folded(f"  {line}")]
@@ -184,10 +183,10 @@ def _task(name: str) -> str:
 def _common(task: str) -> list[str]:
     """The common keys that the task reads, with what each is."""
     reads = signature("task", task).get("reads") or []
-    unread = {*(key for key in Config.ASKED if key not in reads), *UNREAD.get(task, ())}
-    if task in UNREAD or ("snapshot" not in reads and task != "experiment"):
-        unread |= {"restore.strict", "restore.verify"}
-    return [key for key in KEYS if key.partition("=")[0] not in unread]
+    hidden = {*(key for key in Config.ASKED if key not in reads), *unread(task)}
+    if "prompt" in unread(task) or ("snapshot" not in reads and task != "experiment"):
+        hidden |= {"restore.strict", "restore.verify"}
+    return [key for key in KEYS if key.partition("=")[0] not in hidden]
 
 
 def _rows(keys: list[str]) -> list[str]:

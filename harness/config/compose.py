@@ -16,7 +16,16 @@ from harness import variants
 from harness.config.choice import chosen
 from harness.config.key import wanted
 from harness.config.literal import decode_literal, plain
-from harness.config.option import common, misread, readable, schema_of, schemas, shared, unasked
+from harness.config.option import (
+    UNREAD,
+    common,
+    misread,
+    readable,
+    schema_of,
+    schemas,
+    shared,
+    unasked,
+)
 from harness.config.schema import Config, PluginsConfig
 from harness.errors import ConfigProblem, suggestion
 
@@ -130,7 +139,9 @@ def composed(path: Path) -> dict[str, Any] | None:
     except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):
         return None
     groups = {k: v for k, v in tree.items() if isinstance(v, dict) and "name" in v}
-    plain_groups = {k: {i: v for i, v in g.items() if i != "reads"} for k, g in groups.items()}
+    plain_groups = {
+        k: {i: v for i, v in g.items() if i not in ("reads", UNREAD)} for k, g in groups.items()
+    }
     return {**tree, **plain_groups}
 
 
@@ -197,9 +208,11 @@ def _read_by(
 ) -> dict[str, Any]:
     """`node` without what its option does not read: defaults of the group, and keys for the others
     of a sweep. Raises ConfigProblem for any other."""
-    name = str(node.get("name"))
-    if name not in variants.options(group) and (record or variants.TARGET in node):
-        return node  # its YAML is not there, or has another name: the node is all there is
+    name, node = str(node.get("name")), {k: v for k, v in node.items() if k != UNREAD}
+    if name not in variants.options(group):
+        if record or (variants.TARGET in node and "name" in node):
+            return node  # its YAML is not there, or has another name: the node is all there is
+        raise ConfigProblem(_misnamed(group, node.get("name")))
     reads, usual = readable(group, name), shared(group)
     strange = [k for k, v in node.items() if k not in reads and not (k in usual and v == usual[k])]
     if strange and not record:
@@ -207,6 +220,20 @@ def _read_by(
         if problem := misread(group, [name, *sorted(several - {name})], strange):
             raise ConfigProblem(problem)
     return {k: v for k, v in node.items() if k in reads}
+
+
+def _misnamed(group: str, name: object) -> str:
+    """What is wrong where the chosen option's `name` is none of the group's."""
+    every = {o: variants.signature(group, o) for o in variants.options(group)}
+    written = [o for o in every if every[o].get("name") == name and variants.TARGET not in every[o]]
+    if not written:
+        return (
+            f"{group}.name={name} is not an option.{suggestion(str(name), variants.options(group))}"
+        )
+    said = f"says name: {name}" if name else "has no `name:`"
+    return (
+        f"{group}={written[0]}: its YAML {said}. Write name: {written[0]}, as its file is called."
+    )
 
 
 def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:

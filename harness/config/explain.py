@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from harness import extras, variants
 from harness.config.key import wanted
-from harness.config.option import readable, schemas
+from harness.config.option import UNREAD, readable, schemas
 from harness.config.schema import Config
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options
@@ -156,7 +156,7 @@ def _of_a_task(parts: list[str]) -> str:
     tasks = [
         t for t in options("task") if key in variants.signature("task", t) and above in ([], [t])
     ]
-    if not tasks or key in ("name", "reads"):
+    if not tasks or key in ("name", "reads", UNREAD):
         return ""
     return f" Did you mean 'task.{key}'? {' and '.join(f'task={t}' for t in tasks[:4])} read{'s' * (len(tasks) == 1)} it."
 

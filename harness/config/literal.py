@@ -32,8 +32,7 @@ def typed(argument: str) -> str:
     if key.lstrip("+") in TEXTS and len(texts := _EACH.findall(value)) > 1:
         plain_texts = [decoded(f"text={text}").partition("=")[2] for text in texts]
         return shlex.quote(f"{key}={','.join(map(_listed, plain_texts))}")
-    said = _carried(argument)
-    return argument if said == argument else shlex.quote(said)
+    return shlex.quote(_carried(argument))
 
 
 def _listed(text: str) -> str:

@@ -17,6 +17,7 @@ from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
 NAMES = ("name", variants.TARGET)
+UNREAD = "unread"  # in a task's YAML: what is told when it is typed; no key of the configuration
 
 
 @cache
@@ -35,7 +36,7 @@ def shared(group: str) -> dict[str, Any]:
 def readable(group: str, option: str) -> set[str]:
     """Every key that the option reads."""
     common = set() if option == "none" else set(shared(group))
-    return {*NAMES, *variants.signature(group, option), *common}
+    return {*NAMES, *variants.signature(group, option), *common} - {UNREAD}
 
 
 def schema_of(group: str, option: str, node: Mapping[str, Any] | None = None) -> type:

@@ -163,18 +163,20 @@ def finish_page(
     """A task that loads no model: `record` (with `verdict` and `reason`) and a page of `sections`."""
     from harness.pipeline.environment import environment
 
+    # two files that were laid side by side are no two runs: the reason is all there is to say
+    compared = record.get("metrics") or record["verdict"] in ("refused", "failed")
     result = {
         "schema": SCHEMA,
         "task": cfg.task.name,
         **record,
-        "conclusion": conclusion(record),
+        "conclusion": conclusion(record if compared else {**record, "verdict": UNJUDGED}),
         "environment": environment(cfg, "none", "none"),
         "mlflow": None,
         "options": options(cfg),
         "folder": shown(folder),
     }
-    title = f"{cfg.task.name} {cfg.snapshot or ''}".strip()
     named = [str(place) for place in (cfg.a, cfg.b, cfg.snapshot) if place]
+    title = " ".join([cfg.task.name, " against ".join(map(shown, named))]).strip()
     page = partial(draw_page, title, sections, snapshots=named)
     return finish(cfg, folder, say, result, page, code=code, tracked=False)
 
@@ -186,19 +188,22 @@ def draw_page(
     result: Record,
     snapshots: Sequence[str] = (),
 ) -> None:
-    """Write a page of `sections` under the verdict of `result`, with links to the runs that left
-    `snapshots`, where they are here."""
-    from harness.report import html
+    """Write a page of `sections` under the conclusion of `result`, with the environment and the command
+    below them, and with links to the runs that left `snapshots`, where they are here."""
+    from harness.report import closing, html
     from harness.report.badge import badge
 
     links = []
     for place in snapshots:
-        links += html.link(f"manifest of {place}", Path(place) / "manifest.json", path.parent)
-        links += html.link(
-            f"the run that left {place}", Path(place).parent / "report.html", path.parent
-        )
+        name, here = shown(place), path.parent
+        links += html.link(f"manifest of {name}", Path(place) / "manifest.json", here)
+        links += html.link(f"the run that left {name}", Path(place).parent / "report.html", here)
+    if model := closing.model(result) if result.get("model") else "":
+        title = f"{title}: {model}"
     words, colour = badge(result)
-    text = html.page(title, sections, words, result["reason"], colour, links)
+    blocks = [*sections, *closing.sections(result)]
+    said, under = closing.said(result), closing.under(result)
+    text = html.page(title, blocks, words, said, colour, links, under=under)
     write_text(path, text)
 
 

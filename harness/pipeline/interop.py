@@ -10,7 +10,7 @@ import torch
 from harness.cache import library
 from harness.cache.library import Replay
 from harness.capture import check_vocabulary, positions_of
-from harness.capture.layers import check_captured, kv_format, layer_kinds, layers_of
+from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
@@ -72,7 +72,7 @@ def from_cache(
     ids, mask = _rows(ids, attention_mask, loaded.device)
     check_vocabulary(loaded, ids)
     positions = positions_of(mask)
-    layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
+    layers = layers_of(cache, positions, loaded.text_config)
     check_captured(loaded, layers)
     _check_filled(cache, ids)
     row = Encoded(tuple(ids[0].tolist()), loaded.tokenizer.decode(ids[0]), GIVEN, (), 0)

@@ -43,6 +43,10 @@ class Policy(ABC):
                 f"prune={settings.name} needs a budget: give prune.tokens=N or prune.ratio=R."
             )
 
+    def check(self) -> None:
+        """Raise InputProblem for a declared budget that no state can meet: before there is one."""
+        return
+
     @abstractmethod
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         """`[batch, kept]`, or `[batch, kv_heads, kept]` where each KV head chooses for itself: how

@@ -13,8 +13,8 @@ BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamac
           "load_s", "stored_bytes"]  # fmt: skip
 
 
-def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, Any]]:
-    """Blocks of the page for `bench.json` rows. where: the run's environment."""
+def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Blocks of the page for `bench.json` rows."""
     out = []
     for dtype in dict.fromkeys(r["dtype"] for r in rows):
         single = [
@@ -50,10 +50,6 @@ def sections(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str
                 "Refused, or not compared", columns=["cache", "dtype", "context", "why"], rows=shown
             )
         )
-    facts = {k: v for k, v in where.items() if not isinstance(v, dict | list)}
-    out.append(
-        section("Environment", columns=["what", "value"], rows=[[k, v] for k, v in facts.items()])
-    )
     return out
 
 

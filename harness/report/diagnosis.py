@@ -4,6 +4,8 @@ from html import escape
 from math import ceil, log10
 from typing import Any
 
+from harness.snapshot.elements import BY_NAME
+
 WIDE, CELL, LEFT = 480, 18, 56  # legible at 400 pixels
 COLUMNS = 180  # more tokens than that share a column, which shows the largest error among them
 DECADES = 6  # noise floors of a million are as dark as it gets
@@ -14,7 +16,9 @@ def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
     if not told:
         return []
     where = ("element", "layer", "head", "token")
-    rows = [[name, told[name]] for name in ("cause", *where) if told.get(name) is not None]
+    rows = [
+        [name, _numbered(told[name])] for name in ("cause", *where) if told.get(name) is not None
+    ]
     picture = told.get("picture")
     said = f"{told['evidence']}."
     if not picture:
@@ -28,6 +32,11 @@ def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
         "in noise floors of the layer; pale is noise. A recurrent layer has one cell."
     )
     return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture)]}]  # fmt: skip
+
+
+def _numbered(value: Any) -> Any:
+    """The name of an element with its number, as everywhere."""
+    return f"{BY_NAME[value].number} {value}" if value in BY_NAME else value
 
 
 def drawn(picture: list[list[float]]) -> str:
@@ -50,7 +59,8 @@ def drawn(picture: list[list[float]]) -> str:
     high = len(picture) * CELL
     parts.append(f'<text x="{LEFT}" y="{high + 14}">token 0 to {tokens - 1}</text>')
     return (
-        f'<svg viewBox="0 0 {WIDE} {high + 20}" font-size="13" fill="currentColor">'
+        f'<svg role="img" aria-label="Error of K/V, layers down, kept tokens across" '
+        f'viewBox="0 0 {WIDE} {high + 20}" font-size="13" fill="currentColor">'
         f"{''.join(parts)}</svg>"
     )
 

@@ -9,37 +9,43 @@ from urllib.parse import quote
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 
+LISTED = 12  # rows with sentences; more are a table on any screen
+
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style | safe }}</style></head>
-<body><h1>{{ title }}</h1>
+<body><main><h1>{{ title }}</h1>
+{% if under %}<p class="soft">{{ under }}</p>{% endif %}
 {% if verdict or reason %}<p class="conclusion">{% if verdict %}<span class="verdict {{ tone }}">
 {%- if sign %}<i aria-hidden="true">{{ sign }}</i> {% endif %}{{ verdict }}</span>
-{% endif %}{{ reason }}</p>{% endif %}
+{% endif %}{{ reason[0] }}</p>{% for line in reason[1:] %}<p class="soft">{{ line }}</p>
+{% endfor %}{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
 {% endfor %}</p>{% endif %}
-{% macro cells(row, right) %}{% for cell in row %}{% if cell is mapping %}<td class="{{ cell.kind }}">
+{% macro cells(row, right, heads) %}{% for cell in row %}<td{% if heads %} data-label="{{ heads[loop.index0] }}"{% endif %}
+{%- if cell is mapping %} class="{{ cell.kind }}">
 {%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i> {% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
-{%- else %}<td{% if loop.index0 in right %} class="n"{% elif cell is string and cell | length > 40 %} class="long"{% elif cell is string and cell | length < 20 %} class="name"{% endif %}>{{ cell | show }}</td>
+{%- else %} class="{{ "n" if loop.index0 in right else cell | width }}">{{ cell | show }}</td>
 {%- endif %}{% endfor %}{% endmacro %}
 {% for section in sections %}{% if section.fold %}<details><summary>{{ section.title }}</summary>{% else %}<h2>{{ section.title }}</h2>{% endif %}
 {% if section.text %}<p class="soft">{{ section.text }}</p>{% endif %}
 {% if section.legend %}<p class="legend">{{ section.legend | safe }}</p>{% endif %}
 {% if section.panels %}<div class="panels">{% for panel in section.panels %}<figure>{{ panel | safe }}</figure>{% endfor %}</div>{% endif %}
-{% if section.svg %}<div class="wide">{{ section.svg | safe }}</div>{% endif %}
-{% if section.rows %}<div class="wide rows{% if section.columns | length > 4 %} many{% elif section.columns | length > 2 %} some{% endif %}"><table><thead><tr>{% for c in section.columns %}<th{% if loop.index0 in section.right %} class="n"{% endif %}>{{ c }}</th>
-{%- endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{{ cells(row, section.right) }}</tr>
+{% if section.svg %}<div class="wide"{% if section.broad %} tabindex="0" role="region" aria-label="{{ section.title }}"{% endif %}>{{ section.svg | safe }}</div>{% endif %}
+{% if section.rows %}<div class="wide rows{{ section.shape }}"{% if section.columns | length > 4 %} tabindex="0" role="region" aria-label="{{ section.title }}"{% endif %}><table><thead><tr>{% for c in section.columns %}<th scope="col"{% if loop.index0 in section.right %} class="n"{% endif %}>{{ c }}</th>
+{%- endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{{ cells(row, section.right, section.heads) }}</tr>
 {% endfor %}</tbody></table></div>{% elif section.columns and not (section.panels or section.svg or section.text) %}<p class="soft">None.</p>{% endif %}
 {% if section.pre %}<pre>{{ section.pre }}</pre>{% endif %}
 {% if section.fold %}</details>{% endif %}
-{% endfor %}</body></html>
+{% endfor %}</main></body></html>
 """
 
 
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page, all of its parts optional: `text`, `legend` and `panels` (pictures beside
-    one another), `svg`, `columns` with `rows`, `pre`; `fold=True` shows it on request."""
+    one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre`; `fold=True`
+    shows it on request."""
     return {"title": title, **parts}
 
 
@@ -68,17 +74,20 @@ def page(
     good: bool | str = True,
     links: list[tuple[str, str]] | None = None,
     answers: list[dict[str, str]] | None = None,
+    under: str = "",
 ) -> str:
     """The page as text. Everything but our own SVG is escaped. verdict: stands before `reason`, in its own
-    colour and with its sign; good: the colour of any other words there, or whether they are good news.
-    links: `(name, target)` below. answers: what was said, with `text`, `said` and `kind`."""
-    blocks = [{**block, "right": _numeric(block.get("rows"))} for block in sections]
+    colour and with its sign, which is a line and those that stand smaller below it; good: the colour of any other words there, or whether they are good news.
+    links: `(name, target)` below. answers: what was said, with `text`, `said` and `kind`. under: what
+    stands below the title."""
+    blocks = [block | _laid_out(block) for block in sections]
     tone = good if isinstance(good, str) else "good" if good else "bad"
     if verdict in SIGNS and not isinstance(good, str):
         tone = kind(verdict)
     return _template().render(
-        title=title, sections=blocks, style=_style(), verdict=verdict, reason=reason, tone=tone,
-        sign=SIGNS.get(verdict), links=links, answers=answers or [],
+        title=title, sections=blocks, style=_style(), verdict=verdict, tone=tone,
+        reason=reason.splitlines() or [""] * bool(verdict),
+        sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under,
     )  # fmt: skip
 
 
@@ -94,13 +103,38 @@ def _template() -> Any:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["show"] = number
+    environment.filters |= {"show": number, "width": _width}
     return environment.from_string(TEMPLATE)
 
 
 @cache
 def _style() -> str:
     return Path(__file__).with_name("page.css").read_text("utf-8")
+
+
+def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
+    """How the table of a block stands on its page: `right`, the columns of numbers; `shape`, the classes
+    of its width; `heads`, where each row becomes a list of its own on a narrow screen."""
+    rows, columns = block.get("rows") or [], block.get("columns") or []
+    prose = any(_width(_text(value)) == "long" for row in rows for value in row)
+    listed = prose and len(columns) > 3 and len(rows) <= LISTED
+    wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
+    return {
+        "right": _numeric(rows),
+        "shape": wide + " listed" * listed,
+        "heads": columns if listed else None,
+    }
+
+
+def _text(value: Any) -> Any:
+    return value.get("text") if isinstance(value, dict) else value
+
+
+def _width(value: Any) -> str:
+    """The class of a cell of words: one word or two stay on a line, sentences get room."""
+    if not isinstance(value, str):
+        return ""
+    return "long" if len(value) > 40 else "name" if len(value) < 20 else "words"
 
 
 def _numeric(rows: list[list[Any]] | None) -> set[int]:

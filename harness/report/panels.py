@@ -19,6 +19,7 @@ COST = [
 ]
 APART = [("kl_max", "Largest KL per step", "nats"), ("max_abs_diff", "Largest logit difference", "logits"),
          ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
+KIB = 1024
 NOISE = 100  # noise floors further apart than this are no one line
 
 
@@ -45,6 +46,9 @@ def _panels(
 ) -> Row:  # fmt: skip
     """One panel per measure that is not the same everywhere, over the first of `across` that varies."""
     x = next((key for key in across if key and _several(rows, key)), "point")
+    called = plain(x)
+    if x == "stored_bytes":
+        rows, called = [{**r, x: r[x] / KIB} for r in rows], called.replace("bytes", "KiB")
     group = by if by != x else None
     size = next((a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3), None)
     panels, constant, noisy = [], [], False
@@ -53,10 +57,10 @@ def _panels(
         if len(values) > 1:
             floors = _floors(rows) if key == "kl_max" else {}
             noisy = noisy or bool(floors)
-            panels.append(plots.scatter(rows, x, key, _kind, (group, size), name, plain(x), unit, floors))  # fmt: skip
+            panels.append(plots.scatter(rows, x, key, _kind, (group, size), name, called, unit, floors))  # fmt: skip
         elif values:
             constant.append(f"{plain(key)} is {number(values.pop())}")
-    told = f"{said}, by {plain(x)}." if panels else ""
+    told = f"{said}, by {called}." if panels else ""
     if noisy:
         some = len(_floors(rows)) < len(_values(rows, "dtype"))
         rest = "; no line where that is nothing" if some else ""

@@ -24,6 +24,7 @@ MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
 SIZES = (16, 44, 90)  # square points of a marker, by the second option
+TICK = 14  # characters of a name under an axis
 BESIDE = 0.5  # how far markers above one name stand apart, as a share of the way to the next
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
@@ -53,6 +54,7 @@ def label(axis: Any, title: str, x: str, y: str) -> None:
     """y: the unit; it stands beside the title, where no tick can run into it."""
     axis.text(-0.12, 1.05, f"{title}, {y}", fontsize=10, color=INK, transform=axis.transAxes)
     axis.set_xlabel(x, fontsize=9, color=INK)
+    axis.set_label(f"{title}, {y}, by {x}")  # what a screen reader says
 
 
 def against_context(axis: Any, title: str, unit: str) -> None:
@@ -95,7 +97,8 @@ def mark(number: int) -> str:
 
 
 def svg(made: Any) -> str:
-    """The figure as an `<svg>` element: no fixed size, no metadata, deterministic ids."""
+    """The figure as an `<svg>` element: no fixed size, no metadata, deterministic ids, one image with
+    the names of its axes for whoever hears the page."""
     import matplotlib
 
     buffer = io.StringIO()
@@ -104,6 +107,8 @@ def svg(made: Any) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1)  # fmt: skip
+    said = escape("; ".join(str(axis.get_label()) for axis in made.axes), quote=True)
+    text = text.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
     for ink, colour in VERDICTS.values():
         text = text.replace(ink, colour)
     return text.replace(INK, "currentColor")
@@ -146,7 +151,7 @@ def curve_names(curves: dict[str, Any]) -> str:
 
 def _dash(colour: str, name: str, dashes: str) -> str:
     return (
-        f'<span><svg viewBox="0 0 28 10"><line x1="0" x2="28" y1="5" y2="5" stroke="{colour}" '
+        f'<span><svg aria-hidden="true" viewBox="0 0 28 10"><line x1="0" x2="28" y1="5" y2="5" stroke="{colour}" '
         f'stroke-width="2.5" stroke-dasharray="{dashes}"/></svg>{escape(name)}</span>'
     )
 
@@ -183,7 +188,7 @@ def timings(seconds: dict[str, float | None]) -> str:
         f'<td class="n">{taken:.4f} s</td></tr>'
         for stage, taken in known.items()
     )
-    return f'<table class="timings"><tbody>{lines}</tbody></table>'
+    return f'<table class="timings" aria-label="Seconds per stage"><tbody>{lines}</tbody></table>'
 
 
 def scatter(
@@ -216,9 +221,7 @@ def scatter(
     _noise(axis, floors or {}, names_)
     plain(axis.yaxis)
     if names_:
-        axis.set_xticks(
-            range(len(names_)), [n[:14] for n in names_], rotation=20 * (len(names_) > 3)
-        )
+        axis.set_xticks(range(len(names_)), brief(names_), rotation=20 * (len(names_) > 3))
     else:
         axis.locator_params(axis="x", nbins=4)
     axis.margins(x=0.12)
@@ -244,6 +247,15 @@ def short(value: Any) -> str:
     """A swept value for a person: a search draws 17 digits of a number; nothing where there is none."""
     text = "" if value is None else str(value)
     return f"{float(text):.4g}" if LONG.fullmatch(text) else text
+
+
+def brief(said: list[str]) -> list[str]:
+    """Names as short as an axis needs them and still told apart: without the folder that all share, and
+    cut where what is left differs."""
+    folders = {name.rpartition("/")[0] for name in said}
+    whole = [name.rpartition("/")[2] for name in said] if len(folders) == 1 else said
+    cut = [name if len(name) <= TICK else f"{name[: TICK - 1]}\u2026" for name in whole]
+    return cut if len(set(cut)) == len(set(whole)) else [f"{i + 1}: {n}" for i, n in enumerate(cut)]
 
 
 def positions(values: list[Any]) -> tuple[list[float], list[str]]:

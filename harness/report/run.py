@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from harness.config.literal import typed
-from harness.report import diagnosis, plots, quantization
+from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, link, page, section
 from harness.report.names import counted, plain
@@ -23,22 +22,10 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"]))
     sections += [_cost(result), *_yardstick(result), *_details(result)]
-    said = result["conclusion"]
-    if result["reason"].lower() not in said.lower():
-        said = f"{said} ({result['reason']})"
-    chosen = result["options"]
-    if chosen.get("model") == "path" and result.get("model"):  # a folder of somebody's own
-        chosen = {**chosen, "model": result["model"]["name"]}
-    title = " / ".join(
-        chosen[group]
-        for group in ("model", "cache", "prune", "quantize", "save", "fault")
-        if chosen.get(group, "none") != "none"
-    )
     words, colour = badge(result)
-    if (task := result.get("task", "experiment")) != "experiment":
-        title = f"{task}: {title}"
-    write_text(path, page(title, sections, words, said, colour,
-                          links(path.parent, result), answers(result["text"])))  # fmt: skip
+    text = page(closing.title(result), sections, words, closing.said(result), colour,
+                links(path.parent, result), answers(result["text"]), closing.under(result))  # fmt: skip
+    write_text(path, text)
     return path
 
 
@@ -147,7 +134,6 @@ def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
     """What is wanted now and then, folded: elements with their digests, special tokens, environment."""
-    where = result["environment"]
     digests = [[plain(k), cell(result["mutation"][k], kind="digest")] for k in DIGESTS if result["mutation"].get(k)]  # fmt: skip
     made = [
         section(
@@ -170,15 +156,7 @@ def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
             [spoken(d["element"]), d["field"], d["saved"], d["found"]] for d in result["waived"]
         ]
         made.append(section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
-    facts = {**{k: v for k, v in where.items() if k not in ("versions", "git", "command")},
-             **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip
-    rows = [[plain(k), str(v) if isinstance(v, int) and not isinstance(v, bool) else v] for k, v in facts.items()]  # fmt: skip
-    folder = result["folder"]
-    again = [" ".join(map(typed, where["command"])), f"python -m harness task=audit run={folder}"]
+    more = [f"python -m harness task=audit run={result['folder']}"]
     if path := (result.get("snapshot") or {}).get("path"):
-        again.append(f"python -m harness task=diff a={path} b=ANOTHER-SNAPSHOT")
-    return [
-        *made,
-        section("Environment", columns=["what", "value"], rows=rows, fold=True),
-        section("Run it again, check it, compare it", pre="\n".join(again)),
-    ]
+        more.append(f"python -m harness task=diff a={path} b=ANOTHER-SNAPSHOT")
+    return [*made, *closing.sections(result, more)]

@@ -3,16 +3,16 @@
 import csv
 import io
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from harness.config.literal import decoded
-from harness.report import panels, plots, search, stopped
+from harness.report import choice, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
+from harness.report.closing import of_sweep, swept
 from harness.report.html import cell, page, section
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import marked, target
@@ -101,7 +101,9 @@ def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
 def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: str) -> str:
     """The page of the sweep in `folder`, called `name`."""
     ways = directions(folder)
-    axes, first = varied(found, ways), best(found)
+    axes = varied(found, ways)
+    winners = choice.chosen(found, axes)
+    first = {row["point"] for row in winners}
     searched = bool(ways) and all(r["verdict"] == UNJUDGED for r in found)
     sections = [
         *stopped.sections(folder, found, axes),
@@ -120,6 +122,7 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
             f"Points {', '.join(mixed)} were run by other code than the rest: delete their folders "
         )
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
+    sections += of_sweep(folder)
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     verdict = _headline(found, bad, total or len(found))
     if searched and not bad:
@@ -135,12 +138,19 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
         reason += (
             " No point gives a right answer." if _answerless(found) else " None reaches anything."
         )
-    elif first:
-        reason += f" The best: {_told(first, axes)}."
+    elif winners:
+        reason += f" {choice.told(winners, axes)}"
     if mixed:
         reason += f" {len(mixed)} of them were run by other code."
     tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost or bool(mixed))
-    return page(f"Sweep {name}", sections, verdict, reason, tone)
+    return page(
+        swept(found, axes, name),
+        sections,
+        verdict,
+        reason,
+        tone,
+        under=name,
+    )
 
 
 def _answerless(found: list[dict[str, Any]]) -> bool:
@@ -241,28 +251,6 @@ def _counts(found: list[dict[str, Any]]) -> dict[str, int]:
     return {v: counted[v] for v in (*ORDER, "done") if counted[v]}
 
 
-def best(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The point to choose; None where all are alike in all that counts. Meeting what is required comes
-    first, then the right answer, a better verdict, fewer bytes, less time."""
-
-    def rank(row: dict[str, Any]) -> tuple[Any, ...]:
-        verdict = grid.rank(row["verdict"])
-        costs = (row.get("stored_bytes") or math.inf, row.get("per_token_s") or math.inf)
-        return (int(row["exit_code"]) != 0, row.get("answer") == "wrong", verdict, *costs)
-
-    measured = [row for row in found if row["verdict"] not in grid.STOPPED]
-    if len({rank(row)[:-1] for row in measured}) < 2:
-        return None
-    return min(measured, key=rank)
-
-
-def _told(row: dict[str, Any], axes: list[str]) -> str:
-    facts = [row["verdict"], *([f"{row['answer']} answer"] if row.get("answer") else [])]
-    if row.get("stored_bytes"):
-        facts.append(f"{row['stored_bytes']:,} bytes")
-    return f"{' '.join(f'{a}={row[a]}' for a in axes)} ({', '.join(facts)})"
-
-
 def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
     """What each option came to, where there are too many points to look at one by one."""
     if len(found) <= MANY:
@@ -286,6 +274,11 @@ def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any
     return [section("By option", columns=columns, rows=table)] if table else []
 
 
+def _grouped(value: Any) -> Any:
+    """Bytes are read in groups of three digits."""
+    return cell(f"{value:,}", kind="n") if type(value) is int else value
+
+
 def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
@@ -293,7 +286,7 @@ def _median(values: list[float]) -> float | None:
 def _table(
     found: list[dict[str, Any]],
     axes: list[str],
-    first: dict[str, Any] | None,
+    first: set[str],
     ways: dict[str, int],
     searched: bool,
 ) -> dict[str, Any]:
@@ -314,7 +307,7 @@ def _table(
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
         if not searched:
             line.append(cell(r["reason"], kind="long"))
-        table.append([*line, *(r[k] for k in keys)])
+        table.append([*line, *(_grouped(r[k]) for k in keys)])
     columns = [
         "point",
         *axes,

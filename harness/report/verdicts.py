@@ -14,8 +14,8 @@ BEST = "Best: as required, the right answer, the better verdict, fewer bytes, le
 Row = dict[str, Any]
 
 
-def sections(found: list[Row], axes: list[str], best: Row | None) -> list[Row]:
-    """One block where anything was varied. best: the row that is marked."""
+def sections(found: list[Row], axes: list[str], best: set[str]) -> list[Row]:
+    """One block where anything was varied. best: the points that are marked."""
     if not axes:
         return []
     sizes = {axis: len({str(r[axis]) for r in found}) for axis in axes}
@@ -38,11 +38,11 @@ def legend(found: list[Row]) -> str:
     )
 
 
-def marked(row: Row, best: Row | None, text: str = "") -> Any:
+def marked(row: Row, best: set[str], text: str = "") -> Any:
     """The cell of a verdict: its sign, its colour, a link to the run, and whether it is the best."""
     verdict = str(row["verdict"])
     where = target(row) if text else ""
-    tone = kind(verdict) + " best" * (row is best)
+    tone = kind(verdict) + " best" * (row["point"] in best)
     return cell(text or verdict, where, tone, SIGNS.get(verdict, ""))
 
 
@@ -51,7 +51,7 @@ def target(row: Row) -> str:
     return f"{row['point']}/{'result.json' if row['verdict'] in STOPPED else 'report.html'}"
 
 
-def _grid(found: list[Row], across: str, down: list[str], best: Row | None) -> Row:
+def _grid(found: list[Row], across: str, down: list[str], best: set[str]) -> Row:
     """The option with the fewest values across, the others down; each verdict links to its point's report."""
     columns = list(dict.fromkeys(str(r[across]) for r in found))
     lines: dict[tuple[str, ...], Row] = {}
@@ -63,18 +63,19 @@ def _grid(found: list[Row], across: str, down: list[str], best: Row | None) -> R
         lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
     )
     table = [[*key, *(lines[key].get(c, "") for c in columns)] for key in order]
-    told = f"{across} across; every verdict links to its run. {BEST * (best is not None)}"
+    told = f"{across} across; every verdict links to its run. {BEST * (bool(best))}"
     heads = [*down, *(f"{across}={c}" if not down else c for c in columns)]
     return section("Verdicts", text=told, legend=legend(found), columns=heads, rows=table)
 
 
-def _tiles(found: list[Row], best: Row | None) -> Row:
+def _tiles(found: list[Row], best: set[str]) -> Row:
     tiles = "".join(
-        f'<a class="{kind(r["verdict"])}{" best" * (r is best)}" href="{escape(target(r))}" '
-        f'title="point {escape(r["point"])}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
+        f'<a class="{kind(r["verdict"])}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
+        f'title="point {escape(r["point"])}: {escape(_said(r))}" '
+        f'aria-label="point {escape(r["point"])}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
         for r in found
     )
-    told = f"A tile per point, in order; each links to its run. {BEST * (best is not None)}"
+    told = f"A tile per point, in order; each links to its run. {BEST * (bool(best))}"
     return section(
         "Verdicts", text=told, legend=legend(found), svg=f'<div class="tiles">{tiles}</div>'
     )

@@ -89,6 +89,7 @@ def check(data: bytes, bundle: bytes | None, trusted: Sequence[str], where: str)
 
 def _check(path: Path, option: str, private: bool) -> None:
     """Raise InputProblem unless the file holds a key on an elliptic curve that the library signs with."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import (
         load_pem_private_key,
         load_pem_public_key,
@@ -104,7 +105,7 @@ def _check(path: Path, option: str, private: bool) -> None:
             f"{option}={path} is locked with a passphrase. Take it off in a file that only you can read: "
             "openssl ec -in LOCKED.pem -out KEY.pem"
         ) from None
-    except Exception:  # whatever else the bytes may be
+    except (ValueError, UnsupportedAlgorithm):
         raise InputProblem(f"{option}={path} is no key in PEM form. Make one: {MAKE}") from None
     kind = type(key).__name__.removesuffix("PrivateKey").removesuffix("PublicKey").lstrip("_")
     curve = getattr(getattr(key, "curve", None), "name", None)

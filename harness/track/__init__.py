@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness import variants
+from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import ORDER, write_json
 from harness.track import beside, contents, parent
@@ -40,9 +41,7 @@ def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name
 def _log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name: str, again: bool, watch: Any) -> tuple[Any, str]:  # fmt: skip
     try:
         return tracker(settings, runs_dir).log(folder, result, name, again, watch), ""
-    except Exception as problem:
-        if type(problem).__name__ != "Unreachable":
-            raise
+    except Unreachable as problem:
         held = read(folder / PENDING) if (folder / PENDING).exists() else {}
         with suppress(OSError):  # on a full disk: it is marked already
             write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
@@ -56,11 +55,8 @@ def begin(settings: Any, runs_dir: str) -> None:
 
 def ready(settings: Any, runs_dir: str) -> None:
     """Import the tracker's client, and open its store where that is a file which is there."""
-    try:
+    with suppress(Unreachable):
         tracker(settings, runs_dir).ready()
-    except Exception as problem:
-        if type(problem).__name__ != "Unreachable":
-            raise
 
 
 def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]]) -> str:
@@ -69,9 +65,7 @@ def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]
         return ""
     try:
         tracker(settings, runs_dir).children(block["run_id"], rows)
-    except Exception as problem:
-        if type(problem).__name__ != "Unreachable":
-            raise
+    except Unreachable as problem:
         return str(problem)
     return ""
 
@@ -118,9 +112,7 @@ def summarise(
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "KILLED" if len(rows) < (total or 0) else contents.status(rows),
         )  # fmt: skip
-    except Exception as problem:
-        if type(problem).__name__ != "Unreachable":
-            raise
+    except Unreachable as problem:
         return {"run_id": parent.known(folder).get("run_id"), "reason": str(problem)}
     parent.ended(run_id)
     for point, row in zip(points, rows, strict=True):

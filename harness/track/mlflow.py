@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import interrupt
+from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import exit_code, write_json
 from harness.track import contents, inputs, parent
@@ -29,17 +30,6 @@ _CAUSES = {
     "ReadTimeoutError": "it takes the request and does not answer",
     "ConnectTimeoutError": "it does not answer",
 }
-
-
-class Unreachable(Exception):
-    """The tracking server cannot be used now; the result is safe in its folder.
-
-    tried: whether it was asked at all, or known to be away.
-    """
-
-    def __init__(self, message: str, tried: bool = True):
-        super().__init__(message)
-        self.tried = tried
 
 
 class Mlflow:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.errors import Unreachable
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 
@@ -32,9 +33,7 @@ def begin(store: Any, folder: Path, name: str, began: int) -> None:
     """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds."""
     try:
         run_id = store.begin_sweep(folder, name, tags(folder), began)
-    except Exception as problem:
-        if type(problem).__name__ != "Unreachable":
-            raise
+    except Unreachable:
         store.retry()  # the first point tells what is wrong; the parent run is created at the end
         return
     if not _open:

@@ -6,7 +6,19 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import badge, html, plots, referee, verdicts
+from harness.pipeline.questions.question import Question
+from harness.report import (
+    audit,
+    badge,
+    chat,
+    closing,
+    evaluate,
+    heatmap,
+    html,
+    plots,
+    referee,
+    verdicts,
+)
 from harness.report.console import Say, dashboard, number, show, table, tabled
 from harness.snapshot.result import ORDER
 
@@ -34,7 +46,7 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         for good in (True, False):  # what was required of it does not colour it
             page = html.page("t", [], verdict, "", good)
             assert f'class="verdict {kind}"><i aria-hidden="true">{sign}</i> {verdict}<' in page
-        assert verdicts.marked({"verdict": verdict, "point": "0"}, None)["kind"] == kind
+        assert verdicts.marked({"verdict": verdict, "point": "0"}, set())["kind"] == kind
     assert 'class="verdict good">same<' in html.page("t", [], "same", "", good=True)
     assert 'class="verdict bad">differs<' in html.page("t", [], "differs", "", good=False)
     assert 'class="verdict' not in html.page("t", [], "", "why") and "why" in html.page("t", [], "", "why")  # fmt: skip
@@ -188,3 +200,109 @@ def test_values_nearly_alike_have_ticks_that_can_be_told_apart() -> None:
     for values in ([15.8001, 15.8009], [0.0, 1.0], [0.6, 0.9]):
         assert len(set(said(values))) == len(said(values))
     assert max(map(len, said([0.6, 0.9]))) <= 5
+
+
+def test_a_row_with_sentences_becomes_a_list_on_a_narrow_screen_and_figures_stay_a_table() -> None:
+    row = ["layer.0.key", "[0, 4]", "a sentence that is longer than any name or number is", 7]
+    told = html.section("told", columns=["what", "where", "why", "n"], rows=[row])
+    page = html.page("t", [told])
+    assert " listed" in page and 'data-label="why" class="long"' in page
+    assert "data-label=" not in html.page("t", [told | {"rows": [row] * (html.LISTED + 1)}])
+    assert "data-label=" not in html.page("t", [told | {"columns": ["a"] * 3, "rows": [row[1:]]}])
+
+
+def test_a_page_can_be_heard_and_reached_by_keys() -> None:
+    wide = html.section("Wide", columns=list("abcdef"), rows=[[1, 2, 3, 4, 5, 6]])
+    made, (axis,) = plots.figure(4, 3)
+    plots.label(axis, 'Time "per" turn', "turn", "ms")
+    page = html.page("t", [wide, html.section("Picture", panels=[plots.svg(made)])])
+    assert 'tabindex="0" role="region" aria-label="Wide"' in page
+    assert page.count('<th scope="col"') == 6 and "<main>" in page
+    assert '<svg role="img" aria-label="Time &quot;per&quot; turn, ms, by turn"' in page
+    levels = [int(n) for n in re.findall(r"<h(\d)", page)]
+    assert levels == [1, 2, 2]
+
+
+def test_what_is_said_of_a_record_is_the_conclusion_then_the_reason_where_that_says_more() -> None:
+    result = {"conclusion": "Same thought.", "reason": "error 1.2\nseconds: 3"}
+    assert closing.said(result).splitlines() == ["Same thought.", "error 1.2", "seconds: 3"]
+    again = {"conclusion": "All noticed.", "reason": "all noticed.\nseconds: 3"}
+    assert closing.said(again).splitlines() == ["All noticed.", "seconds: 3"]
+    page = html.page("t", [], "exact", closing.said(result))
+    assert '<p class="soft">seconds: 3</p>' in page
+
+
+def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_an_empty_cell() -> (
+    None
+):
+    result = {
+        "task": "evaluate", "options": {"model": "path", "cache": "auto", "prompt": "recall"},
+        "model": {"name": "qwen"}, "evaluation": {"questions": 24},
+        "environment": {"device": "cpu", "dtype": "bfloat16", "variables": {"OMP_NUM_THREADS": "1"},
+                        "versions": {"torch": "2"}, "git": {}, "command": ["python", "steps=8"]},
+    }  # fmt: skip
+    assert closing.title(result) == "evaluate: qwen, cache auto"
+    assert closing.under(result) == "bfloat16 on cpu, 24 prompts of recall"
+    environment, again = closing.sections(result)
+    assert ["variables", "OMP_NUM_THREADS=1"] in environment["rows"]
+    assert again["pre"] == "python steps=8"
+
+
+ROW = {"turn": 1, "ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, "total_tokens": 9,
+       "cached_s": 0.0126, "naive_s": None, "naive_equal": None, "restored_equal": True,
+       "stored_bytes": 2048, "mismatch": None, "expect": "5", "recalled": True}  # fmt: skip
+
+
+def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
+    wrong = ROW | {"turn": 2, "recalled": False, "restored_equal": False}
+    _, turns, figures = chat.sections([ROW, wrong], {"recalled": 1, "naive_growth": None})
+    assert turns["columns"] == ["turn", "asked", "answered", "tokens sent", "tokens in all",
+                                "cached, ms", "restored says the same", "KiB on disk"]  # fmt: skip
+    first, second = turns["rows"]
+    assert first[2] == {"text": "k is 5 . (right)", "href": "", "kind": "good long", "sign": ""}
+    assert second[2]["text"] == "k is 5 . (wrong, expected 5)" and second[6]["kind"] == "bad"
+    assert first[5:] == [12.6, True, 2]
+    assert figures["rows"] == [["answers that were right", 1]]
+
+
+def test_a_fault_names_the_element_it_hits() -> None:
+    row = {"fault": "layer_swap", "element": 1, "element_name": "kv_cache", "strict": "refused",
+           "plain": "error", "shift": 2.0, **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
+    control = row | {"fault": "none", "element": 0, "element_name": "control"}
+    drawn = heatmap._matrix([control, row])
+    assert "<td>layer_swap</td><td>1 kv_cache</td>" in drawn and "<td>none</td><td></td>" in drawn
+    assert "#" not in re.sub(r"style=.*?>", "", drawn)
+
+
+def test_what_explains_the_others_comes_first_in_an_audit() -> None:
+    told = [{"point": p, "what": w} for p in "10" for w in ("verdict", "run")]
+    assert [d["point"] + d["what"] for d in audit.explaining(told)] == ["1run", "1verdict", "0run", "0verdict"]  # fmt: skip
+
+
+FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
+
+
+def test_an_evaluation_shows_where_the_first_other_token_stands_even_where_it_reads_the_same() -> (
+    None
+):
+    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
+    alike = full | {"prune": "knorm", "budget": 0.5}
+    other = alike | {"divergence_step": 2, "ids": [4, 5, 9], "said": " y is 5"}
+    ended = alike | {"divergence_step": 2, "ids": [4, 5], "said": " y is", "contains": 0.0}
+    asking = [Question("c", "what is y ?", "y is 5")] * 3
+    answered = {"0/after": [full, alike], "1/after": [full, other], "2/after": [full, ended]}
+    same, short = evaluate.otherwise(answered, asking)
+    assert same[:3] == ["knorm 50%", "what is y ?", "y is 5"] and same[-1] == "3: 9 for 6"
+    assert [c["text"] for c in same[3:5]] == ["y is 5 (right)"] * 2
+    assert short[-1] == "3: the end for 6" and short[3]["kind"] == "bad long"
+    assert evaluate.otherwise({"0/after": [full, alike]}, asking) == []
+
+
+def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
+    def said(measure: str, low: float | None, high: float | None) -> str:
+        row = FULL | {"prune": "knorm", "measure": measure, "delta": 0.0, "delta_low": low, "delta_high": high}  # fmt: skip
+        return evaluate._differences([row])[0][-1]["text"]
+
+    assert [said("contains", -0.5, -0.1), said("nll", 0.1, 0.2)] == ["worse", "worse"]
+    assert [said("contains", 0.1, 0.2), said("nll", -0.2, -0.1)] == ["better", "better"]
+    assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2

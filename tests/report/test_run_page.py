@@ -131,3 +131,4 @@ def test_a_recorded_command_can_be_typed_again():
         (carried,) = literal_text([f"text={text}"])
         assert shlex.split(typed(carried)) == [f"text={text}"]
     assert typed("steps=8") == "steps=8"
+    assert shlex.split(typed("out=a b; c")) == ["out=a b; c"]

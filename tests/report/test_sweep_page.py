@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.config import literal
-from harness.report import badge, html, objective, panels, plots, sweep
+from harness.report import badge, choice, html, objective, panels, plots, sweep
 from harness.snapshot.result import ORDER
 
 ROW = {
@@ -47,13 +47,13 @@ def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_pat
 
 def test_where_all_points_are_alike_none_is_best(tmp_path):
     rows = points({"prune": "a", "per_token_s": 0.2}, {"prune": "b"})
-    assert sweep.best(rows) is None and marked(drawn(tmp_path, rows)) == []
+    assert choice.best(rows) is None and marked(drawn(tmp_path, rows)) == []
 
 
 def test_a_point_that_failed_is_never_best():
     rows = points({"verdict": "failed", "stored_bytes": None, "per_token_s": None}, {"exit_code": 1},
                   {"exit_code": 1, "stored_bytes": 900})  # fmt: skip
-    assert sweep.best(rows)["point"] == "2"
+    assert choice.best(rows)["point"] == "2"
 
 
 def test_identical_values_are_said_not_drawn(tmp_path):
@@ -105,9 +105,9 @@ def test_the_answer_is_a_column_only_where_one_was_expected(tmp_path):
 def test_exact_is_better_than_equivalent_however_large(tmp_path):
     rows = points({"prune": "a", "verdict": "equivalent", "stored_bytes": 1},
                   {"prune": "b", "verdict": "exact", "stored_bytes": 9000})  # fmt: skip
-    assert sweep.best(rows)["point"] == "1" and marked(drawn(tmp_path, rows)) == ["1"]
+    assert choice.best(rows)["point"] == "1" and marked(drawn(tmp_path, rows)) == ["1"]
     rows[1]["exit_code"] = 1  # what is required comes before all
-    assert sweep.best(rows)["point"] == "0"
+    assert choice.best(rows)["point"] == "0"
 
 
 def test_no_two_verdicts_have_the_same_sign_and_exact_and_equivalent_not_the_same_colour(tmp_path):
@@ -251,3 +251,41 @@ def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
         "points 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more failed: no",
         "point 12 refused: other",
     ]
+
+
+def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
+    """A longer text has more bytes whatever was chosen: that makes no point worse than another's."""
+    rows = points(
+        {"text": "short", "prune": "a", "stored_bytes": 10, "verdict": "exact"},
+        {"text": "short", "prune": "b", "stored_bytes": 9},
+        {"text": "long", "prune": "a", "stored_bytes": 100, "verdict": "drifted"},
+        {"text": "long", "prune": "b", "stored_bytes": 99},
+    )
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["0", "2"] and "The best for every text: prune=a." in page
+    rows[2]["verdict"], rows[3]["verdict"] = "diverged", "drifted"
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["0", "3"]
+    assert "The best is marked for each text: points are compared where text is the same." in page
+    only = points({"text": "a", "stored_bytes": 1}, {"text": "b", "stored_bytes": 2})
+    assert marked(drawn(tmp_path, only)) == [] and "best" not in sweep.drawn(tmp_path, only, 2, "n").split("</style>")[1]  # fmt: skip
+    assert choice.asks("model.path") and choice.asks("prompt.samples") and not choice.asks("prune.ratio")  # fmt: skip
+
+
+def test_the_title_says_what_was_varied_and_of_which_model_and_the_command_is_below(tmp_path):
+    rows = points({"model": "path", "model.path": "/m/qwen/"}, {"prune": "a", "model": "path", "model.path": "/m/qwen/"})  # fmt: skip
+    (tmp_path / "multirun.yaml").write_text("hydra: {overrides: {task: ['prune=a,b', steps=2]}}")
+    page = sweep.drawn(tmp_path, rows, 2, "2026-11-22_13-50")
+    assert (
+        "<h1>Sweep of prune: qwen</h1>" in page and '<p class="soft">2026-11-22_13-50</p>' in page
+    )
+    assert "<pre>python -m harness -m prune=a,b steps=2</pre>" in page
+    (tmp_path / "multirun.yaml").write_text("hydra: {}")
+    assert "Run it again" not in sweep.drawn(tmp_path, rows, 2, "n")
+
+
+def test_names_under_an_axis_can_be_told_apart():
+    assert plots.brief(["/tmp/models/qwen3_06b", "/tmp/models/llama"]) == ["qwen3_06b", "llama"]
+    long = plots.brief(["the dog ran in the tree", "the dog ran in the river"])
+    assert long == ["1: the dog ran i\u2026", "2: the dog ran i\u2026"]
+    assert plots.brief(["manual", "cloned"]) == ["manual", "cloned"]

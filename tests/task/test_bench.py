@@ -112,6 +112,25 @@ def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch
     assert manual["runs"] == 3 and manual["ratio_to_dynamic"] is None
 
 
+@pytest.mark.parametrize("kind", ["qwen3_moe", "deepseek_v3", "olmoe", "llama"])
+def test_the_memory_limit_leaves_out_experts_that_no_token_is_sent_to(kind):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from harness.task.bench import weight_bytes
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64, "pad_token_id": 0}
+    config = AutoConfig.for_model(
+        kind, **sizes, num_attention_heads=4, num_key_value_heads=4, eos_token_id=1,
+        intermediate_size=48, moe_intermediate_size=16, num_experts=8, num_experts_per_tok=2,
+        n_routed_experts=8, n_group=1, topk_group=1, first_k_dense_replace=1,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    every = sum(p.nbytes for p in model.parameters()) - model.get_input_embeddings().weight.nbytes
+    routed = sum(p.nbytes for n, p in model.named_parameters() if ".experts." in n)
+    assert bool(routed) == (kind != "llama")
+    assert weight_bytes(model) == every - routed * 6 // 8
+
+
 def test_a_gpu_bench_without_a_gpu_is_one_plain_message(harness):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import config as configs
 from harness.config import Config
-from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
+from harness.errors import HarnessError, SnapshotInvalid, Unreachable, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import shown
 from harness.save import store
 from harness.snapshot import record as records
@@ -247,9 +247,7 @@ def _asked(cfg: Config, ask: Any) -> Any:
         return None
     try:
         return ask(tracker(track, cfg.runs_dir))
-    except Exception as problem:
-        if type(problem).__name__ != "Unreachable":
-            raise
+    except Unreachable:
         return None
 
 

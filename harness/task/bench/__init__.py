@@ -26,6 +26,8 @@ from harness.task.bench import beside
 from harness.task.bench.likeness import Likeness
 from harness.task.bench.synthetic import synthetic_state
 
+EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
+SENT = ("num_experts_per_tok", "moe_topk", "moe_k")  # experts that a token is sent to
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
 # cache, and on a GPU long enough that starting to read does not count
 
@@ -74,7 +76,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         timed = [r for r in measured if r["per_token_s"] is not None]
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
-    sections = report.sections(rows, session.environment())
+    sections = report.sections(rows)
     reason = f"{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged"
     if fast := sum((r["times_limit"] or 1) < 1 for r in rows):
         reason += f"; {fast} are faster than memory, so a processor's cache held what they read"
@@ -176,11 +178,25 @@ def measure(
 
 
 def weight_bytes(model: Any) -> int:
-    """Bytes of weights that a decode step reads: all but an embedding table that is only looked up."""
+    """Bytes of weights that a decode step reads: all but an embedding table that is only looked up, and
+    the experts that no token of one sequence is sent to."""
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
-    total = sum(p.nbytes for p in model.parameters())
+    sent = _expert_share(model.config.get_text_config())
+    total = sum(
+        round(p.nbytes * (sent if ".experts." in name else 1))
+        for name, p in model.named_parameters()
+    )
     tied = head is not None and getattr(head, "weight", None) is table.weight
     return total if tied else total - table.weight.nbytes
+
+
+def _expert_share(config: Any) -> float:
+    """The share of its routed experts that one token is sent to; 1 where the config does not say."""
+    every, sent = (
+        next((n for name in names if (n := getattr(config, name, None))), 0)
+        for names in (EXPERTS, SENT)
+    )
+    return min(sent / every, 1.0) if every and sent else 1.0
 
 
 def _row(

@@ -15,7 +15,7 @@ from harness.pipeline.evaluation import ask, identity
 from harness.pipeline.evaluation.answers import soundness
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
-from harness.pipeline.evaluation.rows import averages
+from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
 from harness.report import evaluate, html
@@ -41,6 +41,7 @@ class Evaluation:
         self.session, self.model, self.folder = session, model, folder
         self.rows: list[dict[str, Any]] = []
         self.answered: dict[str, list[dict[str, Any]]] = {}
+        self.asking: list[Any] = []
         self.done, self.total, self.cells = 0, 0, 0
         self.problem: Exception | None = None
         self.unsound: str | None = None  # why its figures count for nothing
@@ -95,6 +96,7 @@ class Evaluation:
         asking = questions(cfg.prompt, session.loaded.tokenizer)
         cells = Cells(cfg)
         self.rows, self.problem, self.unsound, self.place = [], None, None, None
+        self.asking = asking
         self.done, self.total, self.cells, self.stopped = 0, len(asking), len(cells.every), False
         self._end.clear()
         self._thread = threading.Thread(
@@ -129,7 +131,8 @@ class Evaluation:
 
     def _average(self, cfg: Config, progress: Progress) -> None:
         self.answered = dict(progress.answered)
-        self.rows = averages(cfg.model.name, cfg.prompt.name, list(self.answered.values()))
+        model = called(cfg, self.session.loaded.source)
+        self.rows = averages(model, cfg.prompt.name, list(self.answered.values()))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -145,7 +148,7 @@ class Evaluation:
         place.mkdir(mode=0o700)
         verdict = UNSOUND if self.unsound else UNJUDGED
         said = self.unsound or evaluate.conclusion(self.rows)
-        sections = evaluate.sections(self.rows, progress.answered, plain)
+        sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
         write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
         write_json(place / "evaluate.json", self.rows)
         progress.write(place)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
@@ -269,6 +270,20 @@ def test_a_difference_of_shares_is_as_doubtful_as_its_prompts_are_few() -> None:
     assert -0.35 < got["delta_low"] < -0.2 and 0 < got["delta_high"] < 0.12
     worse = paired_shares([0.0] * 30, [1.0] * 30)
     assert worse["delta"] == worse["delta_low"] == -1 and worse["delta_high"] < -0.7
+
+
+def test_few_prompts_bound_a_mean_as_wide_as_they_are_few() -> None:
+    one = mean([0.7])
+    assert (one["value"], one["low"], one["high"]) == (0.7, None, None)
+    assert paired([0.7], [0.5])["delta_low"] is None
+    draw = torch.Generator().manual_seed(3)
+    samples = torch.randn(300, 5, dtype=torch.float64, generator=draw)
+    bounds = [mean(sample.tolist()) for sample in samples]
+    inside = sum(b["low"] <= 0 <= b["high"] for b in bounds) / len(bounds)
+    drawn = torch.randint(5, (2000, 5), generator=draw)
+    plain = samples[:, drawn].mean(2).quantile(torch.tensor([0.025, 0.975]).double(), dim=1)
+    alone = ((plain[0] <= 0) & (plain[1] >= 0)).double().mean()  # percentiles as they are
+    assert alone < 0.86 < 0.89 < inside < 0.99
 
 
 def test_the_front_holds_what_nothing_smaller_matches() -> None:

@@ -1,0 +1,98 @@
+"""What every page says besides its figures: whose they are, where they were measured, and the commands
+that measure them again. It is all built from the record."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.config.literal import typed
+from harness.report.html import section
+from harness.report.names import plain
+
+TITLED = ("cache", "prune", "quantize", "save", "fault")
+READING = (
+    "experiment",
+    "save",
+    "evaluate",
+    "referee",
+    "loop",
+)  # tasks whose prompt says what was read
+Record = dict[str, Any]
+
+
+def model(result: Record) -> str:
+    """The name of the model: that of its folder where it is somebody's own, or nothing."""
+    option = str((result.get("options") or {}).get("model", ""))
+    return str((result.get("model") or {}).get("name", option)) if option == "path" else option
+
+
+def title(result: Record) -> str:
+    """The task, the model, and the option of each group that took part."""
+    chosen = result.get("options") or {}
+    parts = [f"{group} {chosen[group]}" for group in TITLED if chosen.get(group, "none") != "none"]
+    return f"{result.get('task', 'experiment')}: {', '.join([model(result), *parts])}"
+
+
+def under(result: Record) -> str:
+    """What was read and in which numbers, in one line; nothing where no model was loaded."""
+    where, chosen = result.get("environment") or {}, result.get("options") or {}
+    if not result.get("model") or where.get("device") == "none":
+        return ""
+    place = "" if where.get("device") == "outside" else f" on {where.get('device')}"
+    asked, name = (result.get("evaluation") or {}).get("questions"), chosen.get("prompt")
+    prompts = f"{asked} prompts of {name}" if asked else f"prompt {name}"
+    return f"{where.get('dtype')}{place}" + f", {prompts}" * (result.get("task") in READING)
+
+
+def said(result: Record) -> str:
+    """The conclusion, and in lines of their own the reason, where that says more."""
+    sentence, lines = (
+        str(result.get("conclusion") or ""),
+        str(result.get("reason") or "").splitlines(),
+    )
+    return "\n".join([sentence, *(line for line in lines if line[1:].rstrip(".") not in sentence)])
+
+
+def sections(result: Record, more: Sequence[str] = ()) -> list[Record]:
+    """The environment, folded, and what to type. more: further commands."""
+    where = result.get("environment") or {}
+    if not where.get("command"):
+        return []
+    facts = {**{k: v for k, v in where.items() if k not in ("versions", "git", "command")},
+             **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip
+    rows = [[plain(k), _said(v)] for k, v in facts.items()]
+    again = [" ".join(map(typed, where["command"])), *more]
+    swept = {"-m", "--multirun"} & {*where["command"][3:]}
+    note = "The first runs the whole sweep, the second this point." if swept and more else ""
+    return [
+        section("Environment", columns=["what", "value"], rows=rows, fold=True),
+        section(
+            "Run it again" + ", check it, compare it" * bool(more), text=note, pre="\n".join(again)
+        ),
+    ]
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in value.items()) or None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def swept(found: list[Record], axes: list[str], name: str) -> str:
+    """The title of a sweep: what was varied, and the model where that was none of it."""
+    models = {str(row.get("model.path") or row.get("model") or "").rstrip("/") for row in found}
+    whose = models.pop().rpartition("/")[2] if len(models) == 1 else ""
+    what = f"Sweep of {', '.join(axes)}" if axes else f"Sweep {name}"
+    return f"{what}: {whose}" if whose else what
+
+
+def of_sweep(folder: Path) -> list[Record]:
+    """The command of the sweep in `folder`, as its own configuration has it."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
+        words = [typed(str(word)) for word in told["hydra"]["overrides"]["task"]]
+    except (OSError, KeyError, TypeError):
+        return []
+    return [section("Run it again", pre=" ".join(["python -m harness -m", *words]))]
