@@ -18,6 +18,7 @@ from harness.report import (
     html,
     plots,
     referee,
+    restores,
     verdicts,
 )
 from harness.report.console import Say, dashboard, number, show, table, tabled
@@ -323,3 +324,12 @@ def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
         bench.fastest(rows[:2]) == "dynamic is the fastest: 20 ms a token after 1,024 in float32; "
     )
     assert bench.fastest([]) == ""
+
+
+def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
+    row = {"context": 2048, "speedup": 4.0}
+    rows = [{"context": 512, "speedup": 9.0}, row, {"context": 9999, "speedup": None}]
+    said = "a restore is {} to the first token than a prefill of 2,048 tokens; "
+    assert restores.conclusion(rows) == said.format("4.0 times faster")
+    assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
+    assert restores.conclusion(rows[2:]) == ""
