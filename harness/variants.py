@@ -75,6 +75,17 @@ def signature(group: str, option: str) -> dict[str, Any]:
     return {TARGET: target, "name": option} if target else {}
 
 
+def headline(group: str, option: str) -> str:
+    """What the option is, in one line: the first comment of its YAML; nothing where there is none."""
+    for place in folders():
+        path = place / group / f"{option}.yaml"
+        if path.is_file():
+            lines = path.read_text(encoding="utf-8").splitlines()
+            said = (line[1:].strip() for line in lines if line.startswith("#"))
+            return next((line for line in said if "@package" not in line), "")
+    return ""
+
+
 def defaults(group: str, option: str) -> list[Any]:
     """The defaults list of a YAML: of an option, or (`""`, `config`) of the whole."""
     for place in folders():
