@@ -13,7 +13,7 @@ from harness.report import choice, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
 from harness.report.closing import of_sweep, swept
-from harness.report.html import cell, page, section
+from harness.report.html import cell, grouped, page, section
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import marked, target
 from harness.snapshot.record import PENDING
@@ -277,11 +277,6 @@ def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any
     return [section("By option", columns=columns, rows=table)] if table else []
 
 
-def _grouped(value: Any) -> Any:
-    """Bytes are read in groups of three digits."""
-    return cell(f"{value:,}", kind="n") if type(value) is int else value
-
-
 def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
@@ -310,7 +305,7 @@ def _table(
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
         if not searched:
             line.append(cell(r["reason"], kind="long"))
-        table.append([*line, *(_grouped(r[k]) for k in keys)])
+        table.append([*line, *(grouped(r[k]) for k in keys)])
     columns = [
         "point",
         *axes,

@@ -10,6 +10,7 @@ from harness.pipeline.questions.question import Question
 from harness.report import (
     audit,
     badge,
+    bench,
     chat,
     closing,
     console,
@@ -18,6 +19,7 @@ from harness.report import (
     html,
     plots,
     referee,
+    restores,
     verdicts,
 )
 from harness.report.console import Say, dashboard, number, show, table, tabled
@@ -363,3 +365,28 @@ def test_names_and_values_stand_one_below_the_other_where_no_table_fits() -> Non
     with say.out.capture() as caught:
         tabled(say, "t", ["what", "value"], [["id", "b" * 64], ["needs dtype", "float32"]])
     assert caught.get().splitlines()[1:] == [f"id:          {'b' * 64}", "needs dtype: float32"]
+
+
+def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
+    def row(cache: str, context: int, seconds: float | None, ratio: float | None) -> dict:
+        return {"cache": cache, "dtype": "float32", "context": context, "branches": 1,
+                "per_token_s": seconds, "ratio_to_dynamic": ratio}  # fmt: skip
+
+    rows = [row("dynamic", 256, 0.001, 1.0), row("dynamic", 1024, 0.02, 1.0), row("view", 1024, 0.005, 4.0)]  # fmt: skip
+    said = (
+        "view is the fastest: 5 ms a token after 1,024 in float32, 4.0 times as fast as dynamic; "
+    )
+    assert bench.fastest([*rows, row("manual", 1024, None, None)]) == said
+    assert (
+        bench.fastest(rows[:2]) == "dynamic is the fastest: 20 ms a token after 1,024 in float32; "
+    )
+    assert bench.fastest([]) == ""
+
+
+def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
+    row = {"context": 2048, "speedup": 4.0}
+    rows = [{"context": 512, "speedup": 9.0}, row, {"context": 9999, "speedup": None}]
+    said = "a restore is {} to the first token than a prefill of 2,048 tokens; "
+    assert restores.conclusion(rows) == said.format("4.0 times faster")
+    assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
+    assert restores.conclusion(rows[2:]) == ""

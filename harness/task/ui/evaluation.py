@@ -20,16 +20,12 @@ from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
 from harness.report import evaluate, html
 from harness.snapshot.result import UNJUDGED, UNSOUND, write_json, write_text
+from harness.task.ui.work import Stopped
 
 FILE = "jsonl"  # questions of one's own
 SETS = (*(kind for kind in KINDS if kind != FILE), FILE)
 STOPPING = 5.0  # seconds that a stop waits for the call of the model that is under way
-BREATH = 0.002  # seconds between two calls, in which whoever waits for the model gets it
 RARELY = 10  # averages are made at most a tenth of the time
-
-
-class Stopped(Exception):
-    """A person ended it."""
 
 
 class Evaluation:
@@ -144,7 +140,6 @@ class Evaluation:
             raise Stopped
         with self.model():
             yield
-        time.sleep(BREATH)
 
     def _write(self, progress: Progress, plain: dict[str, Any]) -> None:
         """What `task=evaluate` leaves, in a folder of its own; the answers are no longer kept apart."""
