@@ -39,7 +39,8 @@ WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights"
 
 def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     """`section/name`, value and step of every finite number in the result that can differ by more
-    than yes and no: those are tags."""
+    than yes and no: those are tags. What there is for every step has a section of its own, whose charts
+    come before those of one bar."""
     for block, section in SECTIONS.items():
         for key, value in (result.get(block) or {}).items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -48,11 +49,11 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
         yield "mutation/bytes_copied_per_token", float(copied), 0
     for name, curve in list((result.get("curves") or {}).items())[:2]:
-        section = "noise" if name.startswith("noise") else "logits"
+        whose = "noise_" if name.startswith("noise") else ""
         for key, values in curve.items():
             for step, value in enumerate(values):
                 if isinstance(value, int | float):
-                    yield f"{section}/step_{key}", float(value), step
+                    yield f"by_step/{whose}{key}", float(value), step
 
 
 def status(rows: list[dict[str, Any]]) -> str:
@@ -291,7 +292,7 @@ def comparison(experiment: str, parent: str, points: list[str]) -> str:
     charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
     charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
     return (
-        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where})** \u00b7 "
+        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&workflowType=machine_learning)** \u00b7 "
         f"[the charts of all {len(points)}]({charts})\n\n"
     )
 

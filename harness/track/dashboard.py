@@ -24,11 +24,10 @@ from harness.track.mlflow import Mlflow
 
 PATIENCE, GRACE = 120.0, 0.5  # seconds in which a server answers, and in which it ends
 COLUMNS = (
-    "attributes.`Created`", "tags.`outcome`", "tags.`conclusion`", "attributes.`Duration`",
-    "metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`", "params.`model`", "params.`cache`",
-    "params.`prune`", "params.`quantize`",
+    "attributes.`Created`", "tags.`outcome`", "tags.`conclusion`", "params.`cache`", "params.`prune`",
+    "metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`",
 )  # fmt: skip
-VIEW = ("mlflow.sharedViewState.harness", json.dumps({"selectedColumns": COLUMNS}))
+SHOWN = json.dumps({"selectedColumns": COLUMNS, "columnOrder": COLUMNS})
 KIND = "custom_model_development"  # runs and charts, not traces of language model applications
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -42,7 +41,9 @@ def prepare(runs_dir: Path, experiment: str = "harness") -> tuple[str, str]:
     """`(store URI, experiment id)`; creates an empty store where there is none. Raises Unreachable."""
     settings = SimpleNamespace(uri=None, experiment=experiment, artifact_limit_mb=16.0)
     store = Mlflow(settings, runs_dir)
-    return store.uri, store.opened({"mlflow.experimentKind": KIND, VIEW[0]: VIEW[1]})
+    return store.uri, store.opened(
+        {"mlflow.experimentKind": KIND, "mlflow.sharedViewState.harness": SHOWN}
+    )
 
 
 def address(host: str, port: int, experiment_id: str) -> str:

@@ -112,7 +112,8 @@ class Mlflow:
         Unreachable."""
         with self._reachable():
             run_id = self._parent(folder) or self._create(name, tags)
-            self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
+            for tag in ("verdict", "outcome"):  # more points may have come
+                self.client.set_tag(run_id, tag, tags["verdict"])
             self.client.update_run(run_id, name=contents.headed(tags["verdict"], name))
             self._metrics(run_id, values, when)
             text = contents.comparison(self.experiment, run_id, list(points.values())) + text

@@ -166,7 +166,7 @@ def test_every_metric_of_a_point_arrives(swept, runs):
             )
         assert not any(key.endswith(("bitwise_equal", "mutated")) for key in found)
         steps = store(runs).execute(
-            "select step, value from metrics where run_uuid=? and key='logits/step_kl' order by step",
+            "select step, value from metrics where run_uuid=? and key='by_step/kl' order by step",
             (result["mlflow"]["run_id"],),
         )
         assert [v for _, v in steps] == result["curves"]["restored"]["kl"]
