@@ -51,7 +51,8 @@ def outcome(result: Mapping[str, Any]) -> str:
     nothing that could be the same thought: its conclusion stands alone."""
     verdict, task = str(result.get("verdict")), str(result.get("task", COMPARING[0]))
     compared = any(value is not None for value in (result.get("metrics") or {}).values())
-    if task in MISSED and verdict in ("failed", "diverged") and "required" in result:
+    stopped = verdict == "failed" and "exit_code" in result  # it came to no end
+    if task in MISSED and verdict in ("failed", "diverged") and not stopped:
         return MISSED[task]
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:
         return PASSED[task]

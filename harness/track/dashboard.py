@@ -6,6 +6,7 @@ experiment's runs with the columns that tell them apart.
 
 import argparse
 import json
+import logging
 import os
 import signal
 import socket
@@ -89,6 +90,7 @@ def serve(runs_dir: Path, port: int) -> None:
     """Serve the runs below `runs_dir` until Ctrl-C, which ends it within a second. Raises ConfigProblem
     where MLflow cannot open the store or does not start, in a line that says why."""
     os.environ.update(ENVIRONMENT)
+    logging.disable()  # MLflow's client logs a traceback beside what it raises
     print("MLflow starts, this takes some seconds ...", flush=True)
     uri = f"sqlite:///{runs_dir.absolute() / 'mlflow.db'}"
     with TemporaryFile("w+") as log:

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +163,15 @@ class Mlflow:
             return [_held(run) for run in found]
 
     def opened(self, tags: dict[str, str]) -> str:
-        """The experiment's id, created if need be; `tags` say how its page opens. Raises Unreachable."""
+        """The experiment's id, created if need be; `tags` say how its page opens. A store that can only be
+        read is shown as it is. Raises Unreachable."""
+        from mlflow.exceptions import MlflowException
+
         with self._reachable():
-            for key, value in tags.items():
-                self.client.set_experiment_tag(self.experiment, key, value)
-            self._bury()
+            with suppress(MlflowException):
+                for key, value in tags.items():
+                    self.client.set_experiment_tag(self.experiment, key, value)
+                self._bury()
             return self.experiment
 
     @contextmanager
@@ -281,8 +285,7 @@ class Mlflow:
             with self._ending() as begun:
                 tags = {**row["tags"], "mlflow.parentRunId": above}
                 begun.append(run_id := self._create(row["name"], tags))
-                values = [(k, float(v), 0) for k, v in row["metrics"].items()]
-                self._metrics(run_id, values, 0)
+                self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
                 self.client.set_terminated(run_id)
 
     def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
@@ -316,6 +319,8 @@ class Mlflow:
 def _plain(problem: Exception) -> str:
     """Why, in a few words."""
     text = str(problem).strip() or type(problem).__name__
+    if "readonly database" in text:
+        return "it can only be read"
     if "out-of-date database schema" in text:
         return "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address"
     cause = re.search(r"Caused by (\w+)", text)

@@ -199,3 +199,13 @@ def test_a_store_of_another_mlflow_is_said_in_a_line(tmp_path, monkeypatch, capf
     said = capfd.readouterr()
     assert "dashboard:" not in said.out and "mlflow db upgrade" in said.err, said.err
     assert "Traceback" not in said.err
+
+
+def test_a_store_that_can_only_be_read_is_shown_as_it_is(tmp_path):
+    _, experiment = dashboard.prepare(tmp_path)
+    if subprocess.run(["chattr", "+i", tmp_path / "mlflow.db"], capture_output=True).returncode:
+        pytest.skip("a file that even root may not write needs root and a disk that knows it")
+    try:
+        assert dashboard.prepare(tmp_path)[1] == experiment
+    finally:
+        subprocess.run(["chattr", "-i", tmp_path / "mlflow.db"], check=True)

@@ -315,7 +315,7 @@ def test_pages_of_a_single_point(tmp_path, swept):
 def test_a_sweeps_description_leads_to_its_points_side_by_side():
     """The addresses are those of MLflow 3.17's own pages."""
     text = contents.comparison("1", "abc", ["r1", "r2"])
-    assert "[Compare the 2 points](#/compare-runs?runs=%5B%22r1%22%2C%22r2%22%5D&experiments=%5B%221%22%5D)" in text  # fmt: skip
+    assert "[Compare the 2 points](#/compare-runs?runs=%5B%22r1%22%2C%22r2%22%5D&experiments=%5B%221%22%5D&workflowType=machine_learning)" in text  # fmt: skip
     assert "tags.%60mlflow.parentRunId%60%20%3D%20%27abc%27" in text
     many = contents.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
     assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
