@@ -1,23 +1,73 @@
 """Prove that a paused transformer, brought back, is still thinking the same thought.
 
-The Python API: `load_model`, `capture_text`, `save_state`, `load_state`, `resume`, `judge`; and
-`wrap`, `from_cache`, `to_cache` for models and caches that are in use already. `harness.api` has
-shapes and errors, `except harness.HarnessError` catches every one of them. Nothing heavy is imported
-before a function is used.
+    import harness
+
+    model = harness.load_model("tiny")  # or a directory; harness.wrap(model, tokenizer) for objects of yours
+    state = harness.capture_text(model, "let k be 5 .")  # or harness.from_cache(model, past_key_values, ids)
+    harness.save_state(state, "runs/mine")
+
+    state = harness.load_state("runs/mine", model)  # in another process: verified, identity compared
+    print("".join(harness.resume(model, state, " what is k ?", steps=4)))
+    print(harness.judge(model, state))  # the same thought, or why not
+
+`to_cache` gives a state back to `model.generate`. `help(harness.judge)` and the others say shapes and
+errors; `except harness.HarnessError` catches every one of these. Nothing heavy is imported before a
+function is used.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.api import (
+        Judgement,
+        Loaded,
+        Resumed,
+        State,
+        capture_text,
+        from_cache,
+        judge,
+        load_model,
+        load_state,
+        resume,
+        save_state,
+        to_cache,
+        wrap,
+    )
+    from harness.errors import (
+        ConfigProblem,
+        HarnessError,
+        InputProblem,
+        MissingExtra,
+        RestoreRefused,
+        SnapshotInvalid,
+        UnsupportedModel,
+        Untrusted,
+    )
 
 __version__ = "0.2.0"
-FUNCTIONS = (
-    "capture_text", "from_cache", "judge", "load_model", "load_state", "resume", "save_state",
-    "to_cache", "wrap",
-)  # fmt: skip
-ERRORS = (
-    "ConfigProblem", "HarnessError", "InputProblem", "MissingExtra", "RestoreRefused",
-    "SnapshotInvalid", "UnsupportedModel", "Untrusted",
-)  # fmt: skip
-__all__ = [*ERRORS, *FUNCTIONS]
+__all__ = [
+    "ConfigProblem",
+    "HarnessError",
+    "InputProblem",
+    "Judgement",
+    "Loaded",
+    "MissingExtra",
+    "RestoreRefused",
+    "Resumed",
+    "SnapshotInvalid",
+    "State",
+    "UnsupportedModel",
+    "Untrusted",
+    "capture_text",
+    "from_cache",
+    "judge",
+    "load_model",
+    "load_state",
+    "resume",
+    "save_state",
+    "to_cache",
+    "wrap",
+]
 
 
 def __dir__() -> list[str]:
@@ -25,12 +75,12 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in FUNCTIONS:
-        from harness import api
+    if name not in __all__:
+        raise AttributeError(f"module 'harness' has no attribute '{name}'")
+    from harness import errors
 
-        return getattr(api, name)
-    if name in ERRORS:
-        from harness import errors
-
+    if hasattr(errors, name):
         return getattr(errors, name)
-    raise AttributeError(f"module 'harness' has no attribute '{name}'")
+    from harness import api
+
+    return getattr(api, name)

@@ -1,4 +1,4 @@
-"""The Python API: the command line's jobs in six functions.
+"""The Python API: the command line's jobs as functions.
 
     import harness
 
@@ -14,6 +14,7 @@ A State is immutable: none of these functions changes the one it is given.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, interop
+from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
@@ -40,6 +42,7 @@ from harness.pipeline.session import Session
 from harness.pipeline.switching import decoder
 from harness.report.console import Say
 from harness.save import store
+from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
 from harness.spelling import python_says
 from harness.tokenizer.policy import continuation, encode
@@ -236,9 +239,11 @@ def resume(
 def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
     """Continue `state` greedily and judge it against a run recomputed from its token buffer.
 
-    Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`), `reason`, `metrics`, `noise`,
-    `oracle`. Measures a noise floor and a float64 run beside it. Mutates nothing. Sentences count steps
-    from 1 ("step 6 chooses another token"), numbers from 0 (`metrics["first_divergence"] == 5`).
+    Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`, `unsound`), `reason`, `metrics`,
+    `noise`, `oracle`, and where it is worse than `equivalent` a `diagnosis` (`cause`, `layer`, `head`,
+    `token`, `evidence`); printed, all of it in a sentence. Measures a noise floor and a float64 run
+    beside it. Mutates nothing. Sentences count steps from 1 ("step 6 chooses another token"), numbers
+    from 0 (`metrics["first_divergence"] == 5`).
     """
     _wrapped(model)
     _captured(state)
@@ -247,7 +252,13 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     reference = drive.drive(run, Sampler(greedy), steps)
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
-    return judge_path(model, state, reference, path, config.CompareConfig(name="lossless"))
+    settings = config.CompareConfig(name="lossless")
+    judgement = judge_path(model, state, reference, path, settings)
+    if judgement.verdict in GOOD:
+        return judgement
+    lossless = "" if state.pruned or state.quantized else cache
+    cause = why(judgement, model, state, (), reference.fed, lossless)
+    return replace(judgement, diagnosis=cause.document())
 
 
 def _declared(source: str, revision: str | None, attention: str) -> config.ModelConfig:

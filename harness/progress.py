@@ -1,8 +1,10 @@
 """How far long work is. Whoever does it counts; somebody may look, and as a rule nobody does.
 
-Only the outermost count is shown: an evaluation of 200 prompts, not the prefill of each.
+Only the outermost count is shown: an evaluation of 200 prompts, not the prefill of each. Each thread has
+its own, so work behind a page is not counted on the terminal.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
@@ -20,31 +22,33 @@ class Display(Protocol):
     def end(self) -> None: ...
 
 
-_display: Display | None = None
-_busy = False  # a count is being shown
+class _Look(threading.local):
+    display: Display | None = None
+    busy = False  # a count is being shown
+
+
+_look = _Look()
 
 
 def show_on(display: Display | None) -> None:
-    """Let `display` show what is counted from now on; None: nobody looks."""
-    global _display, _busy
-    _display, _busy = display, False
+    """Let `display` show what this thread counts from now on; None: nobody looks."""
+    _look.display, _look.busy = display, False
 
 
 @contextmanager
 def counting(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """Count up to `total` inside the block: the function it gives takes how much more is done."""
-    global _busy
-    display = _display
-    if display is None or _busy:
+    display = _look.display
+    if display is None or _look.busy:
         yield lambda by: None
         return
-    _busy = True
+    _look.busy = True
     display.begin(what, total)
     try:
         yield display.advance
     finally:
         display.end()
-        _busy = False
+        _look.busy = False
 
 
 def over(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
@@ -59,7 +63,8 @@ def over(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
 def passes(model: Any, layers: int, what: str, tokens: int) -> Iterator[None]:
     """Count the forward passes of `model` (its `layers` decoder layers) over `tokens` tokens, layer
     by layer. Hooks are there only inside the block, and only where somebody looks closely."""
-    if _display is None or _busy or not _display.close:
+    display = _look.display
+    if display is None or _look.busy or not display.close:
         yield
         return
     with counting(what, tokens * layers) as done:

@@ -54,7 +54,8 @@ def _literal(value: str) -> str:
 
 
 def python_says(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, whose errors name the arguments that its caller can pass."""
+    """`function`, whose errors name the arguments that its caller can pass, and end at the caller's line:
+    the way through this package says nothing of what was given."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,6 +63,6 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except HarnessError as problem:
             problem.args = (in_python(str(problem)),)
-            raise
+            raise problem.with_traceback(None) from problem.__cause__
 
     return call

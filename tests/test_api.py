@@ -1,6 +1,9 @@
 """The Python API: its names, streaming, stopping midway, errors."""
 
+import copy
+import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from harness.errors import (
     Untrusted,
 )
 from harness.spelling import in_python
+from harness.variants import OPEN
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
 
@@ -232,3 +236,52 @@ def test_whole_commands_stay_as_the_shell_takes_them() -> None:
         "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
     )
     assert in_python("prune.tokens=5 and a == b") == "prune.tokens=5 and a == b"
+
+
+def test_what_is_there_for_people_is_there_for_editors() -> None:
+    import ast
+    import importlib
+
+    assert (Path(harness.__file__).parent / "py.typed").is_file()
+    for name in ("harness", *(f"harness.{g}" for g in OPEN if g != "engine")):
+        package = importlib.import_module(name)
+        tree = ast.parse(Path(package.__file__).read_text())
+        typed = next(node for node in tree.body if isinstance(node, ast.If))
+        names = [alias.name for part in typed.body for alias in part.names]
+        assert sorted(names) == sorted(package.__all__), name
+        assert all(getattr(package, name) is not None for name in names)
+
+
+def test_objects_are_one_line_and_travel(model) -> None:
+    state = harness.capture_text(model, PROMPT)
+    resumed = harness.resume(model, state, " what is k ?", steps=4)
+    judgement = harness.judge(model, state, steps=4)
+    for shown in (model, state, resumed, judgement):
+        assert "\n" not in repr(shown) and len(repr(shown)) < 160
+    assert str(judgement).startswith("Same thought") and not judgement.diagnosis
+    for other in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
+        assert all(
+            torch.equal(a, b)
+            for (_, a), (_, b) in zip(state.tensors(), other.tensors(), strict=True)
+        )
+        assert other.documents == state.documents
+        with pytest.raises(TypeError):
+            other.documents["prompt_meta"] = {}
+    assert copy.deepcopy(model).documents == model.documents
+
+
+def test_a_worse_verdict_is_explained(model) -> None:
+    state = harness.capture_text(model, PROMPT)
+    layer = state.layers[0]
+    turned = tuple(replace(s, key=-s.key) for s in layer.segments)
+    wrong = replace(state, layers=(replace(layer, segments=turned), *state.layers[1:]))
+    judgement = harness.judge(model, wrong, steps=4)
+    assert judgement.verdict in ("drifted", "diverged")
+    assert judgement.diagnosis["layer"] == 0 and judgement.diagnosis["evidence"] in str(judgement)
+
+
+def test_an_error_ends_at_the_line_of_the_caller(model) -> None:
+    with pytest.raises(InputProblem) as problem:
+        harness.judge(model, "runs/mine")
+    files = [entry.path.name for entry in problem.traceback]
+    assert [f for f in files if f not in ("test_api.py", "python.py")] == ["spelling.py"], files

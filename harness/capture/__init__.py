@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness import machine
-from harness.capture.layers import check_captured, kv_format, layer_kinds, layers_of
+from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.errors import InputProblem, UnsupportedModel
 from harness.snapshot.state import State
 
@@ -120,7 +120,7 @@ def capture(
         ) from problem
     _synchronize(loaded.device)
     seconds = time.perf_counter() - start
-    layers = layers_of(cache, positions, layer_kinds(loaded.text_config))
+    layers = layers_of(cache, positions, loaded.text_config)
     check_captured(loaded, layers)
     state = State(
         layers=layers,

@@ -37,13 +37,16 @@ def layer_kinds(config: Any) -> list[str] | None:
     return list(kinds) if kinds is not None else None
 
 
-def layers_of(
-    cache: Any, positions: torch.Tensor, kinds: Sequence[str] | None = None
-) -> tuple[LayerState, ...]:
-    """Read every layer of a library cache. Attention tensors are shared, recurrent ones copied,
-    because the library writes recurrent state in place. Raises UnsupportedModel for other kinds."""
+def layers_of(cache: Any, positions: torch.Tensor, config: Any = None) -> tuple[LayerState, ...]:
+    """Read every layer of a library cache. What the library writes in place is copied (recurrent
+    state, the buffers of a StaticCache), the rest is shared. config: the model's, which may say more
+    of a layer than its cache does. Raises UnsupportedModel for other kinds."""
+    kinds = layer_kinds(config) or []
+    window = getattr(config, "sliding_window", None) or getattr(
+        config, "attention_chunk_size", None
+    )
     return tuple(
-        _layer(index, layer, positions, kinds[index] if kinds and index < len(kinds) else None)
+        _layer(index, layer, positions, kinds[index] if index < len(kinds) else None, window)
         for index, layer in enumerate(cache.layers)
     )
 
@@ -58,10 +61,16 @@ _KNOWN = {
     "LinearAttentionAndFullAttentionLayer",
     "LinearAttentionAndSlidingWindowAttentionLayer",
     "DummyLayer",
+    "StaticLayer",
+    "StaticSlidingWindowLayer",
+    "LinearAttentionAndStaticFullAttentionLayer",
+    "LinearAttentionAndStaticSlidingWindowAttentionLayer",
 }
 
 
-def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) -> LayerState:
+def _layer(
+    index: int, layer: Any, positions: torch.Tensor, kind: str | None, configured: int | None
+) -> LayerState:
     name = type(layer).__name__
     if name not in _KNOWN:
         raise UnsupportedModel(
@@ -74,13 +83,25 @@ def _layer(index: int, layer: Any, positions: torch.Tensor, kind: str | None) ->
         kind = LINEAR if recurrent else DUMMY if name == "DummyLayer" else kind or FULL
         seen = positions.shape[1] if recurrent else 0
         return LayerState(index, kind, seen=seen, recurrent=recurrent)
-    window = layer.sliding_window if getattr(layer, "is_sliding", False) else None
-    window = None if window is None else int(window)
+    window = None
+    if getattr(layer, "is_sliding", False):
+        window = int(getattr(layer, "sliding_window", None) or configured or layer.max_cache_len)
+    values = layer.values
+    if "Static" in name:
+        keys, values = (_filled(buffer, layer, window) for buffer in (keys, values))
     kept = keys.shape[2]
-    segment = Segment(keys, layer.values, positions[:, positions.shape[1] - kept :].contiguous())
+    segment = Segment(keys, values, positions[:, positions.shape[1] - kept :].contiguous())
     default = SLIDING if window else FULL
     kind = kind if kind in ("chunked_attention",) or (recurrent and kind) else default
     return LayerState(index, kind, (segment,), positions.shape[1], window, recurrent)
+
+
+def _filled(buffer: torch.Tensor, layer: Any, window: int | None) -> torch.Tensor:
+    """A copy of what a pre-allocated `buffer` `[batch, kv_heads, capacity, head_dim]` holds: its unused
+    end left out, of a window as much as the next token looks back on."""
+    end = min(int(layer.get_seq_length()), buffer.shape[2])
+    start = 0 if window is None else max(end - window + 1, 0)
+    return buffer[:, :, start:end].clone()
 
 
 def _recurrent(layer: Any) -> Mapping[str, torch.Tensor]:

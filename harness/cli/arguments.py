@@ -29,6 +29,8 @@ FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydr
          "--shell-completion", "-sc")  # fmt: skip
 SHOWING = ("--cfg", "-c", "--info", "-i")
 CFG = ("job", "hydra", "all")
+INFO = ("--info", "-i")
+INFOS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _BARE = re.compile(r"(?! )[\w./:+%@~ -]*(?<! )", re.ASCII)  # read by the grammar as it stands
 _MEANT = re.compile(r"'.*'|\".*\"|.*\$\{.*|\w+\(.*\)", re.DOTALL)  # grammar on purpose
 _ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
@@ -45,6 +47,8 @@ def check_flags(arguments: list[str]) -> None:
             given = value or "".join(arguments[i + 1 : i + 2])
             if given not in CFG:
                 raise ConfigProblem(f"{flag} {given} is not possible. There is: {', '.join(CFG)}.")
+        if flag in INFO and value not in ("", *INFOS):
+            raise ConfigProblem(f"{argument} is not possible. There is: {', '.join(INFOS)}.")
         if not argument.startswith("-") or flag in FLAGS:
             continue
         key = flag.lstrip("-").replace("-", "_")
@@ -87,7 +91,10 @@ def ordered(arguments: list[str]) -> list[str]:
     overrides: list[str] = []
     for i, argument in enumerate(arguments):
         value = i and arguments[i - 1] in VALUED and "=" not in argument
-        (flags if argument.startswith("-") or value else overrides).append(argument)
+        flag = argument.startswith("-") or value
+        if argument in INFO and "".join(arguments[i + 1 : i + 2]) not in INFOS:
+            argument = f"{argument}=all"  # or it takes the next argument for its value
+        (flags if flag else overrides).append(argument)
     return flags + overrides
 
 

@@ -184,7 +184,7 @@ def _common(task: str) -> list[str]:
     """The common keys that the task reads, with what each is."""
     reads = signature("task", task).get("reads") or []
     hidden = {*(key for key in Config.ASKED if key not in reads), *unread(task)}
-    if unread(task) or ("snapshot" not in reads and task != "experiment"):
+    if "prompt" in unread(task) or ("snapshot" not in reads and task != "experiment"):
         hidden |= {"restore.strict", "restore.verify"}
     return [key for key in KEYS if key.partition("=")[0] not in hidden]
 

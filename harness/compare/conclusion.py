@@ -10,7 +10,7 @@ def conclusion(result: Mapping[str, Any]) -> str:
     """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
     verdict = result.get("verdict") or "unjudged"
     measured = (result.get("metrics") or {"none": 0}).values()
-    if verdict in ("exact", "equivalent") and all(value is None for value in measured):
+    if verdict in _SAID and all(value is None for value in measured):
         return _plain(result)  # a table of measurements: no two runs were compared
     sentence = _SAID.get(verdict, _plain)(result)
     if verdict not in _SAID or verdict == "unsound":

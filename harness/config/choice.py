@@ -33,6 +33,11 @@ def check_typed(overrides: Sequence[str]) -> None:
     key below one of them that has no plus before it, and for what none of the chosen tasks reads."""
     for override in overrides:
         typed, equals, value = override.partition("=")
+        if typed.startswith("~") and typed[1:] in schemas():
+            raise ConfigProblem(
+                f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
+                f"`python -m harness {typed[1:]} --help` lists them."
+            )
         group, dot, rest = typed.lstrip("+").partition(".")
         if problem := _ignored(override, group, value, overrides):
             raise ConfigProblem(problem)
@@ -49,6 +54,10 @@ def check_typed(overrides: Sequence[str]) -> None:
         if problem := misread(group, options, [key]):
             raise ConfigProblem(problem)
         _check_inner(typed, group, key, inner, options)
+    budgets = [o for o in overrides if o.startswith(("prune.tokens=", "prune.ratio="))]
+    budgets = [o for o in budgets if not o.endswith("=null")]
+    if len({o.partition("=")[0] for o in budgets}) > 1:
+        raise ConfigProblem(f"{' and '.join(budgets)} are two budgets. Give one of them.")
 
 
 def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> str | None:
@@ -57,15 +66,16 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
     tasks = chosen("task", overrides)
     if not tasks or value in (_defaults().get(key), "null"):
         return None
-    if not all(key in unread(task) for task in tasks):
+    passed = {key, override.lstrip("+").partition("=")[0]}  # the group, and the key in it
+    if any(passed.isdisjoint(unread(task)) for task in tasks):
         return None
-    able = [t for t in variants.options("task") if key not in unread(t)]
+    able = [t for t in variants.options("task") if passed.isdisjoint(unread(t))]
     said = " or ".join(f"task={task}" for task in tasks)
     return f"{override} is not read by {said}: {readers('task', able)}"
 
 
 def unread(task: str) -> list[str]:
-    """Keys and groups that a task which runs no model, or a recorded one, cannot heed: its YAML's list."""
+    """Groups, common keys and keys of groups that a task cannot heed: its YAML's list."""
     return variants.signature("task", task).get(UNREAD, [])
 
 

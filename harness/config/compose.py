@@ -209,8 +209,10 @@ def _read_by(
     """`node` without what its option does not read: defaults of the group, and keys for the others
     of a sweep. Raises ConfigProblem for any other."""
     name, node = str(node.get("name")), {k: v for k, v in node.items() if k != UNREAD}
-    if name not in variants.options(group) and (record or variants.TARGET in node):
-        return node  # its YAML is not there, or has another name: the node is all there is
+    if name not in variants.options(group):
+        if record or (variants.TARGET in node and "name" in node):
+            return node  # its YAML is not there, or has another name: the node is all there is
+        raise ConfigProblem(_misnamed(group, node.get("name")))
     reads, usual = readable(group, name), shared(group)
     strange = [k for k, v in node.items() if k not in reads and not (k in usual and v == usual[k])]
     if strange and not record:
@@ -218,6 +220,20 @@ def _read_by(
         if problem := misread(group, [name, *sorted(several - {name})], strange):
             raise ConfigProblem(problem)
     return {k: v for k, v in node.items() if k in reads}
+
+
+def _misnamed(group: str, name: object) -> str:
+    """What is wrong where the chosen option's `name` is none of the group's."""
+    every = {o: variants.signature(group, o) for o in variants.options(group)}
+    written = [o for o in every if every[o].get("name") == name and variants.TARGET not in every[o]]
+    if not written:
+        return (
+            f"{group}.name={name} is not an option.{suggestion(str(name), variants.options(group))}"
+        )
+    said = f"says name: {name}" if name else "has no `name:`"
+    return (
+        f"{group}={written[0]}: its YAML {said}. Write name: {written[0]}, as its file is called."
+    )
 
 
 def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from harness.config import ModelConfig
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import footprint, gguf
+from harness.model.hub import hub
 from harness.model.ledger import Ledger
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -25,22 +26,31 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
     place, revision = _place(settings)
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    away = None if Path(place).is_dir() else hub().away()
+    where: dict[str, Any] = {"revision": revision, "local_files_only": bool(away)}
     try:
-        declared = AutoConfig.from_pretrained(place, revision=revision)
+        declared = AutoConfig.from_pretrained(place, **where)
         footprint.check_weights(settings.name, declared, dtype, device)
         entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
-        options = {"revision": revision, "dtype": dtype, **_kernels(settings.attention, dtype)}
+        options = {**where, "dtype": dtype, **_kernels(settings.attention, dtype)}
         model, report = AutoModelForCausalLM.from_pretrained(
             place, output_loading_info=True, **options
         )
     except (OSError, ValueError, KeyError) as problem:
-        raise InputProblem(_cannot_load(settings, place, problem)) from problem
-    tokenizer = _tokenizer(settings.tokenizer or place, revision)
+        raise InputProblem(_cannot_load(settings, place, problem, away)) from problem
+    tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
     commit = getattr(model.config, "_commit_hash", None)
     shown = settings.id or (Path(place).name if settings.path else settings.name)
     if report["missing_keys"] or report["mismatched_keys"]:
         entry = None  # what no file holds was drawn at random
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry
+
+
+def fetched(settings: ModelConfig) -> str | None:
+    """What is looked for on a hub, and where; None for a model that needs none."""
+    if settings.path or settings.architecture or Path(_place(settings)[0]).is_dir():
+        return None
+    return f"{settings.id} from {hub().address} or its cache here"
 
 
 def declared(settings: ModelConfig) -> dict[str, Any] | None:
@@ -152,11 +162,13 @@ def _place(settings: ModelConfig) -> tuple[str, str | None]:
     return str(settings.id), settings.revision
 
 
-def _tokenizer(place: str, revision: str | None) -> Any:
+def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
     from transformers import AutoTokenizer
 
     where = str(SHIPPED.get(place, place))
-    local = Path(where).is_dir()  # said here, or the files it saves would tell HF_HUB_OFFLINE
+    local = (
+        away or Path(where).is_dir()
+    )  # said here, or the files it saves would tell HF_HUB_OFFLINE
     try:
         return AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
     except (OSError, ValueError, KeyError) as problem:
@@ -166,13 +178,14 @@ def _tokenizer(place: str, revision: str | None) -> Any:
         ) from problem
 
 
-def _cannot_load(settings: ModelConfig, place: str, problem: Exception) -> str:
+def _cannot_load(settings: ModelConfig, place: str, problem: Exception, away: str | None) -> str:
     hint = (
         "Check the directory; it must hold config.json and the weights."
         if settings.path
         else "Without a network, copy it here with `save_pretrained` and use model=path model.path=DIR."
     )
-    return f"model={settings.name}: cannot load '{place}': {_first_line(problem)} {hint}"
+    said = f"{away}, and {hub().cache} does not hold it." if away else _first_line(problem)
+    return f"model={settings.name}: cannot load '{place}': {said} {hint}"
 
 
 def _first_line(problem: BaseException) -> str:

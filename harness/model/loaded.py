@@ -50,6 +50,18 @@ class Loaded:
         inner = getattr(self.model, "get_base_model", lambda: self.model)()  # adapters hand it on
         self._forward_names = frozenset(inspect.signature(inner.forward).parameters)
 
+    def __repr__(self) -> str:
+        """One line: the modules of a model fill pages."""
+        kind = str(self.dtype).removeprefix("torch.")
+        return (
+            f"Loaded({self.source.get('name')}: {type(self.model).__name__}, {self.parameters:,} "
+            f"parameters, {kind}, {self.device})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy remembers nothing that was measured of the original."""
+        return type(self), (self.model, self.tokenizer, self.source, self.seconds, self.origin)
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from harness.compare import metrics as measure
+from harness.compare.conclusion import conclusion
 from harness.compare.identity import Difference
 from harness.compare.verdict import decide, errors
 from harness.config import CompareConfig
@@ -20,8 +21,10 @@ UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
 
 @dataclass(frozen=True)
 class Judgement:
-    """Everything that `result.json` says about equivalence. `curves`: per step, for the plots. Steps are
-    numbers from 0 (`first_divergence`), and in sentences (`reason`) counted from 1."""
+    """Everything that `result.json` says about equivalence; printed, it is the sentence for a person.
+    `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
+    (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
+    `equivalent`: cause, element, layer, head, token, evidence."""
 
     verdict: str
     reason: str
@@ -31,6 +34,14 @@ class Judgement:
     soundness: dict[str, Any] = field(default_factory=dict)
     against: str = UNINTERRUPTED
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    diagnosis: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Judgement({self.verdict}: {self.reason})"
+
+    def __str__(self) -> str:
+        why = "\n{cause}: {evidence}" if self.diagnosis else ""
+        return conclusion(self.record()) + why.format_map(self.diagnosis)
 
     def record(self) -> dict[str, Any]:
         """These fields under the names of `result.json`."""

@@ -18,7 +18,11 @@ from harness.snapshot.state import State
 
 def policy_of(settings: PruneConfig) -> Policy | None:
     """The policy of a PruneConfig; None for `prune=none`."""
-    return None if settings.name == "none" else policy(settings)
+    if settings.name == "none":
+        return None
+    chosen = policy(settings)
+    chosen.check()
+    return chosen
 
 
 def pruned(policy: Policy, state: State) -> State:

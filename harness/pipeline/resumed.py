@@ -41,6 +41,9 @@ class Resumed(Iterator[Any]):
         self._streams = [Stream(model.tokenizer) for _ in self.rows]
         sampler.begin(decoder.state, 0 if prompt is None else prompt.shape[1])
 
+    def __repr__(self) -> str:
+        return f"Resumed({self._left} tokens to go at most, so far: {self.text!r})"
+
     @property
     def ids(self) -> list[Any]:
         """The generated ids; of a batch one list per row."""

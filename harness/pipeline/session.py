@@ -10,29 +10,32 @@ from typing import Any
 
 import torch
 
-from harness import extras, progress
+from harness import extras, progress, variants
 from harness.attention.kernels.cpu.program import SLOWER
+from harness.cache.base import Decoder
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
 from harness.errors import InputProblem
 from harness.model import libraries
-from harness.model.build import resolve_device, stored_in
+from harness.model.build import fetched, resolve_device, stored_in
 from harness.model.ending import Ending
 from harness.model.generation import declared
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
 from harness.pipeline.prompt import check_prompt, prompt_meta, prompt_rows
-from harness.pipeline.prune import observes
+from harness.pipeline.prune import observes, policy_of
+from harness.pipeline.quantize import quantizer_of
 from harness.pipeline.restore import floor
 from harness.pipeline.sampling import described
 from harness.report.console import Say
 from harness.save import store
+from harness.save.registry import format_of
 from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
 from harness.tokenizer import state as tokenizer_state
-from harness.tokenizer.policy import Encoded
+from harness.tokenizer.policy import Encoded, encoder
 
 WRITING = ("save", "prune", "resume", "loop")  # `out=` names one snapshot
 
@@ -66,6 +69,8 @@ class Session:
             say.stage("transformers")
             say.done(libraries.version())
         say.stage(f"model {cfg.model.path or cfg.model.name}")
+        if source := fetched(cfg.model):
+            say.note(source)
         loaded = load(cfg.model, cfg.dtype, cfg.device)
         if loaded.device.type == "cpu" and extras.missing("kernels"):
             say.once(SLOWER)
@@ -130,6 +135,18 @@ class Session:
     def environment(self) -> dict[str, Any]:
         attention = str(self.loaded.text_config._attn_implementation)
         return environment(self.cfg, str(self.loaded.device), attention)
+
+
+def check_options(cfg: Config) -> None:
+    """What the chosen variants have against their settings, told before any weights are read. Raises
+    ConfigProblem and InputProblem."""
+    encoder(cfg.tokenizer)
+    variants.check("cache", "cache", [cfg.cache.name])
+    if variants.target("cache", cfg.cache):
+        variants.variant("cache", cfg.cache, Decoder)
+    policy_of(cfg.prune)
+    quantizer_of(cfg.quantize)
+    format_of(cfg.save)
 
 
 @cache

@@ -69,3 +69,14 @@ def destination(cfg: Config, folder: Path) -> Path | str:
     """Where a task that writes one snapshot puts it: `out=`, or into the run directory."""
     named = cfg.out if cfg.task.name in WRITING else None
     return store.place(named) if named else folder / "snapshot"
+
+
+def words(state: State, ids: list[int]) -> str | None:
+    """The text of `ids` by the snapshot's own tokenizer file (no code is run); None without one. Raises
+    whatever its rules, which may be made to harm, make the library raise."""
+    from tokenizers import Tokenizer
+
+    rules = state.tokenizer_files.get("tokenizer.json")
+    if rules is None:
+        return None
+    return str(Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False))

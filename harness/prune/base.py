@@ -43,6 +43,10 @@ class Policy(ABC):
                 f"prune={settings.name} needs a budget: give prune.tokens=N or prune.ratio=R."
             )
 
+    def check(self) -> None:
+        """Raise InputProblem for a declared budget that no state can meet: before there is one."""
+        return
+
     @abstractmethod
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
         """`[batch, kept]`, or `[batch, kv_heads, kept]` where each KV head chooses for itself: how
@@ -120,11 +124,6 @@ class Policy(ABC):
         before = torch.arange(kept, device=positions.device) - kept
         rank = torch.where(real, real.cumsum(-1) - 1, before)
         score = self.score(layer, rank, keep)
-        if not torch.is_tensor(score):
-            raise ConfigProblem(
-                f"prune={self.settings.name} scored layer {layer.index} with a "
-                f"{type(score).__name__}: `score` returns a tensor."
-            )
         score = self._by_head(layer, score.double())
         if score.dim() == 3 and positions.dim() == 2:
             positions = positions[:, None]

@@ -20,10 +20,17 @@ class SinkWindow(Policy):
         super().__init__(settings)
         at_least("prune.sinks", settings.sinks, 0)
 
+    def check(self) -> None:
+        if self.settings.tokens is not None:
+            self._meets(self.settings.tokens, self.settings.sinks)
+
     def score(self, layer: LayerState, rank: torch.Tensor, keep: int) -> torch.Tensor:
-        if keep < min(self.settings.sinks, layer.kept):
+        self._meets(keep, min(self.settings.sinks, layer.kept))
+        return rank.double().masked_fill(rank < self.settings.sinks, inf)
+
+    def _meets(self, keep: int, sinks: int) -> None:
+        if keep < sinks:
             raise InputProblem(
                 f"the prune budget is {keep} tokens, fewer than prune.sinks={self.settings.sinks}. "
                 "Give a larger budget or fewer sinks."
             )
-        return rank.double().masked_fill(rank < self.settings.sinks, inf)

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.report.console import tabled
 from harness.report.html import link, page, section
+from harness.report.names import plain
 from harness.snapshot.elements import spoken
 from harness.snapshot.result import write_text
 
@@ -15,7 +16,7 @@ WIDTH = {"explanation": 2000}
 
 def write(path: Path, document: dict[str, Any]) -> None:
     """Every difference with its explanation, then what changed in the environment."""
-    rows = document["differences"]
+    rows = explaining(document["differences"])
     columns = ["what", "recorded", "found", "explanation"]
     if any("point" in d for d in rows):
         columns.insert(0, "point")
@@ -48,16 +49,16 @@ def write(path: Path, document: dict[str, Any]) -> None:
         sections.append(
             section(
                 f"Run again: {point}",
-                text=f"record {told['record']}, on {told['where'].get('platform')}, "
-                f"{told['where'].get('cpu')}, {told['where'].get('threads')} threads",
+                text=f"{_where(told['where'])} Record {told['record']}",
                 columns=["floor of", "largest difference explained"],
-                rows=[[what, f"{value:.3g}" if isinstance(value, float) else value] for what, value in floors.items()],
+                rows=[[plain(what), value] for what, value in floors.items()],
+                fold=len(document["evidence"]) > 1,
             )
         )  # fmt: skip
     sections.append(section("What cannot be known", pre="\n".join(document.get("unknown", []))))
     same = document["verdict"] == "same"
-    reason = f"{len(rows)} differences" if rows else "every figure and token is reproduced"
-    reason += f", compared {document['compared']}"
+    reason = f"{len(rows)} differences" if rows else "Every figure and token is reproduced"
+    reason += f", compared {document['compared']}."
     run, folder = Path(document["run"]), path.parent
     links = [
         *link("recorded run", run / "report.html", folder),
@@ -65,12 +66,26 @@ def write(path: Path, document: dict[str, Any]) -> None:
         *link("second run", folder / "again" / "run" / "report.html", folder),
         ("audit.json", "audit.json"),
     ]
-    write_text(path, page(f"Audit of {document['run']}", sections, document["verdict"], reason, same, links))  # fmt: skip
+    title = f"Audit of {run.name or run}"
+    text = page(title, sections, document["verdict"], reason, same, links, under=str(run))
+    write_text(path, text)
+
+
+def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The differences, a run that did not come to its end before what it therefore did not leave."""
+    points = list(dict.fromkeys(d.get("point") for d in differences))
+    return sorted(differences, key=lambda d: (points.index(d.get("point")), d["what"] != "run"))
+
+
+def _where(place: dict[str, Any]) -> str:
+    if not place.get("platform"):
+        return "It did not come to its end."
+    return f"On {place['platform']}, {place.get('cpu')}, {place.get('threads')} threads."
 
 
 def show(say: Any, document: dict[str, Any], folder: str) -> None:
     """The same, in the terminal."""
-    rows = document["differences"]
+    rows = explaining(document["differences"])
     if rows:
         found = [[f"{d.get('point', '')} {spoken(d['what'])}".strip(), short(d["recorded"], 24), short(d["found"], 24), short(d["explanation"], 2000)] for d in rows[:40]]  # fmt: skip
         tabled(say, "Differences", ["what", "recorded", "found", "explanation"], found)

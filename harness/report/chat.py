@@ -3,14 +3,24 @@
 from typing import Any
 
 from harness.report import plots
-from harness.report.html import section
+from harness.report.html import cell, section
 from harness.report.names import plain
 
+Row = dict[str, Any]
 
-def sections(rows: list[dict[str, Any]], figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """Timing plot, figures and the turns."""
-    columns = ["turn", "ask", "answer", "expect", "recalled", "sent_tokens", "total_tokens",
-               "cached_s", "naive_s", "naive_equal", "restored_equal", "stored_bytes", "mismatch"]  # fmt: skip
+
+COLUMNS = {
+    "turn": "turn", "ask": "asked", "answer": "answered", "sent_tokens": "tokens sent",
+    "total_tokens": "tokens in all", "cached_s": "cached, ms", "naive_s": "naive, ms",
+    "naive_equal": "naive says the same", "restored_equal": "restored says the same",
+    "stored_bytes": "KiB on disk", "mismatch": "written otherwise",
+}  # fmt: skip
+
+
+def sections(rows: list[Row], figures: Row) -> list[Row]:
+    """Timing plot, the turns and figures. Columns that no turn has a value for are left out."""
+    columns = [c for c in COLUMNS if any(row.get(c) is not None for row in rows)]
+    told = "Restored: the chat that was paused after this turn answers the next one with the same tokens."
     return [
         section(
             "Time per turn",
@@ -20,19 +30,38 @@ def sections(rows: list[dict[str, Any]], figures: dict[str, Any]) -> list[dict[s
             panels=[timing(rows)],
         ),
         section(
-            "Figures", columns=["what", "value"], rows=[[plain(k), v] for k, v in figures.items()]
+            "Turns",
+            text=told if "restored_equal" in columns else "",
+            columns=[COLUMNS[c] for c in columns],
+            rows=[[_shown(c, row) for c in columns] for row in rows],
         ),
         section(
-            "Turns",
-            text="restored equal: the chat restored from the pause after this turn answered the "
-            "next one with exactly the same tokens.",
-            columns=[plain(c) for c in columns],
-            rows=[[row.get(c) for c in columns] for row in rows],
+            "Figures",
+            columns=["what", "value"],
+            rows=[[plain(k), v] for k, v in figures.items() if v is not None],
         ),
     ]
 
 
-def timing(rows: list[dict[str, Any]]) -> str:
+def _shown(column: str, row: Row) -> Any:
+    """Times in milliseconds, bytes in KiB, an answer with whether it is right, where one was expected."""
+    value = row.get(column)
+    if value is None:
+        return None
+    if column.endswith("_s"):
+        return round(value * 1e3, 1)
+    if column == "stored_bytes":
+        return round(value / 1024)
+    if column == "answer" and row.get("recalled") is not None:
+        right = row["recalled"]
+        said = "right" if right else f"wrong, expected {row['expect']}"
+        return cell(f"{value} ({said})", kind="good long" if right else "bad long")
+    if column in ("naive_equal", "restored_equal") and not value:
+        return cell("no", kind="bad")
+    return value
+
+
+def timing(rows: list[Row]) -> str:
     """Milliseconds per turn, cached beside naive."""
     made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     for number, (key, name) in enumerate((("naive_s", "naive"), ("cached_s", "cached"))):

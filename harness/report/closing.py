@@ -10,6 +10,13 @@ from harness.report.html import section
 from harness.report.names import plain
 
 TITLED = ("cache", "prune", "quantize", "save", "fault")
+READING = (
+    "experiment",
+    "save",
+    "evaluate",
+    "referee",
+    "loop",
+)  # tasks whose prompt says what was read
 Record = dict[str, Any]
 
 
@@ -31,9 +38,10 @@ def under(result: Record) -> str:
     where, chosen = result.get("environment") or {}, result.get("options") or {}
     if not result.get("model") or where.get("device") == "none":
         return ""
-    asked = (result.get("evaluation") or {}).get("questions")
-    prompts = f"{asked} prompts of {chosen.get('prompt')}" if asked else f"prompt {chosen.get('prompt')}"  # fmt: skip
-    return f"{where.get('dtype')} on {where.get('device')}, {prompts}"
+    place = "" if where.get("device") == "outside" else f" on {where.get('device')}"
+    asked, name = (result.get("evaluation") or {}).get("questions"), chosen.get("prompt")
+    prompts = f"{asked} prompts of {name}" if asked else f"prompt {name}"
+    return f"{where.get('dtype')}{place}" + f", {prompts}" * (result.get("task") in READING)
 
 
 def said(result: Record) -> str:

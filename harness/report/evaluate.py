@@ -1,26 +1,36 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
+from collections.abc import Sequence
 from math import exp, nan
 from typing import Any
 
 from harness.report import plots
-from harness.report.html import section, soundness
+from harness.report.html import cell, section, soundness
 
 COLUMNS = (
     "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
+)  # fmt: skip
+HEADS = (
+    "cell", "asked", "KiB held", "of full bytes", "ms per token", "right", "95% interval", "exact",
+    "perplexity", "KL, nats", "same tokens",
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
 PLACE = ("prune", "quantize", "budget", "cache", "asked")
 BEST = 3  # answers shown per cell that is worse than the full cache
 APART = 0.08  # how far series of the same size stand apart, as a share of it
 WHOLE = "full cache"
+MEASURES = {"contains": "share of right answers", "nll": "nats per token of the expected text"}
 WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
 
 Row = dict[str, Any]
 
 
-def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> list[Row]:
-    """Blocks of the page for `html.page`. plain: the `soundness` block of the path that fills cells."""
+def sections(
+    rows: list[Row], answered: dict[str, list[Row]], asking: Sequence[Any], plain: Row
+) -> list[Row]:
+    """Blocks of the page for `html.page`. answered: by the number of the question in `asking` and when it
+    was asked (`0/after`). plain: the `soundness` block of the path that fills cells."""
+    winner = best([r for r in rows if r["measure"] == "contains"])
     made = [
         section(
             "Answers against memory",
@@ -33,17 +43,19 @@ def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> lis
             panels=_pictures(rows),
         ),
         section(
-            "Every cell",
-            text="Contains: the answer has the expected one in it. Exact: up to its first full stop it "
-            "is the expected one. Bytes: of the full cache's. ppl: perplexity of the expected answer. KL: "
-            "to the full cache, along the expected answer. Differs at: the first token said "
-            "otherwise, on average.",
-            columns=list(COLUMNS),
-            rows=_table(rows),
+            "Every policy, quantizer and budget",
+            text="Right: the answer has the expected one in it; exact: up to its first full stop it is the "
+            "expected one. Perplexity: of the expected text itself, put straight after the question (1: no "
+            "surprise); where a model answers in other words it is large though the answer is right. KL: to "
+            "the full cache, along the expected text. Same tokens: said before the first one that the full "
+            "cache does not say, on average; the full cache's own row says how many there could be.",
+            columns=list(HEADS),
+            rows=[_marked(row, winner) for row in _table(rows)],
         ),
         section(
             "Against the full cache, prompt by prompt",
-            columns=["policy", "quantize", "kept", "asked", "measure", "difference", "from", "to"],
+            text="The mean difference with its 95% interval; one that holds 0 tells nothing apart.",
+            columns=["cell", "asked", "measure", "difference", "from", "to", ""],
             rows=_differences(rows),
         ),
     ]
@@ -53,15 +65,20 @@ def sections(rows: list[Row], answered: dict[str, list[Row]], plain: Row) -> lis
                 "Errors of the codes",
                 text="Root mean squares as shares of the keys' and the values' own, means over layers "
                 "and heads; per layer and head in the report of a single run.",
-                columns=["policy", "quantize", "kept", "measure", "share", "of full bytes"],
+                columns=["cell", "asked", "of", "error", "of full bytes"],
                 rows=[
-                    [r["prune"], r["quantize"], r["budget"], r["measure"], f"{r['value']:.3%}",
+                    [name(r), r["asked"], f"{r['measure'].partition('_')[0]}s", f"{r['value']:.3%}",
                      f"{r['kv_bytes'] / _full(rows, r)['kv_bytes']:.1%}"]
                     for r in errors
                 ],
             )
         )  # fmt: skip
-    made.append(section("What was said otherwise than by the full cache", columns=["cell", "said", "full cache"], rows=otherwise(answered)))  # fmt: skip
+    columns = ["cell", "question", "expected", "said", "full cache", "first other token"]
+    changed = otherwise(answered, asking)
+    told = f"Up to {BEST} answers of each cell; tokens are counted from 1, with their ids."
+    if not changed:
+        told = "Every cell said what the full cache says, token for token."
+    made.append(section("What was said otherwise than by the full cache", text=told, columns=columns, rows=changed))  # fmt: skip
     return [*made, soundness(plain)]
 
 
@@ -74,34 +91,41 @@ def conclusion(rows: list[Row]) -> str:
     """One sentence: the smallest cell that answers as much as the full cache does."""
     right = [r for r in rows if r["measure"] == "contains"]
     full = next(r for r in right if _is_full(r))
-    others = [r for r in right if not _is_full(r) and r["asked"] == full["asked"]]
-    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
     if not full["value"]:
         return (
             f"nothing can be told from these {full['n']} prompts: the full cache answers none of them, "
             "so there is nothing to lose"
         )
     said = f"{full['n']} prompts: the full cache answers {full['value']:.0%}"
-    if not good:
-        return said + ("; every other cell answers fewer" if others else "")
-    best = min(good, key=lambda r: r["kv_bytes"])
-    share = best["kv_bytes"] / full["kv_bytes"]
+    winner = best(right)
+    if winner is None:
+        return said + ("; every other cell answers fewer" if len(right) > 1 else "")
+    share = winner["kv_bytes"] / full["kv_bytes"]
     return (
-        f"{said}; the smallest that is not measurably worse is {name(best)}: "
-        f"{best['value']:.0%} from {share:.0%} of the bytes, where {full['n']} prompts cannot tell a "
-        f"loss below {best['value'] - best['low']:.0%}"
+        f"{said}; the smallest that is not measurably worse is {name(winner)}: "
+        f"{winner['value']:.0%} from {share:.0%} of the bytes, where {full['n']} prompts cannot tell a "
+        f"loss below {winner['value'] - winner['low']:.0%}"
     )
+
+
+def best(right: list[Row]) -> Row | None:
+    """The smallest cell that is not measurably worse than the full cache, asked when that was asked first;
+    None where there is none. right: the rows of `contains`."""
+    full = next(r for r in right if _is_full(r))
+    others = [r for r in right if not _is_full(r) and r["asked"] == full["asked"]]
+    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
+    return min(good, key=lambda r: r["kv_bytes"], default=None) if full["value"] else None
 
 
 def children(rows: list[Row]) -> list[Row]:
     """One MLflow run per cell."""
     made = []
-    for place, cell in cells(rows).items():
+    for place, values in cells(rows).items():
         where = dict(zip(PLACE, place, strict=True))
-        first = next(iter(cell.values()))
-        metrics = {f"answers/{m}": r["value"] for m, r in cell.items()}
+        first = next(iter(values.values()))
+        metrics = {f"answers/{m}": r["value"] for m, r in values.items()}
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
-        metrics["answers/perplexity"] = exp(cell["nll"]["value"])
+        metrics["answers/perplexity"] = exp(values["nll"]["value"])
         if first["per_token_s"] is not None:
             metrics["time/per_token_s"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
@@ -135,55 +159,85 @@ def name(row: Row) -> str:
     return " ".join(part for part in parts if part)
 
 
+def _named(row: Row, several: bool) -> str:
+    return name(row) + (f", {row['cache']}" if several else "")
+
+
 def _table(rows: list[Row]) -> list[list[Any]]:
     several = len({row["cache"] for row in rows}) > 1
     made = []
-    for place, cell in cells(rows).items():
+    for place, values in cells(rows).items():
         where = dict(zip(PLACE, place, strict=True))
-        right, seconds = cell["contains"], cell["contains"]["per_token_s"]
+        right, seconds = values["contains"], values["contains"]["per_token_s"]
         share = right["kv_bytes"] / _full(rows, right)["kv_bytes"]
         made.append(
             [
-                name(where) + (f", {where['cache']}" if several else ""),
+                _named(where, several),
                 where["asked"],
                 round(right["kv_bytes"] / 1024),
                 f"{share:.1%}",
                 None if seconds is None else round(1000 * seconds, 2),
                 round(right["value"], 3),
                 f"{right['low']:.2f}-{right['high']:.2f}",
-                round(cell["exact"]["value"], 3),
-                exp(cell["nll"]["value"]),
-                cell["kl"]["value"],
-                cell["divergence_step"]["value"],
+                round(values["exact"]["value"], 3),
+                exp(values["nll"]["value"]),
+                values["kl"]["value"],
+                values["divergence_step"]["value"],
             ]
         )
     return made
 
 
+def _marked(row: list[Any], winner: Row | None) -> list[Any]:
+    """A line of the table, its cell marked where it is the one to choose."""
+    names = [] if winner is None else [_named(winner, several) for several in (False, True)]
+    chosen = winner is not None and row[0] in names and row[1] == winner["asked"]
+    return [cell(row[0], kind="good best"), *row[1:]] if chosen else row
+
+
 def _differences(rows: list[Row]) -> list[list[Any]]:
-    return [
-        [r["prune"], r["quantize"], r["budget"], r["asked"], r["measure"], r["delta"],
-         r["delta_low"], r["delta_high"]]
-        for r in rows
-        if r["measure"] in ("contains", "nll") and not _is_full(r)
-    ]  # fmt: skip
+    made = []
+    for r in rows:
+        if r["measure"] not in MEASURES or _is_full(r):
+            continue
+        low, high = r["delta_low"], r["delta_high"]
+        below, above = (high < 0, low > 0) if low is not None else (False, False)
+        worse, better = (below, above) if r["measure"] == "contains" else (above, below)
+        said = "worse" if worse else "better" if better else "not told apart"
+        tone = "bad" if worse else "good" if better else "soft"
+        line = [name(r), r["asked"], MEASURES[r["measure"]], r["delta"], low, high]
+        made.append([*line, cell(said, kind=tone)])
+    return made
 
 
-def otherwise(answered: dict[str, list[Row]]) -> list[list[str]]:
-    """A few answers of each cell that differ from the full cache's."""
-    made: list[list[str]] = []
+def otherwise(answered: dict[str, list[Row]], asking: Sequence[Any]) -> list[list[Any]]:
+    """A few answers of each cell that differ from the full cache's, in text or only in tokens."""
+    made: list[list[Any]] = []
     count: dict[str, int] = {}
-    for answers in answered.values():
-        full: dict[str, str] = {}
+    for number, answers in answered.items():
+        asked = asking[int(number.partition("/")[0])]
+        full: dict[str, Row] = {}
         for answer in answers:
             if _is_full(answer):
-                full[answer["cache"]] = answer["said"]
+                full[answer["cache"]] = answer
                 continue
-            cell = name(answer)
-            if answer["said"] != full[answer["cache"]] and count.get(cell, 0) < BEST:
-                count[cell] = count.get(cell, 0) + 1
-                made.append([cell, answer["said"].strip(), full[answer["cache"]].strip()])
+            where, whole = name(answer), full[answer["cache"]]
+            place = answer["divergence_step"]
+            if place < whole["divergence_step"] and count.get(where, 0) < BEST:
+                count[where] = count.get(where, 0) + 1
+                said = [cell(_heard(a), kind=("bad long", "good long")[bool(a["contains"])]) for a in (answer, whole)]  # fmt: skip
+                ids = [_token(a.get("ids"), place) for a in (answer, whole)]
+                made.append([where, asked.question, asked.expected, *said, f"{place + 1}: {' for '.join(ids)}"])  # fmt: skip
     return sorted(made, key=lambda row: row[0])
+
+
+def _heard(answer: Row) -> str:
+    """What was said, and whether it is right: colour is not all that tells it."""
+    return f"{answer['said'].strip()} ({'right' if answer['contains'] else 'wrong'})"
+
+
+def _token(ids: list[int] | None, place: int) -> str:
+    return "?" if ids is None else str(ids[place]) if place < len(ids) else "the end"
 
 
 def _pictures(rows: list[Row]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from harness.report.html import cell, section
 
 CHECKS = ("validation", "digest", "identity", "logits")
+FEW = 12  # faults whose checks and causes are told without being asked
 SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent wrong tokens": 0.8}
 
 
@@ -26,6 +27,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "verdict. The shift is the largest change of any logit, in noise floors measured on the "
             "same healthy session (full recompute and another split of the prefill).",
             svg=_matrix(rows),
+            broad=True,
         ),
         section(
             "Faults that move no logit beyond the noise, and why they still matter",
@@ -39,9 +41,11 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             columns=["fault", "done", "named", "evidence"],
             rows=[[r["fault"], r["expected"], cell(r["cause"] or "nothing", kind=_right(r)), r["evidence"][:200]]
                   for r in rows],
+            fold=len(rows) > FEW,
         ),
         section("What the checks said", columns=["fault", "what was done", "first words of the refusal"],
-                rows=[[r["fault"], r["what"], (r["said"] or ["-"])[0][:160]] for r in rows]),
+                rows=[[r["fault"], r["what"], (r["said"] or ["-"])[0][:160]] for r in rows],
+                fold=len(rows) > FEW),
     ]  # fmt: skip
 
 
@@ -62,12 +66,18 @@ def _plain(rows: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 def _matrix(rows: list[dict[str, Any]]) -> str:
-    head = "".join(
-        f"<th>{h}</th>" for h in ("#", "fault", *CHECKS, "strict restore", "plain script", "shift")
+    heads = (
+        "fault",
+        "element it hits",
+        *CHECKS,
+        "strict restore",
+        "plain script",
+        "shift, in floors",
     )
+    head = "".join(f'<th scope="col">{h}</th>' for h in heads)
     body = "".join(
         "<tr>"
-        f"<td>{r['element'] or ''}</td><td>{escape(r['fault'])}</td>"
+        f"<td>{escape(r['fault'])}</td><td>{escape(_element(r))}</td>"
         + "".join(_cell("named" if r[c] else "", "--good", 0.55 if r[c] else 0.0) for c in CHECKS)
         + f'<td style="padding-left:.6rem">{escape(r["strict"])}</td>'
         + _cell(r["plain"], "--bad", SHADES.get(r["plain"], 0.0))
@@ -75,7 +85,12 @@ def _matrix(rows: list[dict[str, Any]]) -> str:
         + "</tr>"
         for r in rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="many matrix"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _element(row: dict[str, Any]) -> str:
+    """The number and name of what is damaged, one of the 13 elements; nothing for the control."""
+    return f"{row['element']} {row['element_name']}" if row["element"] else ""
 
 
 def _cell(text: str, colour: str, strength: float) -> str:

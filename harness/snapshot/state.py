@@ -16,6 +16,22 @@ from harness.snapshot.transfer import Transfer
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 
 
+class Portable:
+    """A frozen dataclass that can be copied and sent to another process, its read-only mappings too."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = {name: _thawed(value) for name, value in vars(self).items()}
+        return _frozen, (type(self), plain)
+
+
+def _thawed(value: Any) -> Any:
+    return dict(value) if isinstance(value, MappingProxyType) else value
+
+
+def _frozen(kind: type, values: dict[str, Any]) -> Any:
+    return kind(**{k: MappingProxyType(v) if isinstance(v, dict) else v for k, v in values.items()})
+
+
 @dataclass(frozen=True)
 class Segment:
     """Keys and values of tokens that were appended together.
@@ -78,7 +94,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class LayerState:
+class LayerState(Portable):
     """One layer's memory: segments in order of position, or recurrent tensors for linear layers.
 
     seen: tokens this layer ever processed; a sliding layer keeps fewer than it saw, so the count is
@@ -137,7 +153,7 @@ class LayerState:
 
 
 @dataclass(frozen=True)
-class State:
+class State(Portable):
     """The 13 elements. Tensors are shared, never copied; `replace` makes a changed State.
 
     layers: element 1 and the positions of element 3.

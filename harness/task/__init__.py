@@ -49,6 +49,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
+        variants.check_chosen(cfg)
         _log_to(folder)
         if cfg.task.name not in UNTRACKED:
             track.begin(cfg.track, cfg.runs_dir)
@@ -83,7 +84,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         said = f"unexpected {type(problem).__name__}: {problem}"
         whose = variants.author(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
-        place = f"{fault}; the details are in {folder / 'harness.log'}."
+        place = f"{fault}\nThe details are in {folder / 'harness.log'}."
         if not sweep:
             say.problem(f"harness: {said}\n{place}")
         failure.record_failure(cfg, folder, "failed", problem)

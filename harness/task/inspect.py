@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.config import Config
 from harness.pipeline.finish import Outcome
-from harness.pipeline.stored import snapshot_named
+from harness.pipeline.stored import snapshot_named, words
 from harness.report.console import Say
 from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
@@ -122,17 +122,13 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say) -> Outcome:
 
 
 def text_of(state: State) -> str:
-    """The text of row 0, decoded with the snapshot's own tokenizer files (no code is run)."""
-    from tokenizers import Tokenizer
-
+    """The text of row 0, or why there is none."""
     ids = state.token_ids[0][state.attention_mask[0].bool()].tolist()
-    rules = state.tokenizer_files.get("tokenizer.json")
-    if rules is None:
-        return f"(no tokenizer.json in the snapshot; the token ids are) {ids}"
     try:
-        return Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False)
+        said = words(state, ids)
     except Exception as problem:  # whatever rules made to harm make the library raise
         return f"(its tokenizer.json cannot be read: {str(problem)[:200]}; the token ids are) {ids}"
+    return f"(no tokenizer.json in the snapshot; the token ids are) {ids}" if said is None else said
 
 
 def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:

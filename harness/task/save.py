@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.config import Config
 from harness.engine import saved
-from harness.errors import InputProblem
+from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline import foreign, origin
 from harness.pipeline.finish import Outcome, finish_page
 from harness.pipeline.line import Line
@@ -22,6 +22,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     `exact` means that every byte was read back and matched its digest."""
     if cfg.compact or cfg.save.compact:
         return _compact(cfg, folder, say)
+    if cfg.snapshot:
+        raise ConfigProblem(
+            f"snapshot={cfg.snapshot} is read by task=save only with compact=true, which writes it again. "
+            "To go on from it: task=resume snapshot=DIR text=..."
+        )
+    if not cfg.foreign and origin.chosen("steps"):
+        raise ConfigProblem(
+            f"steps={cfg.steps} is not read by task=save without from=FILE: nothing is generated. "
+            "Leave it out, or go on from the snapshot with task=resume steps=..."
+        )
     if cfg.foreign:
         return _foreign(cfg, folder, say)
     line = Line.open(cfg, folder, say)

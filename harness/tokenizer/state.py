@@ -55,5 +55,13 @@ def files(tokenizer: Any) -> dict[str, bytes]:
 
 
 def _rules(tokenizer: Any) -> bytes:
+    """The rules of a fast tokenizer, but for how its last call padded and truncated, which it remembers
+    among them and which every call says anew."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend.to_str().encode("utf-8") if backend is not None else b"no fast tokenizer"
+    if backend is None:
+        return b"no fast tokenizer"
+    if backend.padding or backend.truncation:
+        backend = type(backend).from_str(backend.to_str())
+        backend.no_padding()
+        backend.no_truncation()
+    return backend.to_str().encode("utf-8")

@@ -112,3 +112,10 @@ def test_flags_may_stand_anywhere() -> None:
     assert ordered(["a=1", "--cfg", "job", "b=2"]) == ["--cfg", "job", "a=1", "b=2"]
     assert ordered(["--config-dir", "here", "a=1"]) == ["--config-dir", "here", "a=1"]
     assert ordered(["text=-m", "~track"]) == ["text=-m", "~track"]
+
+
+def test_info_without_a_value_leaves_what_follows_alone() -> None:
+    """Hydra's own parser would take the next word for its value."""
+    assert ordered(["--info", "save=gzip"]) == ["--info=all", "save=gzip"]
+    assert ordered(["save=gzip", "-i"]) == ["-i=all", "save=gzip"]
+    assert ordered(["-i", "plugins", "a=b"]) == ["-i", "plugins", "a=b"]

@@ -4,6 +4,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,73 @@ def test_there_is_no_help_for_a_word_that_means_nothing() -> None:
     for word, says in (("nosuch", "no help for 'nosuch'"), ("evaluate", "Did you mean task=eval")):
         with pytest.raises(ConfigProblem, match=says):
             help.show(conf_dir(), [word, "--help"])
+
+
+EARLY = [
+    (["prune=sink_window", "prune.tokens=8", "prune.sinks=9"], "fewer than prune.sinks=9"),
+    (["save=gzip", "save.level=99"], "save.level=99 is not possible"),
+    (["save=blosc2", "save.codec=nope"], "save.codec=nope is not possible"),
+    (["quantize=kivi", "quantize.group=0"], "quantize.group=0 is too small"),
+    (["--config-dir", "mine", "prune=odd"], "prune=odd: its YAML says name: nope. Write name: odd"),
+    (["--config-dir", "mine", "prune=bare"], "prune=bare: its YAML has no `name:`"),
+    (["--config-dir", "mine", "cache=other", "prune=none"], "cache=other names json.JSONDecoder"),
+]
+
+
+def wrong(place: Path) -> None:
+    for name, text in {
+        "prune/odd": "name: nope",
+        "prune/bare": "window: 3",
+        "cache/other": "name: other\n_target_: json.JSONDecoder",
+    }.items():
+        path = place / "mine" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize("words, says", EARLY, ids=lambda v: " ".join(v[-2:]) if v[1:] else None)
+def test_a_wrong_setting_is_told_before_a_model_is_read(harness, place, words, says) -> None:
+    wrong(place)
+    done = harness(*words)
+    assert done.code == 2 and says in done.out and "model tiny" not in done.out, done.out
+
+
+def test_told_late_where_nobody_asks_the_variants_first(harness, place, monkeypatch) -> None:
+    monkeypatch.setattr("harness.pipeline.line.check_options", lambda cfg: None)
+    assert "model tiny" in harness("save=gzip", "save.level=99").out
+
+
+def test_a_hub_that_is_away_is_told_at_once(harness, monkeypatch) -> None:
+    """The library itself asks for half a minute."""
+    from huggingface_hub import constants
+
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"  # nobody listens
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        began = time.monotonic()
+        done = harness("model=gpt2")
+    assert done.code == 2 and time.monotonic() - began < 10
+    assert f"openai-community/gpt2 from {address}" in done.out
+    assert f"{address} does not answer" in done.out and "model=path model.path=DIR" in done.out
+
+
+def test_a_hub_that_answers_anything_is_there_and_offline_is_said(monkeypatch) -> None:
+    from huggingface_hub import constants
+
+    from harness.model.hub import Hub, hub
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert Hub(f"http://127.0.0.1:{server.server_port}", "").away() is None
+        server.shutdown()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert hub().away() == "HF_HUB_OFFLINE is set"

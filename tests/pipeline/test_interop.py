@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, StaticCache
 
 import harness
 from harness.errors import InputProblem, RestoreRefused, UnsupportedModel
@@ -65,6 +65,13 @@ def test_ids_that_did_not_fill_the_cache_are_refused(mine) -> None:
         harness.to_cache(edit.select(state, torch.arange(3, 12)), model)
 
 
+def test_what_is_no_model_gets_no_cache(mine) -> None:
+    model, tokenizer = mine
+    state = harness.capture_text(harness.wrap(model, tokenizer), "one .")
+    with pytest.raises(InputProblem, match="load_model"):
+        harness.to_cache(state, "x")
+
+
 def test_another_model_object_is_refused_and_training_mode_is_told(mine, tmp_path) -> None:
     model, tokenizer = mine
     ids = torch.randint(3, 1100, (1, 12), generator=torch.Generator().manual_seed(3))
@@ -78,3 +85,25 @@ def test_another_model_object_is_refused_and_training_mode_is_told(mine, tmp_pat
         harness.load_state(tmp_path / "mine", harness.wrap(other, tokenizer))
     with pytest.raises(InputProblem, match=r"model\.eval"):
         harness.wrap(other.train(), tokenizer)
+
+
+@pytest.mark.parametrize("option", ["tiny", "tiny_gemma3"])
+def test_a_static_cache_is_copied_as_far_as_it_is_filled(session, option) -> None:
+    wrapped = session(f"model={option}").loaded
+    model, tokens = wrapped.model, 40  # beyond the windows of tiny_gemma3
+    ids = torch.randint(3, 1100, (2, tokens), generator=torch.Generator().manual_seed(4))
+    cache = StaticCache(config=model.config, max_cache_len=tokens + 24)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+    static = harness.from_cache(wrapped, cache, ids)
+    plain = harness.from_cache(wrapped, filled(model, ids), ids)
+    pairs = list(zip(static.layers, plain.layers, strict=True))
+    assert [(a.window, a.kept, a.seen) for a, _ in pairs] == [
+        (b.window, b.kept, b.seen) for _, b in pairs
+    ]
+    assert all(torch.equal(a.key, b.key) and torch.equal(a.value, b.value) for a, b in pairs)
+    kept = static.layers[0].key.clone()
+    with torch.no_grad():
+        model(ids[:, :8], past_key_values=cache)  # the library writes into its buffers
+    assert torch.equal(static.layers[0].key, kept)
+    assert harness.judge(wrapped, static, steps=4).verdict in ("exact", "equivalent")

@@ -6,7 +6,20 @@ import re
 import pytest
 from rich.console import Console
 
-from harness.report import badge, closing, html, plots, referee, verdicts
+from harness.pipeline.questions.question import Question
+from harness.report import (
+    audit,
+    badge,
+    bench,
+    chat,
+    closing,
+    evaluate,
+    heatmap,
+    html,
+    plots,
+    referee,
+    verdicts,
+)
 from harness.report.console import Say, dashboard, number, show, table, tabled
 from harness.snapshot.result import ORDER
 
@@ -234,3 +247,79 @@ def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_a
     environment, again = closing.sections(result)
     assert ["variables", "OMP_NUM_THREADS=1"] in environment["rows"]
     assert again["pre"] == "python steps=8"
+
+
+ROW = {"turn": 1, "ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, "total_tokens": 9,
+       "cached_s": 0.0126, "naive_s": None, "naive_equal": None, "restored_equal": True,
+       "stored_bytes": 2048, "mismatch": None, "expect": "5", "recalled": True}  # fmt: skip
+
+
+def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
+    wrong = ROW | {"turn": 2, "recalled": False, "restored_equal": False}
+    _, turns, figures = chat.sections([ROW, wrong], {"recalled": 1, "naive_growth": None})
+    assert turns["columns"] == ["turn", "asked", "answered", "tokens sent", "tokens in all",
+                                "cached, ms", "restored says the same", "KiB on disk"]  # fmt: skip
+    first, second = turns["rows"]
+    assert first[2] == {"text": "k is 5 . (right)", "href": "", "kind": "good long", "sign": ""}
+    assert second[2]["text"] == "k is 5 . (wrong, expected 5)" and second[6]["kind"] == "bad"
+    assert first[5:] == [12.6, True, 2]
+    assert figures["rows"] == [["answers that were right", 1]]
+
+
+def test_a_fault_names_the_element_it_hits() -> None:
+    row = {"fault": "layer_swap", "element": 1, "element_name": "kv_cache", "strict": "refused",
+           "plain": "error", "shift": 2.0, **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
+    control = row | {"fault": "none", "element": 0, "element_name": "control"}
+    drawn = heatmap._matrix([control, row])
+    assert "<td>layer_swap</td><td>1 kv_cache</td>" in drawn and "<td>none</td><td></td>" in drawn
+    assert "#" not in re.sub(r"style=.*?>", "", drawn)
+
+
+def test_what_explains_the_others_comes_first_in_an_audit() -> None:
+    told = [{"point": p, "what": w} for p in "10" for w in ("verdict", "run")]
+    assert [d["point"] + d["what"] for d in audit.explaining(told)] == ["1run", "1verdict", "0run", "0verdict"]  # fmt: skip
+
+
+FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
+
+
+def test_an_evaluation_shows_where_the_first_other_token_stands_even_where_it_reads_the_same() -> (
+    None
+):
+    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
+    alike = full | {"prune": "knorm", "budget": 0.5}
+    other = alike | {"divergence_step": 2, "ids": [4, 5, 9], "said": " y is 5"}
+    ended = alike | {"divergence_step": 2, "ids": [4, 5], "said": " y is", "contains": 0.0}
+    asking = [Question("c", "what is y ?", "y is 5")] * 3
+    answered = {"0/after": [full, alike], "1/after": [full, other], "2/after": [full, ended]}
+    same, short = evaluate.otherwise(answered, asking)
+    assert same[:3] == ["knorm 50%", "what is y ?", "y is 5"] and same[-1] == "3: 9 for 6"
+    assert [c["text"] for c in same[3:5]] == ["y is 5 (right)"] * 2
+    assert short[-1] == "3: the end for 6" and short[3]["kind"] == "bad long"
+    assert evaluate.otherwise({"0/after": [full, alike]}, asking) == []
+
+
+def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
+    def said(measure: str, low: float | None, high: float | None) -> str:
+        row = FULL | {"prune": "knorm", "measure": measure, "delta": 0.0, "delta_low": low, "delta_high": high}  # fmt: skip
+        return evaluate._differences([row])[0][-1]["text"]
+
+    assert [said("contains", -0.5, -0.1), said("nll", 0.1, 0.2)] == ["worse", "worse"]
+    assert [said("contains", 0.1, 0.2), said("nll", -0.2, -0.1)] == ["better", "better"]
+    assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2
+
+
+def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
+    def row(cache: str, context: int, seconds: float | None, ratio: float | None) -> dict:
+        return {"cache": cache, "dtype": "float32", "context": context, "branches": 1,
+                "per_token_s": seconds, "ratio_to_dynamic": ratio}  # fmt: skip
+
+    rows = [row("dynamic", 256, 0.001, 1.0), row("dynamic", 1024, 0.02, 1.0), row("view", 1024, 0.005, 4.0)]  # fmt: skip
+    said = (
+        "view is the fastest: 5 ms a token after 1,024 in float32, 4.0 times as fast as dynamic; "
+    )
+    assert bench.fastest([*rows, row("manual", 1024, None, None)]) == said
+    assert (
+        bench.fastest(rows[:2]) == "dynamic is the fastest: 20 ms a token after 1,024 in float32; "
+    )
+    assert bench.fastest([]) == ""

@@ -9,7 +9,8 @@ import torch
 from harness.config import option
 from harness.pipeline.quantize import quantizer_of
 from harness.snapshot.state import State
-from harness.task.diff.deviation import differences
+from harness.task import diff
+from harness.task.diff.deviation import differences, explained
 
 
 def flipped(tensor: torch.Tensor) -> torch.Tensor:
@@ -67,3 +68,18 @@ def test_no_value_no_sign_and_no_kind_of_number_is_lost(captured, a, b) -> None:
     state = captured("prompt=text", "text=let k be 5 .")[1].state
     one, two = (state.document("prompt_meta", more=value) for value in (a, b))
     assert [d.where for d in differences(one, two)] == ["more.x"]
+
+
+def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(captured) -> None:
+    text = "let k be 5 . the {} sang ."
+    one, two = (captured("prompt=text", f"text={text.format(w)}")[1].state for w in ("bird", "man"))
+    assert next(differences(one, two)).what != "token_ids", "in stored order the digests come first"
+    first, *rest = explained(one, two)
+    assert first.what == "token_ids" and "' bird'" in first.a and "' man'" in first.b
+    assert rest[0].what == "layer.0.key" and "at most" not in first.amount
+    bare = [replace(state, tokenizer_files=MappingProxyType({})) for state in (one, two)]
+    assert explained(*bare)[0].a.isdigit()
+    reason = diff._reason([first, *rest])
+    assert reason.startswith(
+        f"{1 + len(rest)} differences; the first at token 8 of what was read: "
+    )

@@ -82,7 +82,7 @@ def measured(asked: argparse.Namespace, place: Path, env: dict[str, str]) -> Non
     """Run the sweep, resume it when it is complete, print the figures as JSON."""
     point = TRACKED if asked.tracked else (*CHEAP, f"snapshot={place / 'snapshot'}")
     if not asked.tracked:
-        harness(place, "task=save", f"out={place / 'snapshot'}", "steps=1", "track=none", env=env)
+        harness(place, "task=save", f"out={place / 'snapshot'}", "track=none", env=env)
     launcher = []
     if asked.launcher in PACKED:
         launcher = [f"hydra/launcher={PACKED[asked.launcher]}",

@@ -92,6 +92,7 @@ def answers(
                     "cache": cache.name,
                     "asked": when,
                     "said": text,
+                    "ids": said[row],
                     **scores(text, question),
                     **_likelihood(forced[row].log_softmax(-1), reference[1], place.expected),
                     "divergence_step": _differ(said[row], reference[0], session.cfg.steps),

@@ -4,6 +4,7 @@ cache on the same prompts."""
 from statistics import fmean, median
 from typing import Any
 
+from harness.config import Config
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 
 SHARES = ("exact", "contains", "regex")
@@ -12,6 +13,11 @@ PLACE = ("prune", "quantize", "cache", "budget", "asked")
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0}
 
 Row = dict[str, Any]
+
+
+def called(cfg: Config, source: dict[str, Any]) -> str:
+    """What the model is called in the rows: its option, or the folder it came from."""
+    return str(source["name"]) if cfg.model.name == "path" else cfg.model.name
 
 
 def averages(model: str, prompt: str, answered: list[list[Row]]) -> list[Row]:

@@ -14,7 +14,7 @@ from harness.report.console import Say, tabled
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.diff import foreign
-from harness.task.diff.deviation import Deviation, differences
+from harness.task.diff.deviation import Deviation, explained
 
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
@@ -31,7 +31,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         foreign.named(key, store.load, place) for key, place in (("a", cfg.a), ("b", cfg.b))
     )
     say.done("verified")
-    deviations = list(differences(one, two))
+    deviations = explained(one, two)
     record: dict[str, Any] = {"differences": [vars(d) for d in deviations]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     logits = {"stored": (one.logits, two.logits)}
@@ -93,6 +93,10 @@ def _step(
 def _reason(deviations: list[Deviation]) -> str:
     if not deviations:
         return "the same state, bit for bit"
-    first = deviations[0]
+    first, *others = deviations
+    count = f"{len(deviations)} differences; the first" if others else "one difference"
+    if first.what == "token_ids" and first.where != "form":
+        place = first.where.strip("[]").rpartition(",")[2].strip()
+        return f"{count} at token {int(place) + 1} of what was read: {first.a} against {first.b}"
     bits = f", {first.bits}" if first.bits else ""
-    return f"{len(deviations)} differences; the first in {first.what} at {first.where}{bits}"
+    return f"{count} in {first.what} at {first.where}{bits}"

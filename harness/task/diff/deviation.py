@@ -1,15 +1,17 @@
 """Where two states begin to differ: field by field, tensor by tensor, bit by bit."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 import torch
 
+from harness.pipeline.stored import words
 from harness.report.console import number
 from harness.snapshot.state import State
 
+FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
 MISSING = "(missing)"
 
 
@@ -27,6 +29,38 @@ class Deviation:
 
     def row(self) -> list[str]:
         return [self.what, self.where, self.a, self.b, self.bits, self.amount]
+
+
+def explained(one: State, two: State) -> list[Deviation]:
+    """`differences`, those first that explain the others: another text has other K/V and other digests.
+    The first other token is shown as it reads."""
+    return [_read(d, one, two) for d in sorted(differences(one, two), key=_rank)]
+
+
+def _rank(deviation: Deviation) -> int:
+    what, where = deviation.what, deviation.where
+    if what in FIRST:
+        return FIRST.index(what)
+    follows = what == "proof" or "digest" in where
+    tensor = what.startswith("layer.") or what in ("logits", "rng")
+    return len(FIRST) + (2 if follows else 1 if tensor else 0)
+
+
+def _read(deviation: Deviation, one: State, two: State) -> Deviation:
+    """A token id with its text, by each snapshot's own tokenizer."""
+    if deviation.what != "token_ids" or deviation.where == "form":
+        return deviation
+    pairs = ((deviation.a, one), (deviation.b, two))
+    a, b = (f"{token}{_text(state, int(token))}" for token, state in pairs)
+    return replace(deviation, a=a, b=b)
+
+
+def _text(state: State, token: int) -> str:
+    try:
+        said = words(state, [token])
+    except Exception:  # whatever rules made to harm make the library raise
+        return ""
+    return "" if said is None else f" {said!r}"
 
 
 def differences(one: State, two: State) -> Iterator[Deviation]:
@@ -66,7 +100,8 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     x, y = (t.reshape(-1)[flat].double().item() for t in (a, b))
     gap = (a.double() - b.double()).abs()
     largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
-    amount = f"{len(rows)} of {a.numel()} elements, at most {number(largest)}"
+    amount = f"{len(rows)} of {a.numel()} elements"
+    amount += f", at most {number(largest)}" * a.is_floating_point()
     changes = f"bit {lowest}, {bits.bit_count()} in all"
     return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount)
 

@@ -13,7 +13,7 @@ from harness.pipeline.evaluation import ask, identity
 from harness.pipeline.evaluation.answers import soundness
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
-from harness.pipeline.evaluation.rows import averages
+from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.questions import questions
 from harness.pipeline.session import Session
@@ -41,7 +41,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} were answered before" if before else "")
-    rows = averages(cfg.model.name, cfg.prompt.name, list(progress.answered.values()))
+    model = called(cfg, session.loaded.source)
+    rows = averages(model, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder)
     from harness.report import evaluate
 
@@ -50,7 +51,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         session,
         "evaluate",
         rows,
-        evaluate.sections(rows, progress.answered, plain.document()),
+        evaluate.sections(rows, progress.answered, asking, plain.document()),
         UNJUDGED if plain.sound else UNSOUND,
         evaluate.conclusion(rows) if plain.sound else plain.reason,
         list(evaluate.SHOWN),

@@ -15,7 +15,6 @@ from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line
-from harness.pipeline.prune import policy_of
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
 from harness.progress import over
@@ -33,8 +32,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     a snapshot every `task.every` steps to `out=DIR` (default: the run directory's `snapshot/`)."""
     at_least("task.every", cfg.task.every, 1)
     at_least("task.top", cfg.task.top, 0)
-    policy_of(cfg.prune)  # a bad policy or snapshot is refused before the model is loaded
-    source = Stored.of(cfg) if cfg.snapshot else None
+    source = Stored.of(cfg) if cfg.snapshot else None  # refused before the model is loaded
     line = Line.open(cfg, folder, say)
     state, sampler = begin(line, source)
     earlier = int(state.documents["generation"].get("steps", 0))

@@ -90,7 +90,7 @@ def facts(session: Any, engine: "Engine | None") -> str:
     beside = _versions(engine) if engine else ""
     return " \u00b7 ".join(
         [
-            f"model {cfg.model.name}",
+            f"model {Path(cfg.model.path).name if cfg.model.path else cfg.model.name}",
             cfg.dtype,
             str(session.loaded.device),
             f"runs on {runs}",

@@ -9,6 +9,7 @@ for each other no longer than one call of the model. A run goes on without a pag
 import logging
 import time
 from collections.abc import Callable, Iterator
+from operator import is_
 from typing import Any
 
 import gradio as gr
@@ -17,14 +18,21 @@ from harness.errors import HarnessError, InputProblem
 from harness.task.ui import picture, scores, words
 from harness.task.ui.desk import Desk
 from harness.task.ui.evaluation import FILE
-from harness.task.ui.layout import HEATS, LONGEST, PENALTIES, QUESTIONS, TOPS, Controls
+from harness.task.ui.layout import LONGEST, QUESTIONS, Controls
 from harness.task.ui.tabs import Tabs
+from harness.task.ui.view import View
+from harness.task.ui.work import Work
 
 TITLE = "harness: a thought, step by step"
 LOOK = 0.4  # seconds between two pictures of an evaluation
 BEAT = 0.1  # seconds between two pictures of a run: more of them only keep the Stop button waiting
-REMEMBER = "(tab) => { sessionStorage.setItem('harness', tab); if (location.search) history.replaceState(null, '', location.pathname); }"
+SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
+  if (location.search) history.replaceState(null, '', location.pathname);
+  document.getElementById('status').setAttribute('role', 'status');  // one that stays, or nothing is read out
+  for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
+BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"
 RECALL = "() => [new URLSearchParams(location.search).has('new') ? 'new' : sessionStorage.getItem('harness') || '']"
+SHORT = 500  # tokens
 log = logging.getLogger(__name__)
 
 
@@ -36,22 +44,12 @@ def build(tabs: Tabs, steps: int, *first: Any) -> gr.Blocks:
     return page
 
 
-class Page:
+class Page(View):
     """The handlers. Each act yields `(what to say, what else changes)` once or more."""
 
     def __init__(self, tabs: Tabs, steps: int, controls: Controls):
-        self.tabs, self.steps, self.c = tabs, steps, controls
-        c = controls
-        self.acts = [
-            c.step, c.run, c.stop, c.add, c.more, c.pruned, c.name, c.save, c.fork, c.judge, c.coded,
-            c.close, c.back, c.there,
-        ]  # fmt: skip
-        self.asked = [c.scores, c.evaluate, c.enough, c.status]
-        self.everything = [
-            c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
-            c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
-            c.choice, c.judged, c.prompt, *self.acts,
-        ]  # fmt: skip
+        super().__init__(controls)
+        self.tabs, self.steps = tabs, steps
 
     def listen(self, page: gr.Blocks) -> None:
         """Connect the controls with the acts."""
@@ -59,12 +57,12 @@ class Page:
         settings = [c.how, c.temperature, c.top_k, c.top_p, c.penalty]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
         opened = page.load(self._open, [c.tab], self.everything, js=RECALL, **quiet)
-        opened.then(None, [c.tab], None, js=REMEMBER)
+        opened.then(None, [c.tab], None, js=SEATED)
         opened.then(self._handled(self._watch), [c.desk], self.everything, **quiet)
         opened.then(self._scored, [c.desk], self.asked, **quiet)
         page.unload(self._left)
         self._on([c.prompt.submit, c.begin.click], self._begin, [c.prompt])
-        self._on([c.step.click], self._step, [])
+        self._on([c.step.click], self._step, [], trigger_mode="multiple")  # no click is lost
         self._on([c.run.click], self._run, [c.count])
         self._on([c.stop.click], self._stop, [])
         self._on([c.undo.click], self._undo, [])
@@ -87,12 +85,16 @@ class Page:
         self._on([c.enough.click], self._enough, [])
         c.asking.change(_asking, [c.asking], [c.samples, c.file], **quiet)
 
-    def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any]) -> Any:
-        """`act(desk, ...)` on each of `events`."""
-        return gr.on(
+    def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any], **how: Any) -> Any:
+        """`act(desk, ...)` on each of `events`. A button that was disabled meanwhile has the focus again."""
+        done = gr.on(
             events, self._handled(act), [self.c.desk, *inputs], self.everything, show_progress="hidden",
-            api_visibility="private", concurrency_limit=None,
+            api_visibility="private", concurrency_limit=None, **how,
         )  # fmt: skip
+        for event in events:
+            if event.event_name == "click":
+                done.then(None, None, None, js=BACK % event.__self__.elem_id)
+        return done
 
     def _handled(self, act: Callable[..., Any]) -> Callable[..., Iterator[dict[Any, Any]]]:
         """`act`, whose expected failures become one message."""
@@ -102,8 +104,9 @@ class Page:
                 yield {self.c.status: "<p>The page was not opened. Reload it.</p>"}
                 return
             try:
-                doing = act(desk, *values)
-                while (answer := self._next(desk, doing)) is not None:
+                doing, before = act(desk, *values), None
+                while (answer := self._next(desk, doing, before)) is not None:
+                    before = self._seen(desk)
                     yield answer
             except Exception as problem:
                 if not isinstance(problem, HarnessError):
@@ -113,63 +116,19 @@ class Page:
 
         return handled
 
-    def _next(self, desk: Desk, doing: Iterator[Any]) -> dict[Any, Any] | None:
-        """One piece of an act and what it shows, alone at this desk. None when the act is done."""
+    def _next(self, desk: Desk, doing: Iterator[Any], before: Any) -> dict[Any, Any] | None:
+        """One piece of an act and what it shows, alone at this desk; where nothing but words has changed
+        since `before`, these alone. None when the act is done."""
         with desk.turn:
             if (done := next(doing, None)) is None:
                 return None
-            return {**self._view(desk, done[0]), **done[1]}
+            said, more = done
+            if not more and before is not None and all(map(is_, before, self._seen(desk))):
+                return {self.c.status: self._status(desk, said)}
+            return {**self._view(desk, said), **more}
 
-    def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
-        """What every act may change. What a person set or typed is left alone."""
-        c = self.c
-        ready, many, held = bool(desk.branches), len(desk.branches) > 1, desk.shelf.names()
-        kept = desk.branch.state.kept_tokens if ready else 1
-        return {
-            c.desk: desk,
-            c.undo: gr.update(interactive=desk.undoable),
-            c.thought: picture.thought(desk),
-            c.likely: picture.likely(desk),
-            c.cache: picture.cache(desk),
-            c.status: f'<p role="status">{said}{picture.problems(desk.unkept)}</p>',
-            c.keep: gr.update(maximum=max(kept, 2), interactive=ready),
-            c.compare: gr.update(interactive=many),
-            c.loaded: gr.update(choices=held, interactive=bool(held)),
-            c.load: gr.update(interactive=bool(held)),
-            c.choice: gr.update(label=f"Sampling: {desk.sampling.name}"),
-            **{act: gr.update(interactive=ready) for act in self.acts},
-        }
-
-    def _turned(self, desk: Desk) -> dict[Any, Any]:
-        """What the controls say once another state or another branch is the current one."""
-        c, s, many = self.c, desk.sampling, len(desk.branches) > 1
-        kept = desk.branch.state.kept_tokens if desk.branches else 1
-        others = [name for name in desk.branches if name != desk.current]
-        half = {"maximum": max(kept, 2), "value": max(kept // 2, 1)}
-        return {
-            c.keep: gr.update(**half, interactive=bool(desk.branches)),
-            c.current: gr.update(choices=list(desk.branches), value=desk.current or None),
-            c.other: gr.update(
-                choices=others, value=others[-1] if many else None, interactive=many
-            ),
-            c.how: s.name,
-            c.temperature: gr.update(value=s.temperature, maximum=max(HEATS[1], s.temperature)),
-            c.top_k: gr.update(value=s.top_k, maximum=max(TOPS[1], s.top_k)),
-            c.top_p: s.top_p,
-            c.penalty: gr.update(
-                value=s.repetition_penalty,
-                minimum=min(PENALTIES[0], s.repetition_penalty),
-                maximum=max(PENALTIES[1], s.repetition_penalty),
-            ),
-        }
-
-    def _anew(self, desk: Desk) -> dict[Any, Any]:
-        clean = {self.c.judged: picture.NO_PROOF, self.c.compared: picture.NO_PAIR, self.c.gone: ""}
-        return {**self._turned(desk), **clean}
-
-    def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
-        held = desk.shelf.names()
-        return {self.c.loaded: gr.update(choices=held, value=name, interactive=bool(held))}
+    def _seen(self, desk: Desk) -> tuple[Any, ...]:
+        return desk.branches, desk.current, desk.running
 
     def _open(self, tab: str, request: gr.Request) -> dict[Any, Any]:
         """The desk of a page that opens, as it was left."""
@@ -180,7 +139,7 @@ class Page:
                 view = self._view(desk, words.greeting(desk))
                 if desk.branches:
                     view[self.c.prompt] = desk.prompt
-                return {**view, **self._anew(desk), **self._chosen(desk, newest), self.c.tab: tab}
+                return {**view, **self._turned(desk), **self._chosen(desk, newest), self.c.tab: tab}
         except Exception as problem:
             log.exception("unexpected")
             return {self.c.status: f'<p><span class="problem">{picture.safe(problem)}</span></p>'}
@@ -191,29 +150,28 @@ class Page:
     def _watch(self, desk: Desk) -> Any:
         """What a run that goes on is writing. Without a word gradio would empty every control."""
         yield words.greeting(desk), {}
-        if (now := desk.running) is not None:
-            yield from self._written(desk, now[1])
+        if desk.running is not None:
+            yield from self._watched(desk)
 
-    def _written(self, desk: Desk, many: int) -> Any:
-        """Looks at a run until it has ended, here or elsewhere."""
-        while (now := desk.running) is not None:
-            yield f"Wrote {now[0]} of {words.counted(many)}.", {}
-            time.sleep(BEAT)
+    def _doing(self, desk: Desk, work: Work, act: Callable[[Work], str]) -> Any:
+        """Begins work and looks at it."""
+        desk.do(work, act)
+        yield from self._watched(desk)
+
+    def _watched(self, desk: Desk) -> Any:
+        """Looks at work until it has ended, here or elsewhere."""
+        known = desk.branches.keys()
+        while (work := desk.running) is not None:
+            yield f"{work}", {}
+            tokens = desk.branch.state.tokens if desk.branches else 0
+            time.sleep(BEAT * max(tokens / SHORT, 1))  # a long picture takes long to draw
         if desk.problem is not None:
             raise desk.problem
-        done = desk.written
-        yield (
-            (
-                f"Wrote {done} of {words.counted(many)}."
-                if done == many
-                else f"Stopped at {desk.branch.state.tokens} tokens."
-            ),
-            {},
-        )
+        yield desk.said, {} if known == desk.branches.keys() else self._turned(desk)
 
     def _undo(self, desk: Desk) -> Any:
         desk.undo()
-        yield "Undone.", self._anew(desk)
+        yield "Undone.", self._turned(desk)
 
     def _quantize(self, desk: Desk, name: str) -> Any:
         codes, before = desk.quantize(name)
@@ -221,7 +179,7 @@ class Page:
         yield said + words.unasked(desk), {}
 
     def _close(self, desk: Desk) -> Any:
-        yield f"Branch {desk.close()} is put away. Undo brings it back.", self._anew(desk)
+        yield f"Branch {desk.close()} is put away. Undo brings it back.", self._turned(desk)
 
     def _back(self, desk: Desk, place: float | None) -> Any:
         at = words.whole(place, desk.branch.state.tokens, "Go back to token")
@@ -229,9 +187,11 @@ class Page:
         yield f"Branch {name} stands after {words.counted(at)}.", self._turned(desk)
 
     def _begin(self, desk: Desk, text: str) -> Any:
-        yield from ((said, {}) for said in desk.reading(text))
-        desk.begin(text)
-        yield f"Read {words.counted(desk.branch.state.tokens)}.", self._anew(desk)
+        def act(work: Work) -> str:
+            said = f"Read {words.counted(desk.begin(text, work))}"
+            return f"{said}{words.beside(desk)}."
+
+        yield from self._doing(desk, Work("Reading"), act)
 
     def _step(self, desk: Desk) -> Any:
         token = desk.step()
@@ -240,16 +200,20 @@ class Page:
     def _run(self, desk: Desk, count: float | None) -> Any:
         many = words.whole(count, LONGEST, "Tokens of a run")
         desk.start(many)
-        yield from self._written(desk, many)
+        yield from self._watched(desk)
 
     def _stop(self, desk: Desk) -> Any:
         desk.stop()
-        yield f"Stopped at {desk.branch.state.tokens} tokens.", {}
+        yield desk.said or "Nothing runs.", {}
 
     def _add(self, desk: Desk, text: str) -> Any:
-        yield from ((said, {}) for said in desk.reading(text))
-        added = desk.say(text)
-        yield f"Read {words.counted(added)}.", {self.c.more: gr.update(value="", interactive=True)}
+        def act(work: Work) -> str:
+            return f"Read {words.counted(desk.say(text, work))}."
+
+        before = desk.branches
+        yield from self._doing(desk, Work("Reading"), act)
+        if desk.branches is not before:
+            yield desk.said, {self.c.more: gr.update(value="", interactive=True)}
 
     def _sample(self, desk: Desk, how: str, *given: float | None) -> Any:
         heat, k, p, penalty = (None if number is None else float(number) for number in given)
@@ -276,7 +240,7 @@ class Page:
         desk.load(name)
         yield (
             f"Restored {picture.safe(name)} as branch {desk.current}, every byte verified.",
-            self._anew(desk),
+            self._turned(desk),
         )
 
     def _fork(self, desk: Desk) -> Any:
@@ -287,24 +251,25 @@ class Page:
         yield f"On branch {name}.", self._turned(desk)
 
     def _compare(self, desk: Desk, other: str) -> Any:
-        found = desk.compare(desk.current, other)
-        yield f"{found.a} beside {found.b}.", {self.c.compared: picture.comparison(found)}
+        made = desk.compare(desk.current, other)
+        yield f"{made.a} beside {made.b}.", {}
 
     def _go_on(self, desk: Desk, where: str, count: float | None) -> Any:
         many = words.whole(count, LONGEST, "Tokens of a run")
-        yield f"{where}: {words.counted(many)}.", {}
-        made = desk.go_on(where, many)
-        said = f"Branch {desk.current} is how it goes on in {where}."
-        yield said, {**self._turned(desk), self.c.gone: picture.elsewhere(desk, made)}
+
+        def act(work: Work) -> str:
+            desk.go_on(where, many, work)
+            return f"Branch {desk.current} is how it goes on in {where}."
+
+        yield from self._doing(desk, Work(f"Wrote in {where}", many), act)
 
     def _judge(self, desk: Desk) -> Any:
-        yield f"Saving, restoring, judging{desk.judging(self.steps)}.", {}
-        made = desk.verdict(self.steps)
-        where = f"Branch {desk.current} at {desk.branch.state.tokens} tokens"
-        yield (
-            f"Verdict: {made.verdict}, beside {made.beside}.",
-            {self.c.judged: picture.proof(made, where)},
-        )
+        def act(work: Work) -> str:
+            made = desk.verdict(self.steps, work)
+            return f"Verdict: {made.verdict}, beside {made.beside}."
+
+        work = Work(f"Saving, restoring, judging{desk.judging(self.steps)}")
+        yield from self._doing(desk, work, act)
 
     def _evaluate(
         self, desk: Desk, prunes: list[str], budgets: list[float], coders: list[str], kind: str,
@@ -333,7 +298,7 @@ class Page:
                 self.c.enough: gr.update(interactive=going),
             }
             if ran and not going:
-                seen[self.c.status] = f'<p role="status">{self._counted(desk)}</p>'
+                seen[self.c.status] = self._status(desk, self._counted(desk))
             yield seen
             if not going:
                 return

@@ -2,6 +2,8 @@
 here; every act replaces a branch's immutable State by a new one."""
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from string import ascii_uppercase
@@ -11,9 +13,11 @@ from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
 from harness.task.ui.journal import Journal
+from harness.task.ui.work import Stopped, Work
 
 DEPTH = 30  # acts that can be undone
-STOPPING = 5.0  # seconds that a stop waits for the token that is being written
+STOPPING = 5.0  # seconds that a stop waits for the call of the model that is under way
+OFTEN = 20.0  # seconds after which a run that goes on is kept as far as it is
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,11 @@ class Branches:
         self.current = ""
         self.sampling = sampling
         self.turn = threading.RLock()  # one act of this desk at a time
-        self.running: tuple[int, int] | None = None  # tokens written, of how many
-        self.written = 0  # tokens of the last run
-        self.problem: Exception | None = None  # that ended the last run
+        self.running: Work | None = None
+        self.said = ""  # how the last work ended
+        self.problem: Exception | None = None  # that ended it
         self._before: list[tuple[dict[str, Branch], str, Any]] = []
         self._journal: Journal | None = None
-        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
@@ -72,37 +75,53 @@ class Branches:
         return self.branches[self.current]
 
     def start(self, count: int) -> None:
-        """Write `count` tokens on the current branch, in a thread of its own: it goes on whoever looks."""
-        if self.branches:
-            self._mark()
+        """Write `count` tokens on the current branch."""
         name, _ = self.current, self.branch
-        self._stop.clear()
-        self.problem, self.written, self.running = None, 0, (0, count)
-        self._thread = threading.Thread(target=self._run, args=(name, count), daemon=True)
+        self._mark()
+        self.do(Work("Wrote", count), lambda work: self._write(name, count, work))
+
+    def do(self, work: Work, act: Callable[[Work], str]) -> None:
+        """Do `act` in a thread of its own: it goes on whoever looks. It says how it ended."""
+        self._idle()
+        self.problem, self.said, self.running = None, "", work
+        self._thread = threading.Thread(target=self._run, args=(work, act), daemon=True)
         self._thread.start()
 
     def halt(self) -> None:
-        """Ask the run to end after the token that it is at."""
-        self._stop.set()
+        """Ask the work to end after the call of the model that it is at."""
+        if (work := self.running) is not None:
+            work.stop()
 
     def stop(self) -> None:
-        """End the run after the token that it is at."""
+        """End the work after the call of the model that it is at."""
         self.halt()
         if self._thread is not None:
             self._thread.join(STOPPING)
 
-    def _run(self, name: str, count: int) -> None:
+    def _run(self, work: Work, act: Callable[[Work], str]) -> None:
         try:
-            for done in range(1, count + 1):
-                if self._stop.is_set():
-                    break
-                self._step(name)
-                self.written, self.running = done, (done, count)
+            self.said = act(work)
+        except Stopped:
+            self.said = "Stopped; everything is as it was before."
         except Exception as problem:
             self.problem = problem
         finally:
             self.running = None
             self._note()
+
+    def _write(self, name: str, count: int, work: Work) -> str:
+        kept = time.monotonic()
+        try:
+            for _ in range(count):
+                work.advance(0)
+                self._step(name)
+                work.advance()
+                if time.monotonic() - kept > OFTEN:
+                    kept = time.monotonic()
+                    self._note(midway=True)
+        except Stopped:
+            return f"Stopped at {self.branches[name].state.tokens} tokens."
+        return f"{work}"
 
     def fork(self) -> str:
         """A second branch from where the current one stands, sharing all of its memory; its name."""
@@ -174,17 +193,17 @@ class Branches:
         self._note()
 
     def _idle(self) -> None:
-        if self.running is not None:
-            raise InputProblem("the model is writing. Stop it first, or wait until it is done.")
+        if self.running is not None and threading.current_thread() is not self._thread:
+            raise InputProblem("the model is at work. Stop it first, or wait until it is done.")
 
     def _mark(self) -> None:
         """Remember how it is now: what follows is one act. Raises InputProblem while a run goes on."""
         self._idle()
         self._before = [*self._before, (self.branches, self.current, self.sampling)][-DEPTH:]
 
-    def _note(self) -> None:
-        if self._journal is None or self.running is not None:
-            return  # a run is kept when it ends: what it has written so far is a sampler's to repeat
+    def _note(self, midway: bool = False) -> None:
+        if self._journal is None or (self.running is not None and not midway):
+            return  # work is kept when it ends, and a long run now and then
         self._journal.note(self.current, {n: (b.state, told(b)) for n, b in self.branches.items()})
 
     def _step(self, name: str) -> int:

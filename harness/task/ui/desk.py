@@ -40,12 +40,14 @@ from harness.task.ui.journal import Journal
 from harness.task.ui.shelf import Shelf
 from harness.task.ui.sight import Sight, bright
 from harness.task.ui.verdict import Proof, proven
+from harness.task.ui.work import Turns, Work, counted
 from harness.tokenizer.policy import continuation, encode
 
 QUANTIZERS = tuple(q for q in options("quantize") if q not in ("none", "library"))
 POLICIES = tuple(p for p in policies() if p != "chain")
-PIECE = 256  # tokens that are read at once
-MODEL = threading.RLock()  # who may call the model now
+PIECE, FEW, LIGHT = 256, 64, 1.2e10  # tokens read at once: at most, at least, times parameters
+MODEL = Turns()  # who may call the model now
+JUDGING = threading.Lock()  # one verdict at a time
 log = logging.getLogger(__name__)
 SEEN = option("prune", "heavy_hitter", ratio=1.0)  # so that the capture records brightness
 
@@ -59,21 +61,31 @@ class Desk(Sight):
         self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
         self.shelf, self.scratch = shelf, scratch
         self.asked = True  # whether the model answered after the last pruning or quantizing
+        self.judged: tuple[str, State, Proof] | None = None  # the last verdict, and on what
+        self.went: tuple[str, Continued] | None = (
+            None  # the last branch that was continued elsewhere
+        )
         self.elsewhere = Elsewhere(session, MODEL, engine)
         self.evaluation = Evaluation(session, lambda: MODEL, scratch)
         super().__init__(session.sampling)
 
-    def begin(self, text: str) -> None:
-        """Prefill `text` under the tokenizer policy, as a branch of its own."""
+    def begin(self, text: str, work: Work | None = None) -> int:
+        """Prefill `text` under the tokenizer policy, as a branch of its own; return its tokens."""
+        if not text:
+            raise InputProblem("there is no prompt. Type one first.")
         self._mark()
         row = encode(self.cfg.tokenizer, self.loaded.tokenizer, text)
         check_length(self.loaded, len(row.ids), 1)
-        sampler = Sampler(self.sampling, self.cfg.seed)
+        work = work or Work("Read")
+        work.total, first = len(row.ids), row.ids[: self.piece]
         with MODEL:
-            state = self._session.capture([replace(row, ids=row.ids[:PIECE])], sampler).state
-        self._new(self._read(state, row.ids[PIECE:]))
+            capture = self._session.capture
+            state = capture([replace(row, ids=first)], Sampler(self.sampling, self.cfg.seed)).state
+        work.advance(len(first))
+        self._new(self._read(state, row.ids[self.piece :], work))
+        return len(row.ids)
 
-    def say(self, text: str) -> int:
+    def say(self, text: str, work: Work | None = None) -> int:
         """Feed `text`, exactly as typed, to the current branch; return how many tokens it has."""
         branch = self.branch
         self._mark()
@@ -81,7 +93,9 @@ class Desk(Sight):
         if not ids:
             raise InputProblem("there is no text to add. Type some first.")
         check_length(self.loaded, int(branch.state.next_position.max()), len(ids))
-        fed = self._read(branch.state, ids).document("generation", begun=None)
+        work = work or Work("Read")
+        work.total = len(ids)
+        fed = self._read(branch.state, ids, work).document("generation", begun=None)
         self._put(branch.then(fed))
         return len(ids)
 
@@ -156,14 +170,16 @@ class Desk(Sight):
                 state = observe_again(self.loaded, state, EVERY_QUERY)
         return self._new(state, tuple(i for i in branch.own if i < at))
 
-    def go_on(self, where: str, steps: int) -> Continued:
+    def go_on(self, where: str, steps: int, work: Work | None = None) -> Continued:
         """Continue the current branch elsewhere, as a branch of its own, beside how it goes on here."""
+        work = work or Work(where, steps)
         branch = self.branch
         self._mark()
         check_length(self.loaded, int(branch.state.next_position.max()), steps)
-        made = self.elsewhere.go_on(branch.state, where, steps)
+        made = self.elsewhere.go_on(branch.state, where, steps, work)
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
-        self._new(self._read(branch.state, made.tokens), (*branch.own, *range(begun, end)))
+        name = self._new(self._read(branch.state, made.tokens), (*branch.own, *range(begun, end)))
+        self.went = name, made
         return made
 
     def save(self, name: str) -> dict[str, Any]:
@@ -192,13 +208,6 @@ class Desk(Sight):
         own = tuple(i for i in held.get("own", ()) if isinstance(i, int))
         self._new(state.to(self.loaded.device), own)
 
-    def reading(self, text: str) -> list[str]:
-        """What reading `text` is going to take, where that is worth knowing."""
-        said: list[str] = []
-        count = len(continuation(self.cfg.tokenizer, self.loaded.tokenizer, text).ids)
-        self.loaded.cost(count).announce(said.append, f"Reading {count} tokens")
-        return said
-
     def judging(self, steps: int) -> str:
         """What a verdict is going to take, where that is worth knowing; else nothing."""
         tokens, settings = self.branch.state.tokens, self.cfg.compare
@@ -207,12 +216,22 @@ class Desk(Sight):
         ahead = cost(self.loaded, 1, tokens + steps, settings.oracle)
         return f", {ahead}" if ahead.worth_saying else ""
 
-    def verdict(self, steps: int) -> Proof:
-        """Save the current branch, restore it, and judge `steps` tokens of what comes back."""
+    def verdict(self, steps: int, work: Work | None = None) -> Proof:
+        """Save the current branch, restore it, and judge `steps` tokens of what comes back; `judged`
+        remembers it."""
         branch = self.branch
         cfg = replace(self._session.cfg, sampling=branch.sampling)
-        with MODEL:
-            return proven(replace(self._session, cfg=cfg), branch.state, self.scratch, steps)
+        work = work or Work("Judging")
+        while not JUDGING.acquire(timeout=0.1):
+            work.advance(0)
+        try:
+            with MODEL, counted(work, MODEL):
+                session = replace(self._session, cfg=cfg)
+                made = proven(session, branch.state, self.scratch, steps)
+        finally:
+            JUDGING.release()
+        self.judged = self.current, branch.state, made
+        return made
 
     def keep(self, journal: Journal) -> None:
         """Take over what `journal` kept, and keep everything there from now on. What it cannot take over
@@ -251,10 +270,18 @@ class Desk(Sight):
             grown = feed(self.loaded, state, ids, self.cfg.cache, wanted).state
         return grown.with_layers(tuple(map(joined, grown.layers)))
 
-    def _read(self, state: State, ids: Sequence[int]) -> State:
+    @property
+    def piece(self) -> int:
+        """Tokens that are read at once: fewer the larger the model is, so that nobody waits long."""
+        return min(PIECE, max(FEW, int(LIGHT / self.loaded.parameters)))
+
+    def _read(self, state: State, ids: Sequence[int], work: Work | None = None) -> State:
         """`state` with `ids` fed to it, piece by piece."""
-        for start in range(0, len(ids), PIECE):
-            state = self._fed(state, torch.tensor([list(ids[start : start + PIECE])]))
+        for start in range(0, len(ids), self.piece):
+            piece = ids[start : start + self.piece]
+            state = self._fed(state, torch.tensor([list(piece)]))
+            if work is not None:
+                work.advance(len(piece))
         return state
 
 

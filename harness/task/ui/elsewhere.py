@@ -2,7 +2,7 @@
 on here: greedy both, token by token."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from harness.engine.local import answer
 from harness.errors import InputProblem
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
+from harness.task.ui.work import Work
 
 TOP = 64  # most probable tokens whose logarithms are held beside each other
 ENGINE = "engine "
@@ -52,16 +53,14 @@ class Elsewhere:
         self.places = places(engine, session.cfg.engine.name)
         self._turn = threading.Lock()
 
-    def go_on(self, state: State, where: str, steps: int) -> Continued:
-        """`steps` tokens after `state`, there and here. Raises InputProblem, UnsupportedModel, and what an
+    def go_on(self, state: State, where: str, steps: int, work: Work) -> Continued:
+        """`steps` tokens after `state`, there (`work` counts them) and here. Raises InputProblem, UnsupportedModel, and what an
         engine raises that cannot be asked."""
         if where not in self.places:
             raise InputProblem("choose where to continue first.")
-        with self.model:
-            here = self._cached(state, self.session.cfg.cache.name, steps)
+        here = self._cached(state, self.session.cfg.cache.name, steps, lambda: work.advance(0))
         if not where.startswith(ENGINE):
-            with self.model:
-                there = self._cached(state, where.removeprefix("cache "), steps)
+            there = self._cached(state, where.removeprefix("cache "), steps, work.advance)
             return _beside(where, there, here, there.tokens, 0, False)
         there = self._asked(state, steps)
         ids = there.ids or tuple(t for t in there.tokens if isinstance(t, int))
@@ -70,12 +69,15 @@ class Elsewhere:
         read = None if there.reused is None else state.tokens - there.reused
         return _beside(where, there, here, ids, read, state.kept_tokens < state.tokens)
 
-    def _cached(self, state: State, name: str, steps: int) -> Answer:
+    def _cached(self, state: State, name: str, steps: int, done: Callable[[], None]) -> Answer:
         settings = sibling("cache", self.session.cfg.cache, name)
-        runner = build_decoder(self.session.loaded, state, settings)
+        with self.model:
+            runner = build_decoder(self.session.loaded, state, settings)
 
         def feed(ids: Sequence[int]) -> Any:
-            last = runner.step(torch.tensor([list(ids)]))[0, -1] if ids else state.logits[0]
+            done()
+            with self.model:
+                last = runner.step(torch.tensor([list(ids)]))[0, -1] if ids else state.logits[0]
             return last.float().cpu().numpy()
 
         return answer(feed, (), steps, TOP, state.tokens)

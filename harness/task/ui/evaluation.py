@@ -15,21 +15,17 @@ from harness.pipeline.evaluation import ask, identity
 from harness.pipeline.evaluation.answers import soundness
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
-from harness.pipeline.evaluation.rows import averages
+from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
 from harness.report import evaluate, html
 from harness.snapshot.result import UNJUDGED, UNSOUND, write_json, write_text
+from harness.task.ui.work import Stopped
 
 FILE = "jsonl"  # questions of one's own
 SETS = (*(kind for kind in KINDS if kind != FILE), FILE)
 STOPPING = 5.0  # seconds that a stop waits for the call of the model that is under way
-BREATH = 0.002  # seconds between two calls, in which whoever waits for the model gets it
 RARELY = 10  # averages are made at most a tenth of the time
-
-
-class Stopped(Exception):
-    """A person ended it."""
 
 
 class Evaluation:
@@ -45,6 +41,7 @@ class Evaluation:
         self.session, self.model, self.folder = session, model, folder
         self.rows: list[dict[str, Any]] = []
         self.answered: dict[str, list[dict[str, Any]]] = {}
+        self.asking: list[Any] = []
         self.done, self.total, self.cells = 0, 0, 0
         self.problem: Exception | None = None
         self.unsound: str | None = None  # why its figures count for nothing
@@ -99,6 +96,7 @@ class Evaluation:
         asking = questions(cfg.prompt, session.loaded.tokenizer)
         cells = Cells(cfg)
         self.rows, self.problem, self.unsound, self.place = [], None, None, None
+        self.asking = asking
         self.done, self.total, self.cells, self.stopped = 0, len(asking), len(cells.every), False
         self._end.clear()
         self._thread = threading.Thread(
@@ -133,7 +131,8 @@ class Evaluation:
 
     def _average(self, cfg: Config, progress: Progress) -> None:
         self.answered = dict(progress.answered)
-        self.rows = averages(cfg.model.name, cfg.prompt.name, list(self.answered.values()))
+        model = called(cfg, self.session.loaded.source)
+        self.rows = averages(model, cfg.prompt.name, list(self.answered.values()))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -141,7 +140,6 @@ class Evaluation:
             raise Stopped
         with self.model():
             yield
-        time.sleep(BREATH)
 
     def _write(self, progress: Progress, plain: dict[str, Any]) -> None:
         """What `task=evaluate` leaves, in a folder of its own; the answers are no longer kept apart."""
@@ -150,7 +148,7 @@ class Evaluation:
         place.mkdir(mode=0o700)
         verdict = UNSOUND if self.unsound else UNJUDGED
         said = self.unsound or evaluate.conclusion(self.rows)
-        sections = evaluate.sections(self.rows, progress.answered, plain)
+        sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
         write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
         write_json(place / "evaluate.json", self.rows)
         progress.write(place)

@@ -1,5 +1,6 @@
 """What stands where on the page. `acts` connects it; the look is in page.css."""
 
+import json
 from typing import Any
 
 import gradio as gr
@@ -7,12 +8,19 @@ import gradio as gr
 from harness.task.ui import picture, scores
 from harness.task.ui.desk import POLICIES, QUANTIZERS
 from harness.task.ui.evaluation import FILE, SETS
+from harness.variants import headline
 
 HEATS, NUCLEI, TOPS, PENALTIES = (0.1, 3.0), (0.05, 1.0), (0, 100), (1.0, 2.0)
 LONGEST, QUESTIONS = 4096, 1000  # tokens of a run; questions of an evaluation
 BUDGETS = (0.1, 0.25, 0.5, 0.75)  # shares of the context
 WORDS = {"recall": "recall dialogues", "needle": "a needle in prose", "multi_key": "several keys",
          "variable_tracking": "a value handed on", FILE: "a file of mine"}  # fmt: skip
+
+
+PURPOSE = (
+    "Watch a language model think, one token at a time. Pause it, save it, change its memory, bring it back: "
+    "is it still thinking the same thought?"
+)
 
 
 class Controls:
@@ -30,7 +38,8 @@ class Controls:
         self.tab = gr.Textbox(visible="hidden", elem_id="tab")
         another = '<a href="?new" target="_blank" rel="opener">another thought in a new tab</a>'
         gr.HTML(
-            f"<header><h1>A thought, step by step</h1><p>{picture.safe(facts)} \u00b7 {another}</p></header>"
+            f"<header><h1>A thought, step by step</h1><p class='what'>{PURPOSE}</p>"
+            f"<p>{picture.safe(facts)} \u00b7 {another}</p></header>"
         )
         with gr.Row(elem_classes="begin"):
             self.prompt = gr.Textbox(
@@ -42,15 +51,17 @@ class Controls:
                 self._thought(run)
             with gr.Column(elem_classes="card", scale=5, min_width=280):
                 self._choice()
-        with gr.Column(elem_classes="card"):
-            gr.HTML("<h2>Cache</h2>")
+        with gr.Column(elem_classes="card later"):
+            gr.HTML(
+                "<h2>Cache</h2><p>What the model remembers of these tokens: their keys and values (K/V).</p>"
+            )
             self.cache = gr.HTML(elem_id="cache")
         with gr.Row(elem_classes="deck"):
             with gr.Column(elem_classes="stack"):
-                self._prune()
+                self._verdict()
                 self._shelf()
+            self._prune()
             self._branches(places)
-            self._verdict()
         self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")
 
@@ -65,7 +76,7 @@ class Controls:
                 min_width=76, elem_id="count",
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
-            self.stop = _button("Stop", "stop", scale=0, min_width=72)
+            self.stop = _button("Stop", "stop", scale=0, min_width=72, interactive=False)
             self.undo = _button("Undo", "undo", scale=0, min_width=72)
         with gr.Row(elem_classes="line"):
             self.more = gr.Textbox(
@@ -87,10 +98,18 @@ class Controls:
                 self.penalty = _slider(PENALTIES, 1, 0.05, "Repetition penalty", "penalty")
 
     def _prune(self) -> None:
-        with _card("Prune", "Drop tokens from the cache. What stays keeps its position."):
+        with _card(
+            "Prune and quantize",
+            "Let the cache forget tokens, or keep its numbers in fewer bits; Undo takes it back.",
+            "later",
+        ):
             self.policy = gr.Dropdown(
-                list(POLICIES), value="keep_last", label="Policy", elem_id="policy"
+                list(POLICIES),
+                value="keep_last",
+                label="Policy: which tokens stay",
+                elem_id="policy",
             )
+            self.policy_said = gr.HTML(_about("prune", "keep_last"), elem_id="policy_said")
             self.keep = _slider((1, 2), 2, 1, "Tokens to keep", "keep")
             self.per_head = gr.Checkbox(True, label="Each KV head for itself", elem_id="per_head")
             self.pruned = _button("Prune", "prune")
@@ -99,6 +118,12 @@ class Controls:
                     list(QUANTIZERS), value=QUANTIZERS[0], label="Quantizer", elem_id="quantizer", min_width=80
                 )  # fmt: skip
                 self.coded = _button("Quantize", "quantize", scale=0, min_width=108)
+            self.coder_said = gr.HTML(_about("quantize", QUANTIZERS[0]), elem_id="quantizer_said")
+        for group, asked, said in (
+            ("prune", self.policy, self.policy_said),
+            ("quantize", self.coder, self.coder_said),
+        ):
+            asked.change(None, [asked], [said], js=_told(group))
 
     def _shelf(self) -> None:
         with _card("Save and load", "All that the next token depends on, verified byte by byte."):
@@ -112,7 +137,7 @@ class Controls:
                 self.load = _button("Load", "load", scale=0, min_width=80)
 
     def _branches(self, places: list[str]) -> None:
-        with _card("Branches", "Several ways on from one place, their next logits side by side."):
+        with _card("Branches", "Several ways on from one place, side by side.", "later"):
             self.current = gr.Radio([], label="On branch", elem_id="branches")
             with gr.Row(elem_classes="line bottom"):
                 self.fork = _button("Branch here", "fork", min_width=100)
@@ -128,13 +153,17 @@ class Controls:
             self.compared = gr.HTML(elem_id="compared")
             with gr.Row(elem_classes="line bottom"):
                 self.where = gr.Dropdown(
-                    places, value=places[-1], label="Continue in", elem_id="where", min_width=80
+                    places,
+                    value=places[-1],
+                    label="Continue elsewhere, as long as a run",
+                    elem_id="where",
+                    min_width=80,
                 )
                 self.there = _button("Go on", "there", scale=0, min_width=80)
             self.gone = gr.HTML(elem_id="gone")
 
     def _verdict(self) -> None:
-        with _card("Verdict", "Save, restore, go on: is it still the same thought?"):
+        with _card("Verdict", "Is what comes back still the same thought?", "later"):
             self.judge = _button("Save, restore, judge", "judge")
             self.judged = gr.HTML(elem_id="judged")
 
@@ -165,7 +194,7 @@ class Controls:
                 with gr.Row(elem_classes="line"):
                     self.evaluate = _button("Evaluate", "evaluate")
                     self.enough = _button(
-                        "Stop", "enough", scale=0, min_width=72, interactive=False
+                        "Stop asking", "enough", scale=0, min_width=110, interactive=False
                     )
             with gr.Column(scale=6, min_width=280):
                 self.scores = gr.HTML(scores.NOTHING, elem_id="scores")
@@ -177,8 +206,19 @@ def _several(values: Any, chosen: list[Any], label: str, name: str) -> gr.Checkb
     )
 
 
-def _card(title: str, said: str) -> gr.Column:
-    made = gr.Column(elem_classes="card", min_width=200)
+def _about(group: str, name: str) -> str:
+    """What the option is, in one line: the head of its YAML."""
+    return f'<p class="said">{picture.safe(headline(group, name))}</p>'
+
+
+def _told(group: str) -> str:
+    """JavaScript: the line about the option that was chosen, without asking the server."""
+    names = POLICIES if group == "prune" else QUANTIZERS
+    return f"(name) => ({json.dumps({name: _about(group, name) for name in names})})[name] ?? ''"
+
+
+def _card(title: str, said: str, also: str = "") -> gr.Column:
+    made = gr.Column(elem_classes=f"card {also}".split(), min_width=200)
     with made:
         gr.HTML(f"<h2>{title}</h2><p>{said}</p>")
     return made

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
-from harness.report.names import counted
+from harness.report.names import counted, plain
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
 from harness.task.ui.elsewhere import Continued
@@ -25,6 +25,12 @@ MARKS = {
     "thin": "dropped by some KV heads",
     "gone": "dropped",
 }
+PATH = (
+    '<ol class="path"><li><b>Start</b> reads the prompt above (change it first, if you like).</li>'
+    "<li><b>Step</b> lets the model write one token, <b>Run</b> several. The brighter a token, the more attention "
+    "it received.</li><li><b>Save, restore, judge</b> pauses the thought, brings it back from disk, and says "
+    "whether it is still the same one.</li></ol>"
+)
 NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
@@ -53,7 +59,7 @@ def size(count: float) -> str:
 def thought(desk: Desk) -> str:
     """The whole text, token by token, as bright as the attention each one received."""
     if not desk.branches:
-        return '<p class="empty">Type a prompt and press Enter, or load a snapshot.</p>'
+        return PATH if not desk.shelf.names() else PATH.replace("path", "path kept", 1)
     branch, bright, held, heads = desk.branch, desk.brightness(), desk.holders(), desk.heads()
     ids, layers = (
         branch.state.token_ids[0].tolist(),
@@ -85,7 +91,7 @@ def thought(desk: Desk) -> str:
             f'<span class="{" ".join(kinds)}" style="--b:{glow:.3f}" title="{safe(", ".join(told))}">'
             f"{shown(text)}</span>{after}"
         )
-    return f'<div class="thought" tabindex="0" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
+    return f'<div class="thought" tabindex="0" role="group" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
 
 
 def likely(desk: Desk) -> str:
@@ -101,7 +107,7 @@ def likely(desk: Desk) -> str:
         for i, text, p in rows
     )
     others = f'<tr class="rest"><th scope="row">all others</th><td></td><td class="p">{_share(rest)}</td></tr>'
-    return f'<table class="bars"><tbody>{body}{others}</tbody></table>'
+    return f'<table class="bars" aria-label="The most probable next tokens"><tbody>{body}{others}</tbody></table>'
 
 
 def cache(desk: Desk) -> str:
@@ -119,6 +125,38 @@ def cache(desk: Desk) -> str:
     return (
         f'<div class="cache"><div class="figures">{cells}</div><div>{_growth(branch)}</div></div>'
     )
+
+
+def compared(desk: Desk) -> str:
+    """The last comparison, and whether it still says how the two branches stand."""
+    if desk.compared is None:
+        return NO_PAIR
+    one, two, made = desk.compared
+    if not (desk.stands(made.a, one) and desk.stands(made.b, two)):
+        return f"{comparison(made)}{_old('a branch has changed since: compare again')}"
+    return comparison(made)
+
+
+def judged(desk: Desk) -> str:
+    """The last verdict, and whether it is still one on its branch as it stands."""
+    if desk.judged is None:
+        return NO_PROOF
+    name, state, made = desk.judged
+    told = proof(made, f"Branch {name} at {state.tokens} tokens")
+    if not desk.stands(name, state):
+        told = _old(f"branch {name} has changed since: judge again") + told
+    return told
+
+
+def went(desk: Desk) -> str:
+    """How the last branch went on elsewhere; nothing once that branch is gone."""
+    if desk.went is None or desk.went[0] not in desk.branches:
+        return ""
+    return elsewhere(desk, desk.went[1])
+
+
+def _old(why: str) -> str:
+    return f'<p class="said old">\u21ba From before: {safe(why)}.</p>'
 
 
 def comparison(found: Comparison) -> str:
@@ -143,7 +181,7 @@ def comparison(found: Comparison) -> str:
         f'<p class="said">{a} and {b} {where}; {apart}</p>'
         f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
         f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
-        f'<table class="bars pair"><tbody>{body}</tbody></table>'
+        f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table>'
     )
 
 
@@ -176,21 +214,26 @@ def problems(*said: str) -> str:
 
 
 def proof(made: Proof, where: str) -> str:
-    """The verdict, the reason, and the figures beside their noise floor."""
+    """The verdict in one sentence, then the figures beside their noise floor."""
     rows = "".join(
-        f'<tr><th scope="row">{key.replace("_", " ")}</th><td>{number(counted(key, made.metrics[key]))}</td>'
-        f"<td>{number(counted(key, made.noise.get(key)))}</td></tr>"
+        f'<tr><th scope="row">{plain(key)}</th><td>{_figure(key, made.metrics[key])}</td>'
+        f"<td>{_figure(key, made.noise.get(key))}</td></tr>"
         for key in SHOWN
     )
     return (
         f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
         f"<span>beside {safe(made.beside)}</span></p>"
-        f'<p class="said">{safe(made.reason[:1].upper() + made.reason[1:])}. {safe(where)}: {made.steps} tokens after the restore, beside '
-        f"{safe(made.against)}. {size(made.stored_bytes)}, saved in {made.save_s * 1e3:.0f} ms, read and "
-        f"verified in {made.load_s * 1e3:.0f} ms.</p>"
-        '<table class="plain"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
+        f'<p class="conclusion">{safe(made.conclusion)}</p>'
+        '<table class="plain" aria-label="Figures of the verdict"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
+        f'<p class="said">{safe(where)}; {made.steps} tokens after the restore, beside {safe(made.against)}. '
+        f"Reason: {safe(made.reason)}. {size(made.stored_bytes)} saved in {made.save_s * 1e3:.0f} ms, "
+        f"read and verified in {made.load_s * 1e3:.0f} ms.</p>"
     )
+
+
+def _figure(key: str, value: Any) -> str:
+    return "none" if key == "first_divergence" and value is None else number(counted(key, value))
 
 
 def _full(bright: list[float]) -> float:

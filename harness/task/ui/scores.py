@@ -87,13 +87,13 @@ def _lost(cell: dict[str, Any]) -> bool:
 
 
 def _otherwise(made: Evaluation) -> str:
-    rows = evaluate.otherwise(made.answered)[:SAID]
+    rows = evaluate.otherwise(made.answered, made.asking)[:SAID]
     if not rows:
         return ""
     body = "".join(
-        f'<tr><th scope="row">{safe(cell)}</th><td>{safe(said) or "(nothing)"}</td>'
-        f"<td>{safe(whole) or '(nothing)'}</td></tr>"
-        for cell, said, whole in rows
+        f'<tr><th scope="row">{safe(cell)}</th><td>{safe(said["text"])}</td>'
+        f"<td>{safe(whole['text'])}</td></tr>"
+        for cell, _, _, said, whole, _ in rows
     )
     return (
         "<details><summary>What was said otherwise</summary>"

@@ -56,8 +56,10 @@ def serving(build: Any, port: int, reports: Path | None = None) -> Iterator[str]
             run_history=False, enable_monitoring=False, max_file_size=0, theme=theme,
             css_paths=Path(__file__).with_name("page.css"), app_kwargs={"middleware": guards},
         )  # fmt: skip
-    except OSError as problem:
-        raise InputProblem(f"task.port={port} cannot be had: {problem}. Give another, or 0 for any free one.") from None  # fmt: skip
+    except OSError:
+        raise InputProblem(
+            f"task.port={port} is taken. Give another, or 0 for any free one."
+        ) from None
     if reports is not None:
         app.router.routes.insert(0, _reports(reports))
     # outermost: gradio puts its own, which lets every port of this machine read, around what it is given

@@ -32,6 +32,7 @@ class Sight(Branches):
     """loaded: the model, for its tokenizer."""
 
     loaded: Any
+    compared: tuple[State, State, Comparison] | None = None  # the last comparison, and of what
 
     def compare(self, a: str, b: str, top: int = 8) -> Comparison:
         """The logits that follow branch `a` beside those that follow branch `b`."""
@@ -45,7 +46,14 @@ class Sight(Branches):
         rows = [(i, self.text([i]), float(p[i]), float(q[i])) for i in best]
         parted = _parted(one, two)
         stale = parted is None and found["bitwise_equal"] and not _alike(one, two)
-        return Comparison(a, b, (one.tokens, two.tokens), parted, found, rows, stale)
+        made = Comparison(a, b, (one.tokens, two.tokens), parted, found, rows, stale)
+        self.compared = one, two, made
+        return made
+
+    def stands(self, name: str, state: State) -> bool:
+        """Whether branch `name` is still as it was in `state`."""
+        now = self.branches[name].state if name in self.branches else None
+        return now is not None and now.layers is state.layers and now.logits is state.logits
 
     def likely(self, top: int = 10) -> list[tuple[int, str, float]]:
         """`(id, text, probability)` of the most probable next tokens, as the sampler sees them."""

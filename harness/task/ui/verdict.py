@@ -9,6 +9,7 @@ import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.compare import metrics
+from harness.compare.conclusion import conclusion
 from harness.compare.soundness import Soundness
 from harness.compare.verdict import decide
 from harness.config import CacheConfig
@@ -39,6 +40,7 @@ class Proof:
     save_s: float
     load_s: float
     beside: str
+    conclusion: str  # the verdict in one sentence
 
 
 def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
@@ -65,14 +67,18 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         beside = f"the same {done} state in memory"
         against = f"the same {done} state continued in memory, never saved"
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
+        record = {"verdict": verdict, "reason": reason, "metrics": apart, "noise_floor": noise}
+        record |= {"against": "itself"}
     else:
         run = "a run in full precision" if coded else "a run"
         beside = f"{run} without a pause"
         against = f"{run} that was never interrupted, recomputed from the token buffer"
         made = line.judge(restored, state)
         verdict, reason, apart, noise = made.verdict, made.reason, made.metrics, made.noise
+        record = made.record()
     took = line.session.times["save"], line.session.times["load"]
-    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside)
+    said = conclusion({**record, "size": {"stored_bytes": size}})
+    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside, said)
 
 
 def _beside_memory(

@@ -45,9 +45,17 @@ def said(problem: Exception) -> str:
 
 def greeting(desk: Desk) -> str:
     """What a page says that opens."""
+    if desk.running is not None:
+        return f"{desk.running}"
     many = len(desk.branches)
     kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
-    return f"Ready.{kept if many else ''}{picture.problems(*desk.aside)}"
+    first = " Start reads the prompt." if not many else ""
+    return f"Ready.{kept if many else first}{picture.problems(*desk.aside)}"
+
+
+def beside(desk: Desk) -> str:
+    """That a new branch took nothing away from the others."""
+    return f", as branch {desk.current}; the others are kept" if len(desk.branches) > 1 else ""
 
 
 def counted(tokens: int) -> str:
@@ -58,8 +66,8 @@ def counted(tokens: int) -> str:
 def whole(value: Any, most: int, name: str) -> int:
     """What was typed into the box `name`: 1 to `most`. Raises InputProblem for anything else."""
     if not isinstance(value, int | float) or not 1 <= value <= most:
-        what = "nothing" if value is None else f"{value:g}"
-        raise InputProblem(f"{name}: {what} is not possible there. Type a number from 1 to {most}.")
+        what = "is empty" if value is None else f"cannot be {value:,.0f}"
+        raise InputProblem(f"'{name}' {what}. Type a number from 1 to {most}.")
     return int(value)
 
 
@@ -67,7 +75,7 @@ def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
     """What a policy did that was to leave `keep` tokens."""
     left = desk.branch.state.kept_tokens
     if not gone:
-        return f"{policy} dropped nothing: {counted(left)} are held, and {keep} were to stay. Choose fewer tokens to keep."
+        return f"{policy} dropped nothing: the cache holds {counted(left)}, and {keep} may stay. Choose fewer tokens to keep."
     return f"{policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{unasked(desk)}"
 
 

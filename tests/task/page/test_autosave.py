@@ -177,10 +177,12 @@ def test_a_run_needs_no_page_and_nothing_comes_between(desk):
     one.begin(TEXT)
     two.begin(TEXT)
     one.start(40)
-    with pytest.raises(InputProblem, match="the model is writing"):
+    with pytest.raises(InputProblem, match="the model is at work"):
         one.undo()
     finished(one)
-    assert one.written == 40 and ids(one) == ids(two) + [two.step() for _ in range(40)]
+    assert one.said == "Wrote 40 of 40 tokens." and ids(one) == ids(two) + [
+        two.step() for _ in range(40)
+    ]
     one.undo()  # a run is one act
     assert one.branch.state.tokens == two.branch.state.tokens - 40
     one.start(10_000)

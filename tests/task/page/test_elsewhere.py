@@ -35,7 +35,7 @@ class Remembering(Engine):
 
     def resume(self, prompt, steps):
         self.asked.append(prompt)
-        said = self.desk.elsewhere._cached(self.desk.branch.state, "dynamic", steps)
+        said = self.desk.elsewhere._cached(self.desk.branch.state, "dynamic", steps, lambda: None)
         if self.wrong:
             said = replace(said, tokens=(said.tokens[0], (said.tokens[1] + 1) % 500, *said.tokens[2:]))  # fmt: skip
         return replace(said, reused=len(prompt) - 1)

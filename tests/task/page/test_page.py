@@ -144,6 +144,18 @@ def test_the_keyboard_alone_is_enough(browser, page):
     assert len(wrote(browser, SENT + 1)) == SENT + 2
     keys(Keys.SPACE)  # the focus stays where it was
     assert len(wrote(browser, SENT + 2)) == SENT + 3
+    tab_to("#run")
+    for runs in (1, 2):  # the button was disabled meanwhile, and has the focus again
+        keys(Keys.ENTER)
+        wrote(browser, SENT + 2 + 16 * runs)
+        shown_focus = "return document.activeElement.id"
+        give_up = time.time() + 20
+        while browser.execute_script(shown_focus) != "run":
+            assert time.time() < give_up
+            time.sleep(0.1)
+    press(browser, "undo")
+    press(browser, "undo")
+    said(browser, "Undone.")
     tab_to("#keep input[type=range]")
     keys(Keys.ARROW_LEFT)
     tab_to("#prune")
@@ -165,7 +177,8 @@ def test_the_keyboard_alone_is_enough(browser, page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_readable_in_light_and_dark_wide_and_narrow(browser, page, tmp_path, scheme):
     _, address, _ = page
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    asked = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}  # nothing fades
+    media = {"features": [{"name": name, "value": value} for name, value in asked.items()]}
     size = {"height": 1400, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "width": 1280})
@@ -204,7 +217,7 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
     browser.switch_to.new_window("tab")
     try:
         browser.get(address + "?new")
-        shown(browser, "Ready.", "Type a prompt")
+        shown(browser, "Ready.", "Start reads the prompt above")
         write(browser, "prompt", "tell me a story . {{value}} ${1+1} <b>x</b>")
         press(browser, "begin")
         said(browser, "Read ")

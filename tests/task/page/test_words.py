@@ -51,7 +51,7 @@ def test_messages_name_no_setting_of_a_command_line(desk):
 @pytest.mark.parametrize("typed", [-3, 0, None, 5000])
 def test_a_number_that_cannot_be_is_said(desk, typed):
     page = object.__new__(Page)
-    with pytest.raises(InputProblem, match=r"Tokens of a run: .*from 1 to 4096"):
+    with pytest.raises(InputProblem, match=r"'Tokens of a run' .*from 1 to 4096"):
         next(page._run(desk(), typed))
     assert words.whole(7.0, 4096, "Tokens of a run") == 7
 
@@ -60,7 +60,7 @@ def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
     one = desk()
     many = one.branch.state.tokens
     said = words.pruned(one, "keep_last", one.prune("keep_last", many), many)
-    assert "dropped nothing" in said and f"{many} were to stay" in said
+    assert "dropped nothing" in said and f"{many} may stay" in said
     said = words.pruned(one, "keep_last", one.prune("keep_last", many - 1), many - 1)
     assert f"dropped 1 token, {many - 1} are held." in said and "Next token" not in said
     one.prune("keep_last", 1)  # nothing beside the last token: it cannot be asked again

@@ -1,0 +1,90 @@
+"""What every control shows of a desk."""
+
+from typing import Any
+
+import gradio as gr
+
+from harness.task.ui import picture, words
+from harness.task.ui.desk import Desk
+from harness.task.ui.layout import HEATS, PENALTIES, TOPS, Controls
+
+
+class View:
+    """controls: those of one page. `acts` can be done while there is a thought and nothing is at work;
+    `asked` are those of an evaluation."""
+
+    def __init__(self, controls: Controls):
+        self.c = c = controls
+        self.acts = [
+            c.step, c.run, c.add, c.pruned, c.save, c.fork, c.judge, c.coded, c.close, c.back, c.there,
+        ]  # fmt: skip
+        self.asked = [c.scores, c.evaluate, c.enough, c.status]
+        self.everything = [
+            c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
+            c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
+            c.choice, c.judged, c.prompt, c.begin, c.stop, c.more, c.name, *self.acts,
+        ]  # fmt: skip
+
+    def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
+        """What every act may change. What a person set or typed is left alone."""
+        c, busy = self.c, desk.running is not None
+        ready, many, held = bool(desk.branches), len(desk.branches) > 1, desk.shelf.names()
+        kept = desk.branch.state.kept_tokens if ready else 1
+        return {
+            c.desk: desk,
+            c.thought: picture.thought(desk),
+            c.likely: picture.likely(desk),
+            c.cache: picture.cache(desk),
+            c.status: self._status(desk, said),
+            c.keep: gr.update(maximum=max(kept, 2), interactive=ready),
+            c.current: gr.update(choices=_named(desk), value=desk.current or None),
+            c.loaded: gr.update(choices=held, interactive=bool(held)),
+            c.choice: gr.update(label=f"Sampling: {desk.sampling.name}"),
+            c.compared: picture.compared(desk),
+            c.gone: picture.went(desk),
+            c.judged: picture.judged(desk),
+            c.begin: gr.update(variant="secondary" if ready else "primary", interactive=not busy),
+            c.load: gr.update(interactive=bool(held) and not busy),
+            c.undo: gr.update(interactive=desk.undoable and not busy),
+            c.compare: gr.update(interactive=many and not busy),
+            c.stop: gr.update(interactive=busy),
+            **{field: gr.update(interactive=ready) for field in (c.more, c.name)},
+            **{act: gr.update(interactive=ready and not busy) for act in self.acts},
+        }
+
+    def _status(self, desk: Desk, said: str) -> str:
+        """What is said. How far work is changes many times a second, and is not read out."""
+        quiet = ' aria-hidden="true"' if desk.running is not None else ""
+        return f"<p{quiet}>{said}{picture.problems(desk.unkept)}</p>"
+
+    def _turned(self, desk: Desk) -> dict[Any, Any]:
+        """What the controls say once another state or another branch is the current one."""
+        c, s, many = self.c, desk.sampling, len(desk.branches) > 1
+        kept = desk.branch.state.kept_tokens if desk.branches else 1
+        others = [name for name in desk.branches if name != desk.current]
+        half = {"maximum": max(kept, 2), "value": max(kept // 2, 1)}
+        return {
+            c.keep: gr.update(**half, interactive=bool(desk.branches)),
+            c.other: gr.update(
+                choices=others, value=others[-1] if many else None, interactive=many
+            ),
+            c.how: s.name,
+            c.temperature: gr.update(value=s.temperature, maximum=max(HEATS[1], s.temperature)),
+            c.top_k: gr.update(value=s.top_k, maximum=max(TOPS[1], s.top_k)),
+            c.top_p: s.top_p,
+            c.penalty: gr.update(
+                value=s.repetition_penalty,
+                minimum=min(PENALTIES[0], s.repetition_penalty),
+                maximum=max(PENALTIES[1], s.repetition_penalty),
+            ),
+        }
+
+    def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
+        held = desk.shelf.names()
+        return {self.c.loaded: gr.update(choices=held, value=name, interactive=bool(held))}
+
+
+def _named(desk: Desk) -> list[tuple[str, str]]:
+    """Each branch as a person tells it from the others."""
+    each = desk.branches.items()
+    return [(f"{name}: {words.counted(branch.state.tokens)}", name) for name, branch in each]
