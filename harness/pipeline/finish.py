@@ -143,7 +143,8 @@ def finish_table(
             for more in reason.splitlines()[1:]:  # than the sentence above the table
                 say.line(textwrap.fill(more, say.out.width))
             if closing:
-                say.line(closing)
+                if closing.partition(": ")[2].strip().rstrip(".") not in result["conclusion"]:
+                    say.line(closing)
             elif verdict != UNJUDGED:
                 why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
                 say.line(f"verdict:      {verdict.upper()}{why}")

@@ -64,6 +64,7 @@ def test_page_shows_the_verdict_grid_with_links_that_lead_somewhere(swept):
 
 def test_console_says_how_far_it_is_and_what_failed(swept):
     said = (swept / "console.txt").read_text()
+    assert said.startswith("6 points: ") and said.index("folder:  ") < said.index("[1/6]")
     assert "[6/6]" in said and "left" in said and "3 failed" in said
     (first,), (last,) = ([x for x in said.splitlines() if n in x] for n in ("[1/6]", "[6/6]"))
     assert "left" not in first + last  # the first imports, and after the last nothing is left
