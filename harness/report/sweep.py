@@ -221,7 +221,10 @@ def closing(
     folder: Path, found: list[dict[str, Any]], total: int | None, aged: list[str]
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run."""
-    lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in _counts(found).items())}"]
+    counts = _counts(found)
+    lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in counts.items())}"]
+    if set(counts) == {UNJUDGED} and all(directions(folder).values()):
+        lines = [""]  # a search
     lines += _failed(found)
     place = _here(folder)
     if total and len(found) < total:
