@@ -12,12 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from linecache import getline
 from pathlib import Path
 from typing import Any
 
+from harness.contract import agree
 from harness.errors import ConfigProblem, UntrustedPlugin, suggestion
 
-OPEN = ("prune", "cache", "save", "quantize", "engine", "fault", "tokenizer")  # to entry points
+BASES = {
+    "prune": "Policy", "cache": "Decoder", "save": "Format", "quantize": "Quantizer",
+    "engine": "Engine", "fault": "Fault", "tokenizer": "Encoder",
+}  # fmt: skip
+OPEN = tuple(BASES)  # to entry points
 CONFIG_DIR = ("--config-dir", "-cd")
 TARGET = "_target_"
 _trusted: set[str] = set()
@@ -149,26 +155,45 @@ def imported(what: str, target: str, base: type | None = None) -> Any:
             f"{what} names {target}, and {module} has no {attribute}. Correct `_target_`."
         ) from None
     except Exception as problem:
+        _asked_for[module] = what
         raise ConfigProblem(
             f"{what} names {target}, and importing {module} failed: {type(problem).__name__}: "
-            f"{problem}."
+            f"{problem}.{_in_line(problem)}"
         ) from problem
     if base is not None and not (isinstance(built, type) and issubclass(built, base)):
         public = f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
         raise ConfigProblem(f"{what} names {target}, which is no {public}. Derive it from that.")
     _asked_for[module] = what
+    if base is not None:
+        agree(what, target, built, base)
     return built
 
 
+def check_chosen(cfg: Any) -> None:
+    """Raise ConfigProblem for an option from outside that `cfg` chose and that cannot serve, before
+    anything large is loaded."""
+    for group, base in BASES.items():
+        settings = getattr(cfg, group)
+        if target(group, settings):
+            variant(group, settings, getattr(import_module(f"harness.{group}"), base))
+
+
+def _in_line(problem: BaseException) -> str:
+    """` In file:line (function).` of code from outside; nothing where the problem says it itself."""
+    whose = None if isinstance(problem, SyntaxError) else author(problem)
+    return f" In {whose.partition(', in ')[2]}." if whose else ""
+
+
 def author(problem: BaseException) -> str | None:
-    """`option, in file:line (function)` of the last code from outside that `problem` came through; None
+    """`option, in file:line (function): source` of the last code from outside that `problem` came through; None
     where it is ours alone."""
     place, step = None, problem.__traceback__
     while step is not None:
         module = step.tb_frame.f_globals.get("__name__", "")
         if module in _asked_for:
             code = step.tb_frame.f_code
-            where = f"{code.co_filename}:{step.tb_lineno} ({code.co_name})"
+            source = getline(code.co_filename, step.tb_lineno).strip()
+            where = f"{code.co_filename}:{step.tb_lineno} ({code.co_name}): {source}"
             place = f"{_asked_for[module]}, in {where}"
         step = step.tb_next
     return place

@@ -22,6 +22,7 @@ LEVEL = {
     "snapshot": 2,
     "extras": 1,
     "variants": 1,
+    "contract": 0.5,
     "errors": 0,
     "interrupt": 0,
     "machine": 0,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from harness.cache.memory import Memory
-from harness.errors import InputProblem, Misfit, UnsupportedModel
+from harness.errors import ConfigProblem, InputProblem, Misfit, UnsupportedModel
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import LayerState, Segment, State
 
@@ -86,6 +86,11 @@ class Decoder(ABC):
     def _fed(self, ids: torch.Tensor) -> torch.Tensor:
         new = torch.arange(ids.shape[1], device=ids.device)
         logits = self.forward(ids, self.next_position[:, None] + new)
+        if logits.shape[:-1] != ids.shape:
+            raise ConfigProblem(
+                f"cache={self.settings.name}: `forward` gave logits of {list(logits.shape)} for ids of "
+                f"{list(ids.shape)}; it gives [batch, new, vocab]."
+            )
         self.next_position = self.next_position + ids.shape[1]
         self.fed.append(ids)
         return logits

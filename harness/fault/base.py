@@ -100,6 +100,8 @@ class Fault:
             if not hasattr(Fault, name):
                 raise TypeError(f"a fault declares no {name}")
             setattr(cls, name, value)
+        if cls.element not in range(14):
+            raise TypeError(f"a fault damages an element of 1 to 13, not {cls.element}")
 
     @property
     def expected(self) -> str:

@@ -95,7 +95,7 @@ def from_cache(
 def to_cache(state: State, model: Any) -> Any:
     """A DynamicCache that holds `state`, for `model.generate(ids, past_key_values=...)` to go on with.
 
-    model: the library's model, or a Loaded. Keys and values are shared, because the library replaces
+    model: the library's model, or a Loaded; InputProblem for anything else. Keys and values are shared, because the library replaces
     them as they grow; recurrent state is copied. Raises UnsupportedModel for a pruned state, whose
     positions `generate` would count wrong.
     """
@@ -104,7 +104,11 @@ def to_cache(state: State, model: Any) -> Any:
             "a pruned state cannot go on in `generate`, which counts positions by the length of the "
             "cache. Continue it with harness.resume."
         )
-    loaded = model if isinstance(model, Loaded) else Loaded(model, None, {}, 0.0)
+    if isinstance(model, Loaded):
+        loaded = model
+    else:
+        check_model(model)
+        loaded = Loaded(model, None, {}, 0.0)
     return library.to_cache(loaded, state.to(loaded.device))
 
 

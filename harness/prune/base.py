@@ -124,11 +124,6 @@ class Policy(ABC):
         before = torch.arange(kept, device=positions.device) - kept
         rank = torch.where(real, real.cumsum(-1) - 1, before)
         score = self.score(layer, rank, keep)
-        if not torch.is_tensor(score):
-            raise ConfigProblem(
-                f"prune={self.settings.name} scored layer {layer.index} with a "
-                f"{type(score).__name__}: `score` returns a tensor."
-            )
         score = self._by_head(layer, score.double())
         if score.dim() == 3 and positions.dim() == 2:
             positions = positions[:, None]

@@ -74,15 +74,9 @@ class Quantizer(ABC):
     def _codes(self, tensor: torch.Tensor, part: str) -> Codes:
         """`encode`, checked as a variant from outside needs it."""
         codes = self.encode(tensor, part)
-        name = f"quantize={self.settings.name}"
-        if not isinstance(codes, Codes):
-            raise ConfigProblem(
-                f"{name}: `encode` returned a {type(codes).__name__} for the {part}s; it returns Codes "
-                "(from harness.quantize import Codes, symmetric, asymmetric)."
-            )
         if codes.shape != tensor.shape:
             raise ConfigProblem(
-                f"{name}: `encode` returned codes of {list(codes.shape)} for {part}s of "
+                f"quantize={self.settings.name}: `encode` returned codes of {list(codes.shape)} for {part}s of "
                 f"{list(tensor.shape)}."
             )
         return codes

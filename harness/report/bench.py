@@ -53,6 +53,23 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
+def fastest(rows: list[dict[str, Any]]) -> str:
+    """What is fastest at the longest past, beside `dynamic` where that was measured; empty for nothing."""
+    alone = [r for r in rows if r["branches"] == 1 and r["per_token_s"]]
+    if not alone:
+        return ""
+    longest = max(r["context"] for r in alone)
+    row = min((r for r in alone if r["context"] == longest), key=lambda r: r["per_token_s"])
+    ratio = row["ratio_to_dynamic"]
+    beside = (
+        f", {ratio:.1f} times as fast as dynamic" if ratio and row["cache"] != "dynamic" else ""
+    )
+    return (
+        f"{row['cache']} is the fastest: {row['per_token_s'] * 1e3:.3g} ms a token after "
+        f"{longest:,} in {row['dtype']}{beside}; "
+    )
+
+
 def _shown(column: str, value: Any) -> Any:
     """Bytes are read in groups of three digits."""
     counted = column == "bytes_copied_per_token" and value is not None

@@ -55,6 +55,11 @@ def cell(text: Any, href: str = "", kind: str = "", sign: str = "") -> dict[str,
     return {"text": number(text), "href": href, "kind": kind, "sign": sign}
 
 
+def grouped(value: Any) -> Any:
+    """A whole number in groups of three digits; anything else as it is."""
+    return cell(f"{value:,}", kind="n") if type(value) is int else value
+
+
 def soundness(block: dict[str, Any]) -> dict[str, Any]:
     """The section of a `soundness` block of `result.json`."""
     return section(
@@ -116,7 +121,7 @@ def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     """How the table of a block stands on its page: `right`, the columns of numbers; `shape`, the classes
     of its width; `heads`, where each row becomes a list of its own on a narrow screen."""
     rows, columns = block.get("rows") or [], block.get("columns") or []
-    prose = any(_width(_text(value)) == "long" for row in rows for value in row)
+    prose = any(_width(_text(value)) in ("long", "words") for row in rows for value in row[1:])
     listed = prose and len(columns) > 3 and len(rows) <= LISTED
     wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
     return {

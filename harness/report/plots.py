@@ -59,9 +59,12 @@ def label(axis: Any, title: str, x: str, y: str) -> None:
 
 def against_context(axis: Any, title: str, unit: str) -> None:
     """What grows with the past: both axes logarithmic."""
+    from matplotlib.ticker import FuncFormatter
+
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     plain(axis.yaxis)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: f"{tokens:,.0f}"))
     label(axis, title, "past tokens", unit)
 
 
@@ -223,7 +226,7 @@ def scatter(
     if names_:
         axis.set_xticks(range(len(names_)), brief(names_), rotation=20 * (len(names_) > 3))
     else:
-        axis.locator_params(axis="x", nbins=4)
+        axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
     axis.margins(x=0.12)
     label(axis, title, under, beside)
     return svg(made)

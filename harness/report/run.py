@@ -5,11 +5,12 @@ from typing import Any
 
 from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
-from harness.report.html import cell, link, page, section
+from harness.report.html import cell, grouped, link, page, section
 from harness.report.names import counted, plain
 from harness.snapshot.elements import spoken
 from harness.snapshot.result import write_text
 
+PART = 40  # characters of what was said, where two answers part
 DIGESTS = ("digest_before", "digest_after")
 
 
@@ -76,19 +77,21 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
         "Figures",
         columns=["what", "measured", "noise floor"],
         rows=[
-            [plain(k), *(_grouped(counted(k, v)) for v in (measured, noise.get(k)))]
+            [plain(k), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
             for k, measured in result["metrics"].items()
         ],
     )
 
 
-def _grouped(value: Any) -> Any:
-    return cell(f"{value:,}", kind="n") if type(value) is int else value
-
-
 def _text(said: dict[str, Any]) -> dict[str, Any]:
     parts = ("prompt", "expected", "continuation", "restored")
-    return section("What was said", pre="\n".join(f"{k}: {said[k]}" for k in parts if k in said))
+    lines = [f"{k}: {said[k]}" for k in parts if k in said]
+    one, two = (str(said.get(k, "")) for k in parts[2:])
+    if "restored" in said and one != two:
+        place = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))  # fmt: skip
+        start = one.rfind(" ", 0, place + 1) + 1  # of the word that is another
+        lines.append(f"they part at: {one[start:start + PART]!r} against {two[start:start + PART]!r}")  # fmt: skip
+    return section("What was said", pre="\n".join(lines))
 
 
 def _cost(result: dict[str, Any]) -> dict[str, Any]:

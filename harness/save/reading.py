@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from harness import machine
-from harness.errors import InputProblem, SnapshotInvalid, Untrusted
+from harness.errors import HarnessError, InputProblem, SnapshotInvalid, Untrusted
 from harness.save import cipher, contents, files, lineage
 from harness.save.access import Access
 from harness.save.envelope import own_manifest
@@ -253,11 +253,14 @@ class _Opened:
         return False
 
 
+_TELLING = (ValueError, EOFError, OSError, RuntimeError, HarnessError)  # they say what is wrong
+
+
 def _said(problem: Exception) -> str:
     """A sentence for what reading a file raised."""
     if isinstance(problem, MemoryError):
         return "cannot be unpacked: there is not enough memory"
-    if isinstance(problem, ValueError | EOFError | OSError | RuntimeError) and str(problem):
+    if isinstance(problem, _TELLING) and str(problem):
         return str(problem)
     return f"cannot be read: {type(problem).__name__} {str(problem)[:120]}".rstrip()
 

@@ -107,3 +107,17 @@ def frame(manifest: dict[str, Any]) -> list[str]:
 
 def _is_hex(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def layers_configured(documents: dict[str, Any]) -> int | None:
+    """How many layers the model's cache has, where its config tells it for sure: layers that share
+    the keys of others may have none, and an encoder's are not the decoder's."""
+    config = documents.get("model_config", {}).get("config", {})
+    text = config.get("text_config") if "num_hidden_layers" not in config else None
+    config = text if isinstance(text, dict) else config
+    unsure = ("num_kv_shared_layers", "is_encoder_decoder", "encoder", "num_nextn_predict_layers")
+    count = config.get("num_hidden_layers", config.get("n_layer"))
+    if type(count) is not int or any(config.get(key) for key in unsure):
+        return None
+    kinds = config.get("layer_types")
+    return count if kinds is None or (isinstance(kinds, list) and len(kinds) == count) else None

@@ -167,6 +167,9 @@ def _layer_faults(manifest: dict[str, Any]) -> list[str]:
     problems = []
     if [d["index"] for d in declared] != list(range(len(declared))):
         problems.append("layers are not contiguous from 0")
+    configured = documents.layers_configured(manifest["documents"])
+    if configured not in (None, len(declared)):
+        problems.append(f"{len(declared)} layers are stored, the model's config has {configured}")
     expected_names = {"next_position", "token_ids", "attention_mask", "logits", "rng"}
     kv_bytes, newer = 0, False
     for entry in declared:

@@ -49,6 +49,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
+        variants.check_chosen(cfg)
         _log_to(folder)
         if cfg.task.name not in UNTRACKED:
             track.begin(cfg.track, cfg.runs_dir)
@@ -83,7 +84,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         said = f"unexpected {type(problem).__name__}: {problem}"
         whose = variants.author(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
-        place = f"{fault}; the details are in {folder / 'harness.log'}."
+        place = f"{fault}\nThe details are in {folder / 'harness.log'}."
         if not sweep:
             say.problem(f"harness: {said}\n{place}")
         failure.record_failure(cfg, folder, "failed", problem)
@@ -101,6 +102,7 @@ def _story(name: str, say: Say) -> Any:
 def _log_to(folder: Path | None) -> None:
     """Stages and libraries' warnings go to the run's own log, not to the console; nowhere without a folder.
     With `hydra.verbose=true`, which lowers the level, what else libraries tell goes there too."""
+    logging.raiseExceptions = False  # a log on a full disk is no news: who needs the disk says it
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

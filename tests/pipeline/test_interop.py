@@ -65,6 +65,13 @@ def test_ids_that_did_not_fill_the_cache_are_refused(mine) -> None:
         harness.to_cache(edit.select(state, torch.arange(3, 12)), model)
 
 
+def test_what_is_no_model_gets_no_cache(mine) -> None:
+    model, tokenizer = mine
+    state = harness.capture_text(harness.wrap(model, tokenizer), "one .")
+    with pytest.raises(InputProblem, match="load_model"):
+        harness.to_cache(state, "x")
+
+
 def test_another_model_object_is_refused_and_training_mode_is_told(mine, tmp_path) -> None:
     model, tokenizer = mine
     ids = torch.randint(3, 1100, (1, 12), generator=torch.Generator().manual_seed(3))

@@ -83,7 +83,7 @@ def test_a_score_that_is_no_number_is_refused(mine):
 
 def test_what_a_quantizer_does_wrong_is_its_own(mine):
     wrong = mine("quantize", "tuple", "compare=lossy")
-    assert wrong.code == 2 and "quantize=my_tuple: `encode` returned a tuple" in wrong.out
+    assert wrong.code == 2 and "returned a tuple, not `Codes`" in wrong.out
     wrong = mine("quantize", "quantize", "compare=lossy")
     assert wrong.code == 1 and "AttributeError" in wrong.out
     assert (

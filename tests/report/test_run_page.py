@@ -68,7 +68,7 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     named = re.search(r"step (\d+) chooses another token", done.result["reason"])
     assert named and int(named[1]) == row + 1
     assert f"most likely from step {row + 1} on" in done.result["conclusion"]
-    assert re.search(rf"first_divergence \| +{row + 1} \|", done.out)
+    assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1
@@ -132,3 +132,12 @@ def test_a_recorded_command_can_be_typed_again():
         assert shlex.split(typed(carried)) == [f"text={text}"]
     assert typed("steps=8") == "steps=8"
     assert shlex.split(typed("out=a b; c")) == ["out=a b; c"]
+
+
+def test_the_place_where_two_answers_part_is_shown_from_its_word_on():
+    said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
+    assert run._text(said)["pre"].endswith("they part at: '60 . the monk' against '69 . the boy'")
+    for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
+        assert "part at" not in run._text(same)["pre"]
+    longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
+    assert run._text(longer)["pre"].endswith("they part at: '5' against '5 . ok'")

@@ -80,4 +80,6 @@ def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(ca
     bare = [replace(state, tokenizer_files=MappingProxyType({})) for state in (one, two)]
     assert explained(*bare)[0].a.isdigit()
     reason = diff._reason([first, *rest])
-    assert reason.startswith(f"{1 + len(rest)} differences; the first token 8 that was read, ")
+    assert reason.startswith(
+        f"{1 + len(rest)} differences; the first at token 8 of what was read: "
+    )

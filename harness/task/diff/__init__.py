@@ -94,9 +94,9 @@ def _reason(deviations: list[Deviation]) -> str:
     if not deviations:
         return "the same state, bit for bit"
     first, *others = deviations
-    count = f"{len(deviations)} differences; the first" if others else "one difference:"
+    count = f"{len(deviations)} differences; the first" if others else "one difference"
     if first.what == "token_ids" and first.where != "form":
         place = first.where.strip("[]").rpartition(",")[2].strip()
-        return f"{count} token {int(place) + 1} that was read, {first.a} against {first.b}"
+        return f"{count} at token {int(place) + 1} of what was read: {first.a} against {first.b}"
     bits = f", {first.bits}" if first.bits else ""
     return f"{count} in {first.what} at {first.where}{bits}"
