@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt
-from harness.cli import afar, point, slurm
-from harness.config.literal import decoded, spelled
+from harness.cli import afar, lines, point, slurm
+from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
 from harness.report.objective import directions, objectives
 from harness.snapshot import signature
@@ -27,7 +27,6 @@ from harness.snapshot.record import PENDING
 from harness.snapshot.result import write_text
 
 RECORD = "sweep.json"
-SOLUTIONS = "optimization_results.yaml"  # of a sweeper that searches
 SIGNATURE = RECORD + signature.SUFFIX
 
 
@@ -63,6 +62,8 @@ class Watch:
         Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, _typed(config)))
         Watch.given, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
+        there = len(Watch.done)
+        print(lines.heading(config, Watch.given, Watch.total, there, Watch.folder), flush=True)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
@@ -98,7 +99,7 @@ class Job:
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
         interrupt.check()
-        _begun()
+        _begun(cfg)
         folder, sweep, overrides = Watch.job
         try:
             with point.alone(folder) if sweep else nullcontext():
@@ -131,12 +132,13 @@ class Job:
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
-def _begun() -> None:
-    """The sweep's parent run, once, where the sweep was begun: its first point begins."""
-    from harness import track
+def _begun(point: Any = None) -> None:
+    """The sweep's parent run, once, where the sweep was begun: its first point that is tracked begins."""
+    from harness import task, track
 
-    settings, Watch.tracked = Watch.tracked, None
-    if settings is not None and Watch.folder is not None:
+    tracked = point is None or point.task.name not in task.UNTRACKED
+    if tracked and (settings := Watch.tracked) is not None and Watch.folder is not None:
+        Watch.tracked = None
         track.begin_sweep(settings.track, settings.runs_dir, Watch.folder, Watch.began)
 
 
@@ -201,8 +203,7 @@ def conclude() -> int:
     from harness.report import sweep as pages
     from harness.track import summarise, upload
 
-    points = finished(folder)
-    if not points:
+    if not (points := finished(folder)):
         return 0
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)
@@ -225,9 +226,8 @@ def conclude() -> int:
     before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
     if before:
         print(f"\n{before} points were there, {len(points) - before} were run now.")
+    lines.front(folder, rows, directions(folder))
     print("\n".join(pages.closing(folder, rows, Watch.total, point.aged(points))))
-    if (folder / SOLUTIONS).is_file():
-        print(f"best points:  {folder / SOLUTIONS}")
     return max(int(row["exit_code"]) for row in rows)
 
 
@@ -341,10 +341,9 @@ def _tell(
         if counted < done < Watch.total:
             pace = (time.monotonic() - began) / (done - counted)
             left = f", {span(pace * (Watch.total - done))} left"
-    varied = " ".join(decoded(o) for o in overrides if spelled(o) not in Watch.shared)
-    figures = ", ".join(f"{name.rpartition('.')[2]} {value:.4g}" for name, value in told.items())
-    came = figures or f"{outcome.verdict:<10}"
-    sys.stdout.write(f"[{count}] {came} {seconds:4.1f} s{left:<14} point {name}: {varied}\n")
+    varied = [o for o in overrides if spelled(o) not in Watch.shared]
+    line = lines.point(outcome.verdict, name, varied, f"{seconds:4.1f} s{left:<14}", told)
+    sys.stdout.write(f"[{count}] {line}\n")
     if outcome.verdict in ("failed", "refused"):
         sys.stdout.write(f"  {outcome.reason.splitlines()[0]}\n")
     sys.stdout.flush()

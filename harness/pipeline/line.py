@@ -271,7 +271,7 @@ class Line:
             path = drive.drive(run, sampler, steps, prompt, follow, lambda ids: count(1))
         if self.captured is not None:
             session.times["recompute"] = drive.recompute_seconds(loaded, state)
-        session.say.done(f"{path.fed.shape[1]} tokens{', the end' if path.ended else ''}")
+        session.say.done(f"{path.fed.shape[1]} steps{', the end' if path.ended else ''}")
         return path
 
     def judge(self, restored: Restored, state: State) -> Judgement:
@@ -284,7 +284,7 @@ class Line:
             _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: count(1))
         compiled = compiling() - compiled
         warm = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
-        say.done(f"{path.fed.shape[1]} tokens, teacher forced{warm}")
+        say.done(f"{path.fed.shape[1]} steps, teacher forced{warm}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(

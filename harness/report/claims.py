@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.report.html import section
+from harness.report.html import grouped, section
 
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -23,5 +23,5 @@ def _one(row: dict[str, Any]) -> dict[str, Any]:
         said += f" Conditions: {row['conditions']}; model {row['model']}."
     return section(
         f"{row['claim']}: {row['verdict']}", text=said, columns=["figure", "value"],
-        rows=[[k.replace("_", " "), v] for k, v in row["figures"].items()],
+        rows=[[k.replace("_", " "), grouped(v)] for k, v in row["figures"].items()],
     )  # fmt: skip

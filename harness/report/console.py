@@ -17,11 +17,13 @@ from rich.table import Table
 
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
-from harness.report.names import counted
+from harness.report.names import counted, plain
 from harness.snapshot.result import UNJUDGED
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
+LABEL = 14  # characters of `continuation: `
+TOLD = ("max_abs_diff", "kl_max", "top1_agreement", "first_divergence")  # the rest is in the report
 
 log = logging.getLogger("harness")  # the run's own `harness.log`, in a sweep too
 
@@ -130,31 +132,46 @@ def table(
 
 def fitted(columns: list[str], rows: list[list[Any]], width: int) -> list[int] | None:
     """How wide each column is in a table of at most `width` characters that breaks no word; columns of
-    words share what is left. None where there is no such table that can still be read."""
-    cells = [[column, *(number(row[i]) for row in rows)] for i, column in enumerate(columns)]
-    natural = [max(map(cell_len, column)) for column in cells]
+    words share what is left, headings are folded. None where there is no such table that can be read."""
+    cells = [[number(row[i]) for row in rows] for i in range(len(columns))]
     least = [
-        max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in cells
+        max(map(cell_len, [*heading.split(), *(word for cell in column for word in cell.split())]))
+        for heading, column in zip(columns, cells, strict=True)
     ]
+    longest = [max(map(cell_len, ["", *column])) for column in cells]
+    natural = [max(pair) for pair in zip(longest, map(cell_len, columns), strict=True)]
     left = width - GAP * (len(columns) - 1) - sum(least)
-    wanted = sum(natural) - sum(least)
-    if left < min(wanted, PROSE):
+    prose = sum(max(n - low, 0) for n, low in zip(longest, least, strict=True))
+    if left < min(prose, PROSE):
         return None
+    wanted = sum(natural) - sum(least)
     share = min(1.0, left / wanted) if wanted else 0.0
     return [low + int((high - low) * share) for low, high in zip(least, natural, strict=True)]
 
 
 def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table; where it does not fit the terminal, a paragraph for each row. No word is broken."""
-    say.line(title)
-    if widths := fitted(columns, rows, say.out.width):
+    """Print a table; where it does not fit the terminal, first without the columns that say the same in
+    every row, which are told above it, then a paragraph for each row. No word is broken."""
+    width = say.out.width
+    if not fitted(columns, rows, width):
+        columns = [column.replace("_", " ") for column in columns]
+    if rows[1:] and not fitted(columns, rows, width):
+        each = [{number(row[i]) for row in rows} for i in range(len(columns))]
+        alike = {
+            i: value for i, (value, *more) in enumerate(each) if i and not more and " " not in value
+        }
+        same = ", ".join(f"{columns[i]} {value}" for i, value in alike.items() if value)
+        title += f" ({same})" if same else ""
+        rows = [[cell for i, cell in enumerate(row) if i not in alike] for row in rows]
+        columns = [column for i, column in enumerate(columns) if i not in alike]
+    say.line(textwrap.fill(title, width))
+    if widths := fitted(columns, rows, width):
         say.out.print(table("", columns, rows, widths))
         return
     if len(columns) == 2:
+        label = max(len(str(name)) for name, _ in rows) + 2
         for name, value in rows:
-            told = textwrap.wrap(f"{name}: {number(value)}", say.out.width, subsequent_indent="  ",
-                                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
-            say.line("\n".join(told))
+            say.line(_labelled(str(name), number(value), min(label, width // 3), width))
         return
     for row in rows:
         say.line(number(row[0]))
@@ -162,6 +179,12 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
         pairs = [f"{column} {number(value)}" for column, value in cells if value != ""]
         for line in _packed(pairs, say.out.width - 2):
             say.line(f"  {line}")
+
+
+def _labelled(name: str, value: str, label: int, width: int) -> str:
+    """`name: value`, the value from column `label` on, also where it is folded."""
+    lines = textwrap.wrap(value, width - label, break_long_words=False, break_on_hyphens=False)
+    return f"{name + ':':<{label - 1}} " + f"\n{'':{label}}".join(lines).replace("\u00a0", " ")
 
 
 def _packed(pairs: list[str], width: int) -> Iterator[str]:
@@ -198,11 +221,11 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     concluded(say, result)
     if result.get("curves"):
         noise = result["noise_floor"]
-        rows = [[k, counted(k, v), counted(k, noise.get(k))] for k, v in result["metrics"].items()]
-        tabled(say, "Restored against uninterrupted", ["metric", "measured", "noise floor"], rows)
+        rows = [
+            [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
+        ]
+        tabled(say, "Restored against uninterrupted", ["", "measured", "noise floor"], rows)
         say.line()
-    tabled(say, "Cost", ["what", "value"], _cost(result))
-    say.line()
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
@@ -210,9 +233,13 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         columns = ["#", "element", "kept as", "digest (BLAKE3)"]
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
+    for what, fact in _facts(result):
+        say.line(_labelled(what, fact, LABEL, say.out.width))
     if "continuation" in result["text"]:
         text = result["text"]
-        say.line(f"continuation: {text['continuation']!r}")
+        count = len(text.get("token_ids") or [])
+        more = f" ({count} tokens, the first before any step)" if count > 1 else ""
+        say.line(f"continuation: {text['continuation']!r}{more}")
         if text.get("restored") not in (None, text["continuation"]):
             say.line(f"restored:     {text['restored']!r}")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
@@ -253,31 +280,26 @@ def dashboard(tracked: dict[str, Any]) -> str:
     return f"{process.spelled()} dashboard{place}"
 
 
-def _cost(result: dict[str, Any]) -> list[list[str]]:
-    facts = [[f"time: {k}", f"{v:.4f} s"] for k, v in result["time_s"].items() if v is not None]
-    size = result["size"]
-    facts += [[f"size: {k}", f"{size[k]:,}"] for k in ("tokens", "kept_tokens")]
-    facts += [
-        ["size: K/V", machine.human(size["kv_bytes"])],
-        ["size: stored", machine.human(size["stored_bytes"])],
-    ]
-    moved = result["mutation"]
+def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What it cost: bytes, seconds, what became of the cache that was handed in."""
+    size, moved = result["size"], result["mutation"]
+    kept = size["kept_tokens"]
+    tokens = f"{size['tokens']:,} tokens" + (f", {kept:,} kept" if kept != size["tokens"] else "")
+    bytes_ = (
+        f"{machine.human(size['kv_bytes'])} of K/V, {machine.human(size['stored_bytes'])} stored"
+    )
+    yield "size", f"{tokens}, {bytes_}"
+    times = {k.replace("_", " "): v for k, v in result["time_s"].items() if v}
+    yield "time", ", ".join(f"{name} {_seconds(value)}" for name, value in times.items())
     if moved["mutated"] is not None:
-        facts += [
-            ["caller's cache mutated", number(moved["mutated"])],
-            ["copied per token", machine.human(moved["bytes_copied_per_token"])],
-        ]
-    if moved["mutated"]:
+        copied = f"{machine.human(moved['bytes_copied_per_token'])} copied per token"
         before, after = moved["length_before"], moved["length_after"]
-        facts.append(["its length before, after", f"{before}, {after}"])
-    if coded := result.get("quantization"):
-        share = coded["kv_bytes"] / coded["plain_bytes"]
-        worst = max(coded["layers"], key=lambda row: row["key_error"] + row["value_error"])
-        facts += [
-            [f"{coded['quantizer']}: bytes of K/V", f"{share:.1%} of full precision"],
-            [
-                f"its largest error, layer {worst['layer']} head {worst['head']}",
-                f"keys {worst['key_error']:.3%}, values {worst['value_error']:.3%}",
-            ],
-        ]
-    return facts
+        grown = f"written into ({before} tokens before, {after} after)"
+        yield "your cache", f"{grown if moved['mutated'] else 'not written into'}, {copied}"
+
+
+def _seconds(value: float) -> str:
+    """`1.5 s`, `16 ms`, `0.41 ms`; where a line ends nothing parts the figure from its unit."""
+    if value >= 1:
+        return f"{value:.3g}\u00a0s"
+    return f"{value * 1000:.{0 if value >= 0.01 else 2}{'f' if value >= 0.01 else 'g'}}\u00a0ms"

@@ -55,6 +55,11 @@ def cell(text: Any, href: str = "", kind: str = "", sign: str = "") -> dict[str,
     return {"text": number(text), "href": href, "kind": kind, "sign": sign}
 
 
+def grouped(value: Any) -> Any:
+    """A whole number in groups of three digits; anything else as it is."""
+    return cell(f"{value:,}", kind="n") if type(value) is int else value
+
+
 def soundness(block: dict[str, Any]) -> dict[str, Any]:
     """The section of a `soundness` block of `result.json`."""
     return section(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.report import plots
-from harness.report.html import section
+from harness.report.html import grouped, section
 
 WAYS = ("prefill", "restored")
 TIMED = ("save_s", "raw_write_s", "load_s", "raw_read_s", "to_device_s", "first_token_s")
@@ -11,6 +11,14 @@ FIGURES = (*TIMED, "prefill_s", "restored_s", "speedup", "save_of_raw", "kv_byte
            "peak_device_bytes")  # fmt: skip
 COLUMNS = ["context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
            "save_s", "save_of_raw", "peak_device_bytes"]  # fmt: skip
+
+
+HEADS = {
+    "context": "past tokens", "kv_bytes": "K/V bytes", "prefill_s": "prefill, s", "load_s": "load, s",
+    "to_device_s": "to the device, s", "first_token_s": "first token, s",
+    "speedup": "restored against prefilled, times", "save_s": "save, s",
+    "save_of_raw": "save, of a raw write", "peak_device_bytes": "peak on the device, bytes",
+}  # fmt: skip
 
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -28,8 +36,19 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 panels=_panels(measured),
             )
         )
-    table = [[row[c] for c in COLUMNS] for row in rows]
-    return [*out, section("All figures", columns=COLUMNS, rows=table)]
+    table = [[grouped(row[c]) for c in COLUMNS] for row in rows]
+    return [*out, section("All figures", columns=[HEADS[c] for c in COLUMNS], rows=table)]
+
+
+def conclusion(rows: list[dict[str, Any]]) -> str:
+    """How a restore compares with a prefill at the longest past that was measured; empty for none."""
+    measured = [row for row in rows if row["speedup"]]
+    if not measured:
+        return ""
+    row = max(measured, key=lambda one: one["context"])
+    way = "faster" if row["speedup"] >= 1 else "slower"
+    times = max(row["speedup"], 1 / row["speedup"])
+    return f"a restore is {times:.1f} times {way} to the first token than a prefill of {row['context']:,} tokens; "
 
 
 def _panels(rows: list[dict[str, Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
-from harness.report.html import cell, link, page, section
+from harness.report.html import cell, grouped, link, page, section
 from harness.report.names import counted, plain
 from harness.snapshot.elements import spoken
 from harness.snapshot.result import write_text
@@ -77,14 +77,10 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
         "Figures",
         columns=["what", "measured", "noise floor"],
         rows=[
-            [plain(k), *(_grouped(counted(k, v)) for v in (measured, noise.get(k)))]
+            [plain(k), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
             for k, measured in result["metrics"].items()
         ],
     )
-
-
-def _grouped(value: Any) -> Any:
-    return cell(f"{value:,}", kind="n") if type(value) is int else value
 
 
 def _text(said: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from harness.report import choice, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
 from harness.report.closing import of_sweep, swept
-from harness.report.html import cell, page, section
+from harness.report.html import cell, grouped, page, section
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import marked, target
 from harness.snapshot.record import PENDING
@@ -221,7 +221,10 @@ def closing(
     folder: Path, found: list[dict[str, Any]], total: int | None, aged: list[str]
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run."""
-    lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in _counts(found).items())}"]
+    counts = _counts(found)
+    lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in counts.items())}"]
+    if set(counts) == {UNJUDGED} and all(directions(folder).values()):
+        lines = [""]  # a search
     lines += _failed(found)
     place = _here(folder)
     if total and len(found) < total:
@@ -274,11 +277,6 @@ def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any
     return [section("By option", columns=columns, rows=table)] if table else []
 
 
-def _grouped(value: Any) -> Any:
-    """Bytes are read in groups of three digits."""
-    return cell(f"{value:,}", kind="n") if type(value) is int else value
-
-
 def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
@@ -307,7 +305,7 @@ def _table(
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
         if not searched:
             line.append(cell(r["reason"], kind="long"))
-        table.append([*line, *(_grouped(r[k]) for k in keys)])
+        table.append([*line, *(grouped(r[k]) for k in keys)])
     columns = [
         "point",
         *axes,

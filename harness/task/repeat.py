@@ -23,8 +23,8 @@ from harness.snapshot.state import Segment, State
 
 COLUMNS = ["cache", "recorded", "batch", "runs", "bitwise_equal", "same_as_alone", "max_abs_diff"]
 TEXT = (
-    "bitwise_equal: all runs of this batch gave the same bits. same_as_alone: every row of the batch "
-    "gave the bits that this cache gives for that row alone; max_abs_diff: the largest distance."
+    "bitwise equal: all runs of this batch gave the same bits. same as alone: every row of the batch "
+    "gave the bits that this cache gives for that row alone; max abs diff: the largest distance."
 )
 
 
@@ -56,7 +56,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = f"{steady} of {len(rows)} combinations repeat bit for bit; nothing was judged"
     page = [
         section(
-            "Repeated", text=TEXT, columns=COLUMNS, rows=[[r[c] for c in COLUMNS] for r in rows]
+            "Repeated",
+            text=TEXT,
+            columns=[c.replace("_", " ") for c in COLUMNS],
+            rows=[[r[c] for c in COLUMNS] for r in rows],
         )
     ]
     return finish_table(session, "repeat", rows, page, UNJUDGED, reason, COLUMNS)

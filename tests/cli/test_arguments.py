@@ -91,6 +91,10 @@ def test_any_other_text_of_a_sweep_is_one_text(compose, value: str) -> None:
 def test_a_swept_text_is_counted_named_and_told(harness) -> None:
     """A text that travels as base64 too."""
     done = harness("-m", "task=save", 'text="let k be 5 .","it\'s \\"red\\""')
+    assert done.out.startswith(
+        '2 points: text="let k be 5 .","it\'s \\"red\\""\nfolder:  runs/save/'
+    )
+    assert "MLflow:  not used (track=none)" in done.out
     assert "[1/2]" in done.out and "[2/2]" in done.out and 'text=it\'s "red"' in done.out
     texts = [json.loads((f / "record.json").read_text())["config"]["text"] for f in done.folders]
     assert texts == ["let k be 5 .", 'it\'s "red"']

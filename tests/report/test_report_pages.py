@@ -13,11 +13,13 @@ from harness.report import (
     bench,
     chat,
     closing,
+    console,
     evaluate,
     heatmap,
     html,
     plots,
     referee,
+    restores,
     verdicts,
 )
 from harness.report.console import Say, dashboard, number, show, table, tabled
@@ -144,6 +146,35 @@ def test_the_conclusion_comes_first_and_digests_only_when_asked(recorded) -> Non
         text = caught.get()
         assert text.split()[:2] == result["conclusion"].split()[:2]
         assert (result["elements"][0]["digest"][:16] in text) is digests
+        assert digests or len(text.splitlines()) < 30
+
+
+def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
+    result = json.loads((recorded / "result.json").read_text())
+    say = Say()
+    for width in (60, 80):
+        say.out = Console(width=width, highlight=False)
+        with say.out.capture() as caught:
+            show(say, result)
+        text = caught.get()
+        cost = text[text.index("\nsize:") : text.index("\ncontinuation:")].strip("\n")
+        assert max(map(len, cost.splitlines())) <= width and "\u00a0" not in cost
+        flat = " ".join(cost.split())
+        for key, value in result["time_s"].items():
+            assert (f"{key.replace('_', ' ')} " in flat) is bool(value), key
+        assert f"size: {result['size']['tokens']} tokens, " in flat and "your cache: not" in flat
+    ids = result["text"]["token_ids"]
+    assert f"({len(ids)} tokens, the first before any step)" in text
+    with say.out.capture() as caught:
+        show(say, {**result, "mutation": {**result["mutation"], "mutated": True}})
+    assert "your cache:   written into" in caught.get()
+
+
+@pytest.mark.parametrize(
+    "seconds, told", [(2.345, "2.35 s"), (0.6, "600 ms"), (0.0164, "16 ms"), (0.00041, "0.41 ms")]
+)
+def test_seconds_are_told_as_a_person_does(seconds, told) -> None:
+    assert console._seconds(seconds).replace("\u00a0", " ") == told
 
 
 def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:
@@ -264,6 +295,9 @@ def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
     assert second[2]["text"] == "k is 5 . (wrong, expected 5)" and second[6]["kind"] == "bad"
     assert first[5:] == [12.6, True, 2]
     assert figures["rows"] == [["answers that were right", 1]]
+    _, turns, _ = chat.sections([ROW, ROW | {"restored_equal": None}], {})
+    assert "restored says the same" not in turns["columns"]
+    assert turns["text"].startswith("In every turn the chat restored from the pause before it says")
 
 
 def test_a_fault_names_the_element_it_hits() -> None:
@@ -309,6 +343,33 @@ def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
     assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2
 
 
+def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:
+    say = Say()
+    say.out = Console(width=60, highlight=False)
+    columns = ["case", "reused_tokens", "max_abs_diff", "noise_floor", "dtype"]
+    rows: list[list] = [[f"hit_{c}", 96, i * 1e-6, 4.23e-06, "float32"] for i, c in enumerate(("static", "one_token_off"))]  # fmt: skip
+    with say.out.capture() as caught:
+        tabled(say, "referee", columns, rows)
+    lines = caught.get().splitlines()
+    assert max(map(len, lines)) <= 60 and "hit_one_token_off |" in caught.get()
+    assert (
+        "reused_tokens" not in caught.get() and "dtype float32" not in lines[0]
+    )  # folding is enough
+    say.out = Console(width=42, highlight=False)
+    with say.out.capture() as caught:
+        tabled(say, "referee", columns, rows)
+    assert "(reused tokens 96, noise floor" in caught.get().splitlines()[0]  # in every row
+    assert "hit_one_token_off |" in caught.get() and caught.get().count("float32") == 1
+
+
+def test_names_and_values_stand_one_below_the_other_where_no_table_fits() -> None:
+    say = Say()
+    say.out = Console(width=50, highlight=False)
+    with say.out.capture() as caught:
+        tabled(say, "t", ["what", "value"], [["id", "b" * 64], ["needs dtype", "float32"]])
+    assert caught.get().splitlines()[1:] == [f"id:          {'b' * 64}", "needs dtype: float32"]
+
+
 def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
     def row(cache: str, context: int, seconds: float | None, ratio: float | None) -> dict:
         return {"cache": cache, "dtype": "float32", "context": context, "branches": 1,
@@ -323,3 +384,12 @@ def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
         bench.fastest(rows[:2]) == "dynamic is the fastest: 20 ms a token after 1,024 in float32; "
     )
     assert bench.fastest([]) == ""
+
+
+def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
+    row = {"context": 2048, "speedup": 4.0}
+    rows = [{"context": 512, "speedup": 9.0}, row, {"context": 9999, "speedup": None}]
+    said = "a restore is {} to the first token than a prefill of 2,048 tokens; "
+    assert restores.conclusion(rows) == said.format("4.0 times faster")
+    assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
+    assert restores.conclusion(rows[2:]) == ""

@@ -68,7 +68,7 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     named = re.search(r"step (\d+) chooses another token", done.result["reason"])
     assert named and int(named[1]) == row + 1
     assert f"most likely from step {row + 1} on" in done.result["conclusion"]
-    assert re.search(rf"first_divergence \| +{row + 1} \|", done.out)
+    assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1

@@ -4,6 +4,7 @@ hand to Slurm. A worker that dies costs its own points only, and says so plainly
 import importlib.util
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -77,7 +78,16 @@ def test_a_search_is_told_its_two_objectives(harness, place):
     assert {tuple(s["values"]) for s in found} <= told
     best = max(told, key=lambda pair: (pair[0], -pair[1]))
     assert best in {tuple(s["values"]) for s in found}
-    assert str(folder / "optimization_results.yaml") in done.out
+    assert "a search of 3 points: prune.ratio=interval(0.02, 1.0)" in done.out
+    assert "no-name" not in done.out and "unjudged" not in done.out
+    shown = done.out[done.out.index("The Pareto front") :].splitlines()
+    (row,) = (line for line in shown if line.endswith(f"{best[1] / 1024:,.0f} KiB "))
+    assert max(len(word) for word in row.split()) <= 6  # four digits, and no 17
+    (again,) = (line.partition(": ")[2] for line in shown if " again: " in line)
+    one = harness(*shlex.split(again)[3:])
+    assert one.code == 0 and objective.objectives(
+        one.folders[0], ["evaluate.contains", "evaluate.kv_bytes"]
+    ) == pytest.approx(best)
 
 
 def test_an_objective_that_is_not_there_is_no_number(tmp_path):

@@ -42,11 +42,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         where = oracle.described(where, yard)
         if isinstance(yard, str):
             say.done("there is none")
-            say.line(f"float64 oracle: {where}")
+            say.note(f"float64 oracle: {where}")
             judged = unjudged(engine, yard)
         else:
             say.done(f"{yard.floor['max_abs_diff']:.3g} nats")
-            say.line(f"float64 oracle: {where}")
+            say.note(f"float64 oracle: {where}")
             judged = judge(engine, yard, cfg, say, exact)
         known = {**engine.versions(), "float64 oracle": where}
         if list(cfg.task.cases) == [ALL]:

@@ -1,0 +1,96 @@
+"""What the console says of a sweep: what it is before its first point, each point, the front of a search."""
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import config
+from harness.config.literal import command, decoded, typed
+
+WIDE = 60  # characters of an axis' values that are still told one by one
+
+
+def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folder: Path) -> str:
+    """How many points, what they vary, where they go: said before the first one imports anything.
+
+    given: every override of the sweep. total: None for a search. there: points finished before.
+    """
+    from harness.pipeline.finish import shown
+
+    trials = cfg.hydra.sweeper.get("n_trials")
+    many = (
+        f"{total} point{'s' * (total != 1)}" if total else f"a search of {trials or 'some'} points"
+    )
+    axes = [told for override in given if (told := _axis(override))]
+    lines = [f"{many}: {', '.join(axes)}" if axes else many]
+    if there:
+        lines[0] += f" ({there} are there)"
+    lines.append(f"folder:  {shown(folder)}")
+    uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
+    lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
+    if "optuna" in str(cfg.hydra.sweeper.get("_target_")):
+        from optuna import logging
+
+        logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
+    return "\n".join(lines)
+
+
+def _axis(override: str) -> str | None:
+    """A swept override as a person reads it; None for one that every point shares."""
+    try:
+        points = config.points([override])
+    except Exception:  # the grammar of a sweeper that searches
+        points = 0
+    if points == 1:
+        return None
+    text = " ".join(shlex.split(typed(override)))
+    return text if len(text) <= WIDE else f"{text.partition('=')[0]} ({points} values)"
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def point(
+    verdict: str, name: str, varied: Sequence[str], seconds: str, told: dict[str, float]
+) -> str:
+    """What one point came to: the rest of its line. name: of its folder. seconds: that it took, and that
+    are left. told: what a search is told of it, in place of a verdict."""
+    from harness.report import plots, search
+
+    figures = ", ".join(f"{_last(n)} {search.shown(n, value)}" for n, value in told.items())
+    pairs = (decoded(o).partition("=") for o in varied)
+    chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
+    return f"{figures or f'{verdict:<10}'} {seconds} point {name}: {chose}"
+
+
+def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:
+    """The Pareto front of a search as a table, and the command that runs its best point again: the first
+    objective's. Nothing where no direction is known."""
+    import yaml
+
+    from harness.report import plots, search
+    from harness.report.console import Say, tabled
+    from harness.report.objective import front as best
+    from harness.report.sweep import varied
+
+    chosen = [rows[place] for place in best(rows, ways)]
+    if not chosen:
+        return
+    first, way = next(iter(ways.items()))
+    chosen.sort(key=lambda row: -way * row[first])
+    axes = varied(rows, ways)
+    say = Say()
+    headline = search.headline(rows, ways) or "Best"
+    say.line("\n" + textwrap.fill(f"{headline}. {search.conclusion(rows, ways)}", say.out.width))
+    say.line()
+    cells = [
+        [r["point"], *(plots.short(r[a]) for a in axes), *(search.shown(n, r[n]) for n in ways)]
+        for r in chosen
+    ]
+    columns = ["point", *axes, *map(_last, ways)]
+    tabled(say, "The Pareto front" if ways.keys() - {first} else "The best", columns, cells)
+    typed = yaml.safe_load((folder / chosen[0]["point"] / ".hydra" / "overrides.yaml").read_text())
+    say.line(f"\npoint {chosen[0]['point']} again: {command(typed or [])}")
