@@ -99,7 +99,7 @@ class Job:
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
         interrupt.check()
-        _begun()
+        _begun(cfg)
         folder, sweep, overrides = Watch.job
         try:
             with point.alone(folder) if sweep else nullcontext():
@@ -132,12 +132,13 @@ class Job:
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
-def _begun() -> None:
-    """The sweep's parent run, once, where the sweep was begun: its first point begins."""
-    from harness import track
+def _begun(point: Any = None) -> None:
+    """The sweep's parent run, once, where the sweep was begun: its first point that is tracked begins."""
+    from harness import task, track
 
-    settings, Watch.tracked = Watch.tracked, None
-    if settings is not None and Watch.folder is not None:
+    tracked = point is None or point.task.name not in task.UNTRACKED
+    if tracked and (settings := Watch.tracked) is not None and Watch.folder is not None:
+        Watch.tracked = None
         track.begin_sweep(settings.track, settings.runs_dir, Watch.folder, Watch.began)
 
 
@@ -202,8 +203,7 @@ def conclude() -> int:
     from harness.report import sweep as pages
     from harness.track import summarise, upload
 
-    points = finished(folder)
-    if not points:
+    if not (points := finished(folder)):
         return 0
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)

@@ -83,14 +83,11 @@ def finish(
     children: one MLflow run each below this run's own. code: the exit code, by default from the
     verdict and what is required. tracked: False leaves out the seal and MLflow.
     """
-    from harness import track
-
     say.stage("record")
     if code:  # another than its verdict says
         result["exit_code"] = code
     draw(folder / "report.html", result)
-    problem = write(cfg, folder, result, tracked)
-    problem = problem or track.children(cfg.track, cfg.runs_dir, result["mlflow"], list(children))
+    problem = write(cfg, folder, result, tracked, children)
     say.done(result["folder"])
     if problem:
         say.problem(f"harness: {problem} {remedy(folder)}")
@@ -208,10 +205,13 @@ def draw_page(
     write_text(path, text)
 
 
-def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> str:
+def write(
+    cfg: Config, folder: Path, result: Record, tracked: bool = True, children: Sequence[Record] = ()
+) -> str:
     """Write `result.json`, with its seal and MLflow where `tracked`; what went wrong, or nothing.
 
-    Sets `result["mlflow"]`. A tracking server that is away costs no result.
+    Sets `result["mlflow"]`. A tracking server that is away costs no result: what waits for it, runs
+    below this one too, lies in `pending.json`.
     """
     from harness import track
     from harness.pipeline.environment import packages
@@ -223,7 +223,8 @@ def write(cfg: Config, folder: Path, result: Record, tracked: bool = True) -> st
         write_json(folder / "result.json", result)
         return ""
     if cfg.track.name != "none" and not (folder / PENDING).exists():
-        write_json(folder / PENDING, {"reason": "upload not begun"})  # a kill here loses nothing
+        waiting = {"reason": "upload not begun", "children": list(children)}
+        write_json(folder / PENDING, waiting)  # a kill here loses nothing
     seal(folder, result, asdict(cfg), packages())
     result["mlflow"], problem = track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
     return problem

@@ -11,6 +11,14 @@ SCHEMA = 1
 GOOD = ("exact", "equivalent")
 ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
 UNJUDGED, UNSOUND = "unjudged", "unsound"
+COMPARING = ("experiment", "resume", "chat", "referee")  # a verdict is what they are for
+PASSED = {"save": "saved", "verify": "intact", "faults": "every fault caught", "diff": "the same",
+          "architectures": "no cell is wrong", "audit": "same"}  # fmt: skip
+MISSED = {
+    "faults": "not every fault caught",
+    "architectures": "a cell is wrong",
+    "audit": "differs",
+}
 
 METRICS = (
     "bitwise_equal", "max_abs_diff", "mean_abs_diff", "max_ulp", "kl_mean", "kl_max",
@@ -36,6 +44,19 @@ def exit_code(result: Mapping[str, Any]) -> int:
     verdict, required = result.get("verdict"), result.get("required")
     missed = bool(required) and verdict in ORDER and worse(str(verdict), str(required))
     return int(result.get("exit_code", 1 if missed else 0))
+
+
+def outcome(result: Mapping[str, Any]) -> str:
+    """What came out of a job, in its task's words, wherever it is shown. None where the task compares
+    nothing that could be the same thought: its conclusion stands alone."""
+    verdict, task = str(result.get("verdict")), str(result.get("task", COMPARING[0]))
+    compared = any(value is not None for value in (result.get("metrics") or {}).values())
+    stopped = verdict == "failed" and "exit_code" in result  # it came to no end
+    if task in MISSED and verdict in ("failed", "diverged") and not stopped:
+        return MISSED[task]
+    if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:
+        return PASSED[task]
+    return "" if verdict == UNJUDGED and task not in COMPARING else verdict
 
 
 def finite(value: Any) -> Any:

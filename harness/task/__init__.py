@@ -102,6 +102,7 @@ def _story(name: str, say: Say) -> Any:
 def _log_to(folder: Path | None) -> None:
     """Stages and libraries' warnings go to the run's own log, not to the console; nowhere without a folder.
     With `hydra.verbose=true`, which lowers the level, what else libraries tell goes there too."""
+    logging.raiseExceptions = False  # a log on a full disk is no news: who needs the disk says it
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

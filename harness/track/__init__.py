@@ -1,6 +1,6 @@
 """Where results go besides the run directory. An option is one file with a class of its name."""
 
-from collections import Counter
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +13,11 @@ from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import ORDER, write_json
 from harness.track import beside, contents, parent
 
+_sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
+
 
 def tracker(settings: Any, runs_dir: str) -> Any:
-    """The tracker that `settings` (a TrackConfig) names: an object with `log`, `summary`, `find`."""
+    """The tracker that `settings` (a TrackConfig) names: an object with `log` and `summary`."""
     return variants.variant("track", settings)(settings, Path(runs_dir))
 
 
@@ -25,13 +27,17 @@ def log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], name
     once: while the server is known to be away, folders are marked without asking it. again: an
     earlier try may have got as far as the server.
 
-    Where a process beside this one was begun it does this, else this one."""
+    Where a process beside this one was begun it does this, else this one. The points of a sweep that
+    this process concludes (`upload` waits for them) are recorded while the next one works: of these
+    nothing is known yet."""
     if settings.name == "mlflow" and (recorder := beside.running()) is not None:
-        words = {"settings": beside.plain(settings), "runs_dir": str(runs_dir), "name": name}
+        words = {"settings": beside.plain(settings), "runs_dir": str(runs_dir), "name": name,
+                 "folder": str(folder), "result": result, "again": again}  # fmt: skip
         try:
-            block, problem = recorder.ask(
-                "log", **words, folder=str(folder), result=result, again=again
-            )
+            if not again and (os.getpid(), str(folder.parent)) in _sweeps:
+                recorder.tell("log", **words)
+                return None, ""
+            block, problem = recorder.ask("log", **words)
             return block, problem
         except beside.Gone:
             again = True  # it may have got as far as the server
@@ -59,20 +65,13 @@ def ready(settings: Any, runs_dir: str) -> None:
         tracker(settings, runs_dir).ready()
 
 
-def children(settings: Any, runs_dir: str, block: Any, rows: list[dict[str, Any]]) -> str:
-    """Runs below the tracked run that `block` names; what went wrong, or nothing."""
-    if not block or not rows:
-        return ""
-    try:
-        tracker(settings, runs_dir).children(block["run_id"], rows)
-    except Unreachable as problem:
-        return str(problem)
-    return ""
-
-
 def upload(folders: Iterable[Path]) -> str:
-    """Log runs that are still pending, until the server fails; return what is wrong, or nothing."""
+    """Log runs that are still pending, until the server fails; return what is wrong, or nothing.
+    folders: looked for once those that this process had asked for are done."""
     problem = ""
+    if (recorder := beside.running()) is not None:
+        with suppress(beside.Gone):
+            recorder.ask("ready")
     for folder in folders:
         config = _config(folder)
         result = {**read(folder / "result.json"), "mlflow": None}
@@ -98,16 +97,13 @@ def summarise(
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
         return None
-    if (recorder := beside.running()) is not None:
-        with suppress(beside.Gone):
-            recorder.ask("ready")  # the parent run was asked for before
     store = tracker(config.track, config.runs_dir)
     runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
     files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
     again = (folder / "sweep.json").exists()
     try:
         run_id, earlier = store.summary(
-            folder, sweep_name(folder), {**parent.tags(folder), "verdict": _counted(rows)},
+            folder, sweep_name(folder), {**parent.tags(folder), "verdict": contents.counted(rows)},
             list(_totals(rows, sought, again)), files, text,
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "KILLED" if len(rows) < (total or 0) else contents.status(rows),
@@ -135,8 +131,10 @@ def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began:
         "folder": str(folder),
         "name": sweep_name(folder),
         "began": int(began * 1000),
+        "process": parent.stamp(),
     }
     beside.begin(store, runs_dir)
+    _sweeps.add((os.getpid(), str(folder)))
     if (recorder := beside.running()) is not None:
         with suppress(beside.Gone):
             recorder.tell(
@@ -147,9 +145,9 @@ def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began:
 
 
 def _begin_beside(
-    watch: Any, settings: dict[str, Any], runs_dir: str, folder: str, name: str, began: int
+    watch: Any, settings: dict[str, Any], runs_dir: str, folder: str, **words: Any
 ) -> None:
-    parent.begin(tracker(SimpleNamespace(**settings), runs_dir), Path(folder), name, began)
+    parent.begin(tracker(SimpleNamespace(**settings), runs_dir), Path(folder), **words)
 
 
 def _remember(point: Path, ids: list[str]) -> None:
@@ -178,11 +176,6 @@ def _config(folder: Path) -> Any:
     held = read(folder / NAME)["config"]
     track = SimpleNamespace(**held["track"])
     return SimpleNamespace(track=track, runs_dir=held["runs_dir"], name=held["name"])
-
-
-def _counted(rows: list[dict[str, Any]]) -> str:
-    counted = Counter(str(r["verdict"]) for r in rows)
-    return ", ".join(f"{n} {v}" for v, n in counted.items())
 
 
 def sweep_name(folder: Path) -> str:

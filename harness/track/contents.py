@@ -4,12 +4,14 @@ went into it."""
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from harness.config.literal import command, decoded, spelled
+from harness.snapshot.result import ORDER, outcome
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
@@ -37,7 +39,8 @@ WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights"
 
 def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     """`section/name`, value and step of every finite number in the result that can differ by more
-    than yes and no: those are tags."""
+    than yes and no: those are tags. What there is for every step has a section of its own, whose charts
+    come before those of one bar."""
     for block, section in SECTIONS.items():
         for key, value in (result.get(block) or {}).items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -46,16 +49,23 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
         yield "mutation/bytes_copied_per_token", float(copied), 0
     for name, curve in list((result.get("curves") or {}).items())[:2]:
-        section = "noise" if name.startswith("noise") else "logits"
+        whose = "noise_" if name.startswith("noise") else ""
         for key, values in curve.items():
             for step, value in enumerate(values):
                 if isinstance(value, int | float):
-                    yield f"{section}/step_{key}", float(value), step
+                    yield f"by_step/{whose}{key}", float(value), step
 
 
 def status(rows: list[dict[str, Any]]) -> str:
     """What a sweep that came to its end is marked as: failed where one of its points ended so."""
     return "FAILED" if any(int(row["exit_code"]) for row in rows) else "FINISHED"
+
+
+def counted(rows: list[dict[str, Any]]) -> str:
+    """How many points came out how, the best first, as the console says it."""
+    tally = Counter(str(row["verdict"]) for row in rows)
+    order = [*(v for v in ORDER if v in tally), *(v for v in tally if v not in ORDER)]
+    return ", ".join(f"{tally[verdict]} {verdict}" for verdict in order)
 
 
 def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
@@ -92,6 +102,8 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     git = (result.get("environment") or {}).get("git") or {}
     found = {
         "verdict": str(result.get("verdict")),
+        "outcome": outcome(result) or None,
+        "conclusion": str(result.get("conclusion") or result.get("reason"))[:PARAM_LIMIT],
         "task": str(result.get("task")),
         "folder": str(result.get("folder", folder)),
         "record": record_id(folder),
@@ -122,6 +134,16 @@ def began(folder: Path) -> int:
 
 
 def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
+    """What came out, and of what: a list of runs shows little more than the beginning of their names."""
+    return headed(outcome(result), _asked(result, folder, name))
+
+
+def headed(outcome: str, name: str) -> str:
+    """A run's name that begins with what came out, where there is a word for it."""
+    return f"{outcome}: {name}" if outcome else name
+
+
+def _asked(result: dict[str, Any], folder: Path, name: str) -> str:
     """What was varied, in a sweep; otherwise the configured name and what was typed."""
     if in_sweep(folder):
         told = " ".join(map(read, varied(folder)))
@@ -241,7 +263,10 @@ def in_sweep(folder: Path) -> bool:
 
 def note(result: dict[str, Any], run_id: str, folder: Path) -> str:
     """The run's description, in markdown: verdict, picture, table, and how it is run again."""
-    head = [f"**{result.get('verdict')}**: {result.get('reason')}", ""]
+    said = str(result.get("conclusion") or result.get("reason"))
+    head = [f"**{word}**: {said}" if (word := outcome(result)) else said, ""]
+    if said != (reason := str(result.get("reason"))):
+        head += [reason, ""]
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     noise = result.get("noise_floor") or {}
@@ -267,7 +292,7 @@ def comparison(experiment: str, parent: str, points: list[str]) -> str:
     charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
     charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
     return (
-        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where})** \u00b7 "
+        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&workflowType=machine_learning)** \u00b7 "
         f"[the charts of all {len(points)}]({charts})\n\n"
     )
 

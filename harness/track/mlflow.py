@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,13 @@ class Mlflow:
         sampled of the machine meanwhile.
 
         Until that is complete `pending.json` lies in the folder, with the run id once there is
-        one: who comes again continues that run. again: look for a run that was created by a
+        one: who comes again continues that run; and with the rows of the runs below it. again: look for a run that was created by a
         try that could not write its id down. Raises Unreachable.
         """
         with self._reachable(), self._ending() as begun:
             with interrupt.held():
-                found = _pending(folder).get("run_id") or (self._begun(folder) if again else None)
+                waiting = _pending(folder)
+                found = waiting.get("run_id") or (self._begun(folder) if again else None)
                 run_id = found or self._create(
                     contents.run_name(result, folder, name),
                     contents.tags(result, folder)
@@ -80,9 +81,12 @@ class Mlflow:
                     "experiment": self.settings.experiment,
                     "uri": self.shown,
                 }
-                write_json(folder / PENDING, {**block, "reason": "upload not complete"})
+                rows = waiting.get("children") or []
+                known = {**block, "reason": "upload not complete", "children": rows}
+                write_json(folder / PENDING, known)
                 write_json(folder / "result.json", {**result, "mlflow": block})
             self._fill(run_id, folder, result, watch)
+            self._children(run_id, rows)
             (folder / PENDING).unlink()
         return block
 
@@ -90,8 +94,10 @@ class Mlflow:
         """A sweep's parent run, `RUNNING`: its own where the sweep in `folder` has one, else a new one.
         Writes its id into `folder`. Raises Unreachable."""
         with self._reachable(), interrupt.held():
+            self._bury()
             if run_id := self._parent(folder):
-                self.client.update_run(run_id, status="RUNNING")
+                self.client.update_run(run_id, status="RUNNING", name=name)
+                self.client.set_tag(run_id, "process", tags["process"])
             else:
                 run_id = self._create(name, tags, began)
             block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
@@ -106,7 +112,9 @@ class Mlflow:
         Unreachable."""
         with self._reachable():
             run_id = self._parent(folder) or self._create(name, tags)
-            self.client.set_tag(run_id, "verdict", tags["verdict"])  # more points may have come
+            for tag in ("verdict", "outcome"):  # more points may have come
+                self.client.set_tag(run_id, tag, tags["verdict"])
+            self.client.update_run(run_id, name=contents.headed(tags["verdict"], name))
             self._metrics(run_id, values, when)
             text = contents.comparison(self.experiment, run_id, list(points.values())) + text
             self.client.set_tag(run_id, "mlflow.note.content", text)
@@ -129,32 +137,6 @@ class Mlflow:
     def retry(self) -> None:
         """Ask the server again at the next call, however lately it was away."""
         _AWAY.pop(self.uri, None)
-
-    def children(self, parent: str, rows: list[dict[str, Any]]) -> None:
-        """One finished run below the run `parent` for each of `rows` (`name`, `tags`, `metrics`), whose
-        figures it has by their number: the charts show it, its children are folded. Raises Unreachable."""
-        with self._reachable():
-            self._metrics(parent, contents.numbered(rows), int(time.time() * 1000))
-            for row in rows:
-                with self._ending() as begun:
-                    tags = {**row["tags"], "mlflow.parentRunId": parent}
-                    begun.append(run_id := self._create(row["name"], tags))
-                    values = [(k, float(v), 0) for k, v in row["metrics"].items()]
-                    self._metrics(run_id, values, 0)
-                    self.client.set_terminated(run_id)
-
-    def find(self, run_id: str) -> dict[str, str]:
-        """The tags of a run, empty when there is none. Raises Unreachable."""
-        from mlflow.exceptions import MlflowException
-        from mlflow.tracking import MlflowClient
-
-        with self._reachable():
-            try:
-                return dict(MlflowClient(tracking_uri=self.uri).get_run(run_id).data.tags)
-            except MlflowException as problem:
-                if problem.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return {}
-                raise
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """`tags` and `metrics` of a run, None when there is none. Raises Unreachable."""
@@ -180,10 +162,16 @@ class Mlflow:
             found = client.search_runs(places, f"tags.`{tag}` = '{value}'", max_results=20)
             return [_held(run) for run in found]
 
-    def opened(self, kind: str) -> str:
-        """The experiment's id, created if need be; `kind` chooses the page it opens with."""
+    def opened(self, tags: dict[str, str]) -> str:
+        """The experiment's id, created if need be; `tags` say how its page opens. A store that can only be
+        read is shown as it is. Raises Unreachable."""
+        from mlflow.exceptions import MlflowException
+
         with self._reachable():
-            self.client.set_experiment_tag(self.experiment, "mlflow.experimentKind", kind)
+            with suppress(MlflowException):
+                for key, value in tags.items():
+                    self.client.set_experiment_tag(self.experiment, key, value)
+                self._bury()
             return self.experiment
 
     @contextmanager
@@ -256,6 +244,13 @@ class Mlflow:
         same = (r for r in there if r.data.tags.get("folder") == str(folder))
         return next((r.info.run_id for r in same), None)
 
+    def _bury(self) -> None:
+        """Mark the sweeps as killed that run no more: their process on this machine is gone."""
+        asked = f"attributes.status = 'RUNNING' and tags.kind = '{parent.SUMMARY}'"
+        for run in self.client.search_runs([self.experiment], asked):
+            if parent.gone(run.data.tags.get("process", "")):
+                self.client.set_terminated(run.info.run_id, "KILLED")
+
     def _begun(self, folder: Path) -> str | None:
         wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"
         found = self.client.search_runs([self.experiment], wanted, max_results=1)
@@ -276,6 +271,22 @@ class Mlflow:
         self._artifacts(run_id, folder, result)
         self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id, folder))
         self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
+
+    def _children(self, above: str, rows: list[dict[str, Any]]) -> None:
+        """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`), whose
+        figures it has by their number: the charts show it, its children are folded. What an earlier try
+        left of them is deleted."""
+        if not rows:
+            return
+        self._metrics(above, contents.numbered(rows), int(time.time() * 1000))
+        for run in parent.below(self.client, self.experiment, above):
+            self.client.delete_run(run.info.run_id)
+        for row in rows:
+            with self._ending() as begun:
+                tags = {**row["tags"], "mlflow.parentRunId": above}
+                begun.append(run_id := self._create(row["name"], tags))
+                self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
+                self.client.set_terminated(run_id)
 
     def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
         from mlflow.entities import Metric
@@ -308,6 +319,10 @@ class Mlflow:
 def _plain(problem: Exception) -> str:
     """Why, in a few words."""
     text = str(problem).strip() or type(problem).__name__
+    if "readonly database" in text:
+        return "it can only be read"
+    if "out-of-date database schema" in text:
+        return "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address"
     cause = re.search(r"Caused by (\w+)", text)
     return _CAUSES.get(cause[1] if cause else "", text.splitlines()[0][:300].rstrip("."))
 

@@ -23,11 +23,5 @@ class None_:
     def retry(self) -> None:
         return None
 
-    def children(self, *parts: Any) -> None:
-        return None
-
     def summary(self, *parts: Any) -> None:
         return None
-
-    def find(self, run_id: str) -> dict[str, str]:
-        return {}

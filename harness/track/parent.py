@@ -2,10 +2,14 @@
 
 Only the process that begins a sweep creates it, and leaves its id in the sweep's folder
 (`mlflow.json`), where the workers of any launcher read it. A point that is quicker than that is put
-below it at the sweep's end. What is still running when that process ends was stopped.
+below it at the sweep's end. What is still running when that process ends was stopped; where nobody was
+left to say so (a power cut, `kill -9` of all), the next sweep or dashboard on that machine does.
 """
 
 import atexit
+import os
+import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,32 @@ from harness.snapshot.result import write_json
 
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
 _open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
+
+
+def stamp() -> str:
+    """This process, so that any other on its machine can tell whether it is still there; empty where
+    nothing says when it began."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()} {boot} {os.getpid()} {_start(os.getpid())}"
+    except (OSError, IndexError):
+        return ""
+
+
+def gone(process: str) -> bool:
+    """Whether a process of this machine provably is no more: the machine was started anew, or nothing that
+    began then has its number."""
+    mine, (host, boot, pid, start) = stamp().split(), (process.split() + [""] * 4)[:4]
+    if not mine or host != mine[0] or not start:
+        return False
+    with suppress(OSError, IndexError):
+        return boot != mine[1] or _start(int(pid)) != start
+    return True
+
+
+def _start(pid: int) -> str:
+    """When a process began, in ticks since the machine did."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def tags(folder: Path) -> dict[str, str]:
@@ -29,10 +59,11 @@ def tags(folder: Path) -> dict[str, str]:
     }
 
 
-def begin(store: Any, folder: Path, name: str, began: int) -> None:
-    """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds."""
+def begin(store: Any, folder: Path, name: str, began: int, process: str) -> None:
+    """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds.
+    process: which has begun it."""
     try:
-        run_id = store.begin_sweep(folder, name, tags(folder), began)
+        run_id = store.begin_sweep(folder, name, tags(folder) | {"process": process}, began)
     except Unreachable:
         store.retry()  # the first point tells what is wrong; the parent run is created at the end
         return
@@ -76,23 +107,23 @@ def keep(folder: Path, block: dict[str, str]) -> None:
     write_json(folder / PARENT, block)
 
 
+def below(client: Any, experiment: str, parent: str) -> Iterator[Any]:
+    """The runs below the run `parent`."""
+    token, asked = None, f"tags.`mlflow.parentRunId` = '{parent}'"
+    while token != "":
+        page = client.search_runs([experiment], asked, max_results=1000, page_token=token)
+        yield from page
+        token = page.token or ""
+
+
 def supersede(client: Any, experiment: str, parent: str, points: dict[str, str]) -> dict[str, list[str]]:  # fmt: skip
     """Delete the earlier runs of points that were run again; `{run id: earlier ids}`. MLflow keeps what is
     deleted: its `superseded` tag names what came in its place. points: folder as tagged -> run id."""
     earlier: dict[str, list[str]] = {}
-    token = None
-    while token != "":
-        page = client.search_runs(
-            [experiment],
-            f"tags.`mlflow.parentRunId` = '{parent}'",
-            max_results=1000,
-            page_token=token,
-        )
-        for run in page:
-            mine = points.get(run.data.tags.get("folder", ""))
-            if mine and run.info.run_id != mine:
-                client.set_tag(run.info.run_id, "superseded", mine)
-                client.delete_run(run.info.run_id)
-                earlier.setdefault(mine, []).append(run.info.run_id)
-        token = page.token or ""
+    for run in list(below(client, experiment, parent)):
+        mine = points.get(run.data.tags.get("folder", ""))
+        if mine and run.info.run_id != mine:
+            client.set_tag(run.info.run_id, "superseded", mine)
+            client.delete_run(run.info.run_id)
+            earlier.setdefault(mine, []).append(run.info.run_id)
     return earlier

@@ -297,6 +297,9 @@ def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
     assert second[2]["text"] == "k is 5 . (wrong, expected 5)" and second[6]["kind"] == "bad"
     assert first[5:] == [12.6, True, 2]
     assert figures["rows"] == [["answers that were right", 1]]
+    _, turns, _ = chat.sections([ROW, ROW | {"restored_equal": None}], {})
+    assert "restored says the same" not in turns["columns"]
+    assert turns["text"].startswith("In every turn the chat restored from the pause before it says")
 
 
 def test_a_fault_names_the_element_it_hits() -> None:

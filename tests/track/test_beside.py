@@ -93,3 +93,25 @@ def test_nothing_runs_beside_a_job_that_is_not_tracked(monkeypatch):
     monkeypatch.setattr(beside, "_recorder", [])
     beside.begin(SimpleNamespace(name="none"), "runs")
     assert beside.running() is None
+
+
+def test_a_point_is_recorded_while_the_next_one_works_and_waited_for_at_the_end(swept, tmp_path, monkeypatch):  # fmt: skip
+    sweep, runs = tmp_path / "sweep", str(tmp_path / "runs")
+    sweep.mkdir()
+    shutil.copy(swept / "multirun.yaml", sweep)
+    recorder = beside.Recorder(SETTINGS, runs)
+    monkeypatch.setattr(beside, "running", lambda: recorder)
+    track.begin_sweep(vars(SETTINGS), runs, sweep, began=1.0)
+    folders = [shutil.copytree(swept / point, sweep / point) for point in ("0", "1")]
+    for folder in folders:
+        (folder / "pending.json").write_text("{}")
+        result = {**json.loads((folder / "result.json").read_text()), "mlflow": None}
+        (folder / "result.json").write_text(json.dumps(result))
+        assert track.log(SETTINGS, runs, folder, result, "x") == (None, "")
+    assert any((folder / "pending.json").exists() for folder in folders), "nobody waited"
+    assert track.upload(f for f in folders if (f / "pending.json").exists()) == ""
+    assert all(json.loads((f / "result.json").read_text())["mlflow"]["run_id"] for f in folders)
+    names = sqlite3.connect(tmp_path / "runs" / "mlflow.db").execute("select count(*) from runs")
+    assert names.fetchone() == (3,)  # the sweep's and one for each
+    recorder.end()
+    recorder.process.wait(30)

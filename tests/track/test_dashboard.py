@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,9 +14,12 @@ from urllib.parse import urlparse
 
 import pytest
 from browsing import hosts, needs_browser, shown
+from tracking import free_port
 
+from harness import __main__ as front
 from harness.snapshot import record
 from harness.track import dashboard
+from harness.track.mlflow import _KNOWN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,26 +36,38 @@ def server(swept, runs):
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=subprocess.STDOUT,
     )  # fmt: skip
     give_up = time.time() + 120
-    while time.time() < give_up:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
-            break
-        except OSError:
-            assert process.poll() is None, (runs / "dashboard.log").read_text()
-            time.sleep(0.3)
-    said = (runs / "dashboard.log").read_text()
+    while "dashboard: " not in (said := (runs / "dashboard.log").read_text()):
+        assert process.poll() is None and time.time() < give_up, said
+        time.sleep(0.2)
+    urllib.request.urlopen(
+        f"http://127.0.0.1:{port}/health", timeout=2
+    ).close()  # it answers by now
     yield process, next(w for w in said.split() if w.startswith("http://127.0.0.1"))
-    process.terminate()
-    process.wait(20)
+    process.send_signal(signal.SIGINT)
+    began = time.time()
+    while not dashboard.free(port):
+        assert time.time() - began < 4, "Ctrl-C does not end it"
+        time.sleep(0.05)
+    assert process.wait(20) == 0 and "Traceback" not in (runs / "dashboard.log").read_text()
 
 
 @pytest.mark.browser
 @needs_browser
-def test_dashboard_lands_on_filled_charts_and_nothing_leaves(browser, server, swept, tmp_path):
+def test_dashboard_lands_on_runs_that_say_what_came_out(browser, server):
     _, address = server
     browser.get(address)
+    shown(browser, "outcome", "conclusion", "2 exact, 1 equivalent", "matching runs")
+    assert "share key" not in browser.find_element("tag name", "body").text
+
+
+@pytest.mark.browser
+@needs_browser
+def test_its_charts_are_filled_and_nothing_leaves(browser, server, swept, tmp_path):
+    _, address = server
+    browser.get("about:blank")  # another fragment alone would load nothing
+    browser.get(f"{address}&compareRunsMode=CHART")
     # the points are folded below their sweep, whose own charts compare them
-    shown(browser, "harness", "points (", "sweep cache=", "matching runs")
+    shown(browser, "harness", "points (", "2 exact, 1", "matching runs")
     give_up = time.time() + 30
     while not (bars := len(browser.find_elements("css selector", ".js-plotly-plot"))):
         assert time.time() < give_up, "no chart was drawn"
@@ -130,14 +147,14 @@ def test_the_server_is_small_private_and_silent(server, runs):
     """At most the launcher and one worker; only the loopback address; telemetry is off."""
     process, address = server
     said = (runs / "dashboard.log").read_text()
-    assert said.startswith("dashboard: http")
+    assert [line.split()[0] for line in said.splitlines()] == ["MLflow", "dashboard:", "Ctrl-C"]
     assert not re.search("Warning|GET /", said)
     assert urlparse(address).hostname == "127.0.0.1"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():
         pytest.skip("no /proc here to count processes in")
-    assert len(children.read_text().split()) <= 1
-    environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    (child,) = children.read_text().split()
+    environ = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
     assert b"MLFLOW_DISABLE_TELEMETRY=true" in environ
     port = urlparse(address).port
     table = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]  # fmt: skip
@@ -149,3 +166,48 @@ def test_an_empty_store_opens_too(tmp_path):
     uri, experiment = dashboard.prepare(tmp_path / "runs")
     assert (tmp_path / "runs" / "mlflow.db").is_file() and experiment != "0"
     assert uri.startswith("sqlite:///")
+
+
+def test_what_cannot_be_shown_is_said_in_a_line_before_mlflow_is_begun(
+    tmp_path, monkeypatch, capfd
+):
+    """No folder that was not there is made, by a command that only looks."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for words, said in (
+            ([], "there are no runs here"),
+            (["runs_dir=file"], "is no folder"),
+            (["runs_dir=.", "port=x"], "port=x is not possible"),
+            (["runs_dir=.", f"port={port}"], f"port={port} is in use"),
+        ):
+            monkeypatch.setattr("sys.argv", ["harness", "dashboard", *words])
+            assert front.main() == 2
+            shown = capfd.readouterr().err
+            assert said in shown and "Traceback" not in shown and len(shown.splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_store_of_another_mlflow_is_said_in_a_line(tmp_path, monkeypatch, capfd):
+    dashboard.prepare(tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db") as base:
+        base.execute("update alembic_version set version_num = '0584bdc529eb'")  # MLflow 2.12's
+    monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"runs_dir={tmp_path}", f"port={free_port()}"])  # fmt: skip
+    _KNOWN.clear()
+    assert front.main() == 2
+    said = capfd.readouterr()
+    assert "dashboard:" not in said.out and "mlflow db upgrade" in said.err, said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_store_that_can_only_be_read_is_shown_as_it_is(tmp_path):
+    _, experiment = dashboard.prepare(tmp_path)
+    if subprocess.run(["chattr", "+i", tmp_path / "mlflow.db"], capture_output=True).returncode:
+        pytest.skip("a file that even root may not write needs root and a disk that knows it")
+    try:
+        assert dashboard.prepare(tmp_path)[1] == experiment
+    finally:
+        subprocess.run(["chattr", "-i", tmp_path / "mlflow.db"], check=True)

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from mlflow.store.tracking.dbmodels.models import SqlDataset
 from mlflow.tracking import MlflowClient
 from sqlalchemy import event
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from harness import track
 from harness.snapshot import record
+from harness.snapshot.result import outcome
 from harness.track import contents
 from harness.track.usage import LONGER, Watch
 
@@ -137,3 +139,22 @@ def test_a_longer_run_shows_what_it_took_of_the_machine():
     short, long = watch.since(0, int(LONGER * 1000) - 1), watch.since(10_000, 60_000)
     assert short == [] and len(long) == 51 * len(sample)
     assert {name for name, _, _ in long} == {f"system/{name}" for name in sample}
+
+
+@pytest.mark.parametrize(
+    "result, word",
+    [
+        ({"task": "experiment", "verdict": "diverged"}, "diverged"),
+        ({"task": "experiment", "verdict": "unjudged"}, "unjudged"),
+        ({"task": "audit", "verdict": "equivalent", "required": "equivalent"}, "same"),
+        ({"task": "audit", "verdict": "diverged", "required": "equivalent"}, "differs"),
+        ({"task": "faults", "verdict": "failed", "required": "exact"}, "not every fault caught"),
+        ({"task": "faults", "verdict": "failed", "exit_code": 2}, "failed"),  # it never came so far
+        ({"task": "save", "verdict": "unjudged"}, "saved"),
+        ({"task": "evaluate", "verdict": "unjudged"}, ""),
+    ],
+)
+def test_a_run_says_what_came_out_in_the_words_of_its_task(result, word, tmp_path):
+    assert outcome(result) == word
+    name = contents.run_name(result | {"options": {"model": "tiny"}}, tmp_path, "mine")
+    assert name == (f"{word}: mine tiny" if word else "mine tiny")

@@ -1,7 +1,9 @@
 """A sweep's parent run: one, from its first point to its end, with the latest run of each point below."""
 
 import json
+import os
 import shutil
+import sqlite3
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,8 @@ from mlflow.tracking import MlflowClient
 
 from harness import track
 from harness.report import sweep as pages
+from harness.snapshot.record import read
+from harness.snapshot.result import write_json
 from harness.track import parent
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
@@ -99,3 +103,58 @@ def test_what_missed_what_was_required_shows_no_green_tick(sweep, changes, statu
     result = json.loads((folder / "0" / "result.json").read_text())
     (folder / "0" / "result.json").write_text(json.dumps({**result, **changes}))
     assert client.get_run(recorded(folder, runs, "0")).info.status == status
+
+
+def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
+    """MLflow folds the runs below it: a group of charts that only they fill would open empty. What was
+    left below it by a try that was cut off comes there once."""
+    runs, settings = tmp_path / "runs", SETTINGS
+    rows = [{"name": n, "tags": {}, "metrics": {"answers/kl": v}} for n, v in (("a", 1.0), ("b", 0.5))]  # fmt: skip
+    place = shutil.copytree(swept / "0", tmp_path / "run")
+    result, waiting = read(place / "result.json"), {"reason": "x", "children": rows}
+    for _ in range(2):
+        write_json(place / "pending.json", waiting)
+        block, problem = track.log(settings, str(runs), place, result | {"mlflow": None}, "x")
+        assert not problem and not (place / "pending.json").exists()
+        waiting |= {"run_id": block["run_id"]}
+    base = sqlite3.connect(runs / "mlflow.db")
+    asked = "select distinct step, value from metrics where run_uuid=? and key='answers/kl' order by step"
+    assert base.execute(asked, (block["run_id"],)).fetchall() == [(0, 1.0), (1, 0.5)]
+    below = (
+        "select r.name from runs r join tags t using (run_uuid) where r.lifecycle_stage='active'"
+        " and t.key='mlflow.parentRunId' and t.value=? order by r.name"
+    )
+    assert base.execute(below, (block["run_id"],)).fetchall() == [("a",), ("b",)]
+
+
+def test_a_sweep_of_what_is_not_tracked_leaves_no_run(harness, swept, tmp_path):
+    """It would say KILLED for ever."""
+    done = harness("-m", "task=verify", f"snapshot={swept / '0' / 'snapshot'}", "seed=1,2",
+                   f"runs_dir={tmp_path}", track="mlflow")  # fmt: skip
+    assert done.code == 0 and not (tmp_path / "mlflow.db").exists(), done.out
+
+
+def test_a_sweep_whose_process_was_killed_with_all_that_could_say_so_is_marked_by_the_next(sweep):
+    folder, runs, client = sweep
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=1000.0)
+    run_id = parent.known(folder)["run_id"]
+    parent._open.clear()  # nobody is left
+    store = track.tracker(SETTINGS, str(runs))
+    store.opened({})
+    assert client.get_run(run_id).info.status == "RUNNING", "its process is this one"
+    host, boot, pid, start = client.get_run(run_id).data.tags["process"].split()
+    assert int(pid) == os.getpid()
+    elsewhere = f"{host}x {boot} {pid} 1"
+    for process in ("", elsewhere, f"{host} {boot} {pid} {start}"):
+        client.set_tag(run_id, "process", process)
+        store.opened({})
+        assert client.get_run(run_id).info.status == "RUNNING", process
+    for process in (
+        f"{host} {boot} {pid} 1",
+        f"{host} x {pid} {start}",
+        f"{host} {boot} {2**30} 7",
+    ):
+        client.set_tag(run_id, "process", process)
+        store.opened({})
+        assert client.get_run(run_id).info.status == "KILLED", process
+        client.update_run(run_id, status="RUNNING")

@@ -175,7 +175,9 @@ def _tracked(
             why = "the tracking store holds another seal for this run"
             yield Finding("record.json: id", run["tags"].get("record"), record.get("id"), why)
         return
-    metrics = {key: value for key, value, _ in contents.metrics(result) if "/step_" not in key}
+    metrics = {
+        key: value for key, value, _ in contents.metrics(result) if not key.startswith("by_step/")
+    }
     for run in runs:
         if run["tags"].get("verdict") != str(result.get("verdict")):
             why = "the tracking store holds another verdict for this record"

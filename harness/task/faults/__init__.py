@@ -160,4 +160,5 @@ def _child(row: dict[str, Any]) -> dict[str, Any]:
     numbers = {f"caught/{column}": float(row[column]) for column in COLUMNS}
     if row["shift"] is not None and row["shift"] < float("inf"):
         numbers["logits/shift_in_noise_floors"] = row["shift"]
-    return {"name": f"fault {row['fault']}", "tags": tags, "metrics": numbers}
+    word = "control" if row["fault"] == "none" else "caught" if caught(row) else "not caught"
+    return {"name": f"{word}: {row['fault']}", "tags": tags, "metrics": numbers}
