@@ -103,9 +103,14 @@ def test_branch_compare_prune_and_verdict(browser, page):
     slider.send_keys("\ue012" * 3)  # the slider itself, three to the left
     press(browser, "prune")
     said(browser, "keep_last dropped 19 tokens, 10 are held")
+    assert (
+        "branch B has changed since" in at(browser, "judged").text
+    )  # a verdict on what was before
     assert len(browser.find_elements("css selector", "#thought .thought .gone")) == 19
     press(browser, "judge")
     said(browser, "Verdict: exact")
+    assert "Same thought" in at(browser, "judged").text
+    assert "has changed since" not in at(browser, "judged").text
     browser.find_element("css selector", "#branches input[value=A]").click()
     said(browser, "On branch A.")
     text = " ".join(at(browser, "cache").text.split())
@@ -209,10 +214,13 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
     browser.switch_to.new_window("tab")
     try:
         browser.get(address + "?new")
-        shown(browser, "Ready.", "Start reads the prompt above")
+        shown(browser, "Ready.", "Start reads the prompt above", "same thought?")
+        assert not at(browser, "branches").is_displayed()  # what could not be used yet is not there
+        assert not at(browser, "stop").is_enabled()
         write(browser, "prompt", "tell me a story . {{value}} ${1+1} <b>x</b>")
         press(browser, "begin")
         said(browser, "Read ")
+        assert at(browser, "branches").is_displayed()
         assert "{{value}} ${1+1} <b>x</b>" in at(browser, "thought").text
         write(browser, "name", "from the second tab")
         press(browser, "save")
