@@ -43,7 +43,7 @@ def test_a_folder_of_one_s_own_is_called_by_its_name(harness, compose, place) ->
     assert done.code == 0, done.out
     result = json.loads((done.folders[0] / "result.json").read_text())
     assert (result["model"]["name"], result["options"]["model"]) == ("mine-7b", "path")
-    assert "<h1>mine-7b / " in (done.folders[0] / "report.html").read_text()
+    assert "<h1>experiment: mine-7b, " in (done.folders[0] / "report.html").read_text()
 
 
 def test_the_hub_out_of_reach_is_one_message(compose) -> None:
