@@ -16,11 +16,20 @@ COLUMNS = {
     "stored_bytes": "KiB on disk", "mismatch": "written otherwise",
 }  # fmt: skip
 
+SAID = {
+    "naive_equal": "the naive chat says the same",
+    "restored_equal": "the chat restored from the pause before it says the same, token for token",
+}
+
 
 def sections(rows: list[Row], figures: Row) -> list[Row]:
-    """Timing plot, the turns and figures. Columns that no turn has a value for are left out."""
-    columns = [c for c in COLUMNS if any(row.get(c) is not None for row in rows)]
-    told = "Restored: the chat that was paused after this turn answers the next one with the same tokens."
+    """Timing plot, the turns and figures. Columns that no turn has a value for are left out,
+    and what is so in every turn is said."""
+    known = {c: {row.get(c) for row in rows} - {None} for c in COLUMNS}
+    same = [c for c in SAID if known[c] == {True}]
+    columns = [c for c in COLUMNS if known[c] and c not in same]
+    told = " ".join(f"In every turn {SAID[c]}." for c in same)
+    told = told or "Restored: the chat that was paused after this turn answers the next one."
     return [
         section(
             "Time per turn",
@@ -31,7 +40,7 @@ def sections(rows: list[Row], figures: Row) -> list[Row]:
         ),
         section(
             "Turns",
-            text=told if "restored_equal" in columns else "",
+            text=told if known["restored_equal"] else "",
             columns=[COLUMNS[c] for c in columns],
             rows=[[_shown(c, row) for c in columns] for row in rows],
         ),
