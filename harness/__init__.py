@@ -10,7 +10,8 @@
     print("".join(harness.resume(model, state, " what is k ?", steps=4)))
     print(harness.judge(model, state))  # the same thought, or why not
 
-`to_cache` gives a state back to `model.generate`. `help(harness.judge)` and the others say shapes and
+`to_cache` gives a state back to `model.generate`; `prune_state` and `quantize_state` make it smaller, by
+an option's name or by a class of yours. `help(harness.judge)` and the others say shapes and
 errors; `except harness.HarnessError` catches every one of these. Nothing heavy is imported before a
 function is used.
 """
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         judge,
         load_model,
         load_state,
+        prune_state,
+        quantize_state,
         resume,
         save_state,
         to_cache,
@@ -63,6 +66,8 @@ __all__ = [
     "judge",
     "load_model",
     "load_state",
+    "prune_state",
+    "quantize_state",
     "resume",
     "save_state",
     "to_cache",

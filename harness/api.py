@@ -15,7 +15,6 @@ A State is immutable: none of these functions changes the one it is given.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,11 @@ from harness import config
 from harness.cache.base import Decoder
 from harness.capture import check_length
 from harness.errors import InputProblem
-from harness.model.build import SHIPPED
+from harness.model.declared import declared
 from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
-from harness.pipeline import drive, interop
+from harness.pipeline import drive, interop, smaller
 from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.judge import Judgement
@@ -46,7 +45,6 @@ from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
 from harness.spelling import python_says
 from harness.tokenizer.policy import continuation, encode
-from harness.variants import signature
 
 
 @python_says
@@ -74,7 +72,7 @@ def load_model(
             "harness.wrap(model, tokenizer) takes a model object."
         )
     source = str(source)
-    return load_weights(_declared(source, revision, attention), dtype, device)
+    return load_weights(declared(source, revision, attention), dtype, device)
 
 
 @python_says
@@ -151,6 +149,31 @@ def load_state(
         return state
     identity_check(_session(model, strict=strict, verify=verify), state, source)
     return state.to(model.device)
+
+
+@python_says
+def prune_state(
+    model: Loaded, state: State, policy: str | type = "keydiff", **options: Any
+) -> State:
+    """What `policy` keeps of `state`: an option of the group `prune`, or a class of yours below
+    `harness.prune.Policy`.
+
+    options: `ratio` or `tokens`, the other keys of the group (`protect`, `per_head`, `budget`,
+    `positions`, ...) and the policy's own. Attention that the policy needs is recomputed.
+    Raises ConfigProblem for an unknown policy or key and for a class that does not keep to its base.
+    """
+    _wrapped(model)
+    _captured(state)
+    return smaller.pruned_by(model, state, policy, options)
+
+
+@python_says
+def quantize_state(state: State, quantizer: str | type = "int8", **options: Any) -> State:
+    """`state` with its keys and values as codes: by an option of the group `quantize`, or a class of
+    yours below `harness.quantize.Quantizer`. options: its keys (`group`, `recent`, ...). Raises as
+    `prune_state`."""
+    _captured(state)
+    return smaller.quantized_by(state, quantizer, options)
 
 
 @python_says
@@ -259,28 +282,6 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     lossless = "" if state.pruned or state.quantized else cache
     cause = why(judgement, model, state, (), reference.fed, lossless)
     return replace(judgement, diagnosis=cause.document())
-
-
-def _declared(source: str, revision: str | None, attention: str) -> config.ModelConfig:
-    """What `source` names. Raises InputProblem for a folder that is not there, and for what is nearly
-    an option."""
-    known = [option for option in config.options("model") if option not in ("path", "shape")]
-    place = Path(source).expanduser()
-    if source not in SHIPPED and place.is_dir():
-        return config.ModelConfig(name="path", path=source, attention=attention)
-    if source in known and revision is None:
-        keys = {k: v for k, v in signature("model", source).items() if k != "name"}
-        declared: config.ModelConfig = config.option(
-            "model", source, **keys | {"attention": attention}
-        )
-        return declared
-    if source.startswith(("/", ".", "~")):
-        raise InputProblem(f"{source}: there is no such directory. Check the path.")
-    if "/" not in source and (near := get_close_matches(source, known, n=1, cutoff=0.8)):
-        raise InputProblem(
-            f"'{source}' is neither a model of ours nor a directory. Did you mean '{near[0]}'?"
-        )
-    return config.ModelConfig(name=source, id=source, revision=revision, attention=attention)
 
 
 def _wrapped(model: Any) -> None:

@@ -79,6 +79,7 @@ class UntrustedPlugin(ConfigProblem):
         )
 
 
+MANY = 40  # names that are still listed one by one
 MISSING_PARENT = "A missing parent can be put back beside it under any name. "
 
 
@@ -148,7 +149,10 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     """Return ` Did you mean 'x'?` for the closest of `known`, or a list of what there is."""
     close = [k for k in known if k.lower() == word.lower()]
     close = close or get_close_matches(word, known, n=1, cutoff=0.55)
-    return f" Did you mean '{close[0]}'?" if close else f" There is: {', '.join(sorted(known))}."
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    more = f" and {len(known) - MANY} more" if len(known) > MANY else ""
+    return f" There is: {', '.join(sorted(known)[: MANY if more else None])}{more}."
 
 
 class Unreachable(Exception):

@@ -16,9 +16,14 @@ ARGUMENTS = {
     "decrypt": "decrypt", "out": "out", "snapshot": "source", "model.path": "source",
     "model.attention": "attention", "device": "device", "dtype": "dtype", "steps": "steps",
     "cache": "cache", "sampling": "sampling", "save": "format", "tokenizer": "policy", "at": "at",
-    "text": "text",
+    "text": "text", "prune": "policy", "quantize": "quantizer",
 }  # fmt: skip
-OPTIONS = ("save", "sampling")  # groups whose own keys are arguments by their own names
+OPTIONS = (
+    "save",
+    "sampling",
+    "prune",
+    "quantize",
+)  # groups whose own keys are arguments by their own names
 _COMMAND = r"(?:python -m harness )?task=\w+(?: [\w.]+=\S*[\w\]])*"
 _KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>[^\s,;:()]*\w\]?)"
 _WORD = rf"(?<![\w.])(?:{'|'.join(OPTIONS)})\.(?P<word>\w+)"

@@ -9,6 +9,7 @@ and from entry points (`harness.prune` and so on). Listing them imports none of 
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -197,6 +198,14 @@ def author(problem: BaseException) -> str | None:
             place = f"{_asked_for[module]}, in {where}"
         step = step.tb_next
     return place
+
+
+def meant(problem: BaseException) -> str:
+    """` Did you mean 'x'?` for an attribute that an object has not got; nothing where none is near."""
+    if not isinstance(problem, AttributeError) or problem.name is None:
+        return ""
+    near = get_close_matches(problem.name, dir(problem.obj), n=1, cutoff=0.7)
+    return f". Did you mean '{near[0]}'?" if near else ""
 
 
 def trust(modules: Iterable[str], path: str | None) -> None:

@@ -235,7 +235,8 @@ def test_whole_commands_stay_as_the_shell_takes_them() -> None:
         "save it again (overwrite=True), or: "
         "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
     )
-    assert in_python("prune.tokens=5 and a == b") == "prune.tokens=5 and a == b"
+    assert in_python("fault.layer=5 and a == b") == "fault.layer=5 and a == b"
+    assert in_python("give prune.tokens=N or prune=knorm") == 'give `tokens` or policy="knorm"'
 
 
 def test_what_is_there_for_people_is_there_for_editors() -> None:
@@ -285,3 +286,32 @@ def test_an_error_ends_at_the_line_of_the_caller(model) -> None:
         harness.judge(model, "runs/mine")
     files = [entry.path.name for entry in problem.traceback]
     assert [f for f in files if f not in ("test_api.py", "python.py")] == ["spelling.py"], files
+
+
+def test_a_state_is_made_smaller_by_name_and_by_a_class_of_ones_own(model, tmp_path) -> None:
+    from harness.prune import Policy
+    from harness.quantize import Quantizer, symmetric
+
+    class EveryOther(Policy):
+        def score(self, layer, rank, keep):
+            return (rank % self.settings.every == 0).double()
+
+    class Plain(Quantizer):
+        def encode(self, tensor, part):
+            return symmetric(tensor, (1, 8), torch.int8)
+
+    state = harness.capture_text(model, PROMPT)
+    for policy, more in (("keydiff", {}), ("tova", {}), (EveryOther, {"every": 2})):
+        small = harness.prune_state(model, state, policy, ratio=0.5, **more)
+        assert 0 < small.kept_tokens < state.kept_tokens and state.kept_tokens == state.tokens
+        harness.save_state(small, tmp_path / "small", overwrite=True)
+        back = harness.load_state(tmp_path / "small", model)
+        assert "".join(harness.resume(model, back, " what is k ?", steps=2))
+    for quantizer in ("int8", Plain):
+        assert harness.quantize_state(state, quantizer).kv_bytes < 0.5 * state.kv_bytes
+    with pytest.raises(ConfigProblem, match=r"give ratio=R|ratio"):
+        harness.prune_state(model, state, EveryOther, every=2)
+    with pytest.raises(ConfigProblem, match="Did you mean 'keydiff'"):
+        harness.prune_state(model, state, "keydif", ratio=0.5)
+    with pytest.raises(ConfigProblem, match=r"class below harness\.prune\.Policy"):
+        harness.prune_state(model, state, Plain, ratio=0.5)

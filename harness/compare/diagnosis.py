@@ -143,7 +143,7 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         if turned and len(rows) > 1:
             evidence = "values are right and keys are turned: other positions or factors"
             return "position", "positions", evidence
-    if coded and all(_coarse(state, wanted, i) for i in off):
+    if (coded or _opened(state)) and all(_coarse(state, wanted, i) for i in off):
         return "rounding", "kv_cache", COARSE
     by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
     clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
@@ -167,13 +167,18 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     return _spread(layer, off, set(pairs), rows, len(picture[layer]))
 
 
+def _opened(state: State) -> bool:
+    """Whether codes were kept once, and what they say is held as plain numbers since."""
+    return bool(state.documents["kv_format"].get("quantized")) and not state.quantized
+
+
 def _coarse(state: State, wanted: Mapping[int, Pair], index: int) -> bool:
     """Whether the codes of a layer are those of its own rows, however much they lose."""
     layer = next(la for la in state.layers if la.index == index)
     real = layer.positions >= 0
     real = real if layer.per_head else real[:, None]
     pairs = zip((layer.key, layer.value), wanted[index], strict=True)
-    return any(s.coded for s in layer.segments) and all(
+    return (_opened(state) or any(s.coded for s in layer.segments)) and all(
         likeness.rounded(stored, expected, real.to(stored.device)) for stored, expected in pairs
     )
 

@@ -12,7 +12,6 @@ import torch
 
 from harness import extras, progress, variants
 from harness.attention.kernels.cpu.program import SLOWER
-from harness.cache.base import Decoder
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
@@ -142,8 +141,6 @@ def check_options(cfg: Config) -> None:
     ConfigProblem and InputProblem."""
     encoder(cfg.tokenizer)
     variants.check("cache", "cache", [cfg.cache.name])
-    if variants.target("cache", cfg.cache):
-        variants.variant("cache", cfg.cache, Decoder)
     policy_of(cfg.prune)
     quantizer_of(cfg.quantize)
     format_of(cfg.save)

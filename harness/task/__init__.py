@@ -81,7 +81,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if sweep and disk_is_full(problem):
             raise
         (folder / "harness.log").open("a").write(traceback.format_exc())
-        said = f"unexpected {type(problem).__name__}: {problem}"
+        said = f"unexpected {type(problem).__name__}: {problem}{variants.meant(problem)}"
         whose = variants.author(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
         place = f"{fault}\nThe details are in {folder / 'harness.log'}."

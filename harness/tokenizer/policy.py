@@ -60,6 +60,11 @@ def encode(
     Raises InputProblem for an empty result."""
     encoded = encoder(policy).encode(tokenizer, text, turns)
     if not encoded.ids:
+        if text.strip():
+            raise InputProblem(
+                f"this model's tokenizer ({len(tokenizer)} entries) knows nothing of the text, so no token "
+                "would be sent to the model. Put the tokenizer files that belong to the model beside its weights."
+            )
         raise InputProblem(
             "the prompt is empty: no token would be sent to the model. Give text=..."
         )

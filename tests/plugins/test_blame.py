@@ -25,7 +25,7 @@ from harness.quantize import Quantizer
 
 class My(Quantizer):
     def encode(self, tensor, part):
-        return tensor.nothing
+        return tensor.shpe
 """,
     "coarse": """
 from dataclasses import replace
@@ -85,10 +85,10 @@ def test_what_a_quantizer_does_wrong_is_its_own(mine):
     wrong = mine("quantize", "tuple", "compare=lossy")
     assert wrong.code == 2 and "returned a tuple, not `Codes`" in wrong.out
     wrong = mine("quantize", "quantize", "compare=lossy")
-    assert wrong.code == 1 and "AttributeError" in wrong.out
+    assert wrong.code == 1 and "AttributeError" in wrong.out and "'shape'?" in wrong.out
     assert (
         "It came from quantize=my_quantize, in" in wrong.out
-        and "my_quantize.py:6 (encode)" in wrong.out
+        and "my_quantize.py:6 (encode): return tensor.shpe" in wrong.out
     )
     assert "fault of the harness" not in wrong.out
 

@@ -1,7 +1,9 @@
 """Pages and tables: what is shown is what was measured, and nothing of it is run or fetched."""
 
 import json
+import os
 import re
+from contextlib import nullcontext
 
 import pytest
 from rich.console import Console
@@ -393,3 +395,17 @@ def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
     assert restores.conclusion(rows) == said.format("4.0 times faster")
     assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
     assert restores.conclusion(rows[2:]) == ""
+
+
+@pytest.mark.parametrize("paper", [Say().out.__class__, Console])
+def test_a_reader_who_stops_ends_no_job(paper, monkeypatch) -> None:
+    """`| head`: rich itself would end the process with 1, whatever the verdict."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", closed)
+        say = Say()
+        say.out = paper(highlight=False)
+        with pytest.raises(SystemExit) if paper is Console else nullcontext():
+            say.line("first")
+            say.line("second")

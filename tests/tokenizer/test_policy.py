@@ -157,3 +157,14 @@ def test_the_account_explains_every_id(tokenizer, monkeypatch, add, account, hon
         else:
             with pytest.raises(InputProblem, match="account"):
                 ask("adding", tokenizer, " what is k ?")
+
+
+def test_a_tokenizer_that_knows_nothing_of_the_text_is_not_an_empty_prompt():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    nothing = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    with pytest.raises(InputProblem, match="knows nothing of the text"):
+        policy.encode("raw", nothing, "hello there")
+    with pytest.raises(InputProblem, match="the prompt is empty"):
+        policy.encode("raw", nothing, "")

@@ -67,7 +67,7 @@ class Journal:
                     self.problem = ""
                 except Exception as problem:
                     log.exception("autosave")
-                    self.problem = f"The autosave failed: {problem}. It is tried again."
+                    self.problem = f"The autosave failed and is tried again: {problem}"
                     with self._awake:
                         self._wanted = self._wanted or (time.monotonic() + AGAIN, *wanted[1:])
 

@@ -116,15 +116,18 @@ def cache(desk: Desk) -> str:
         return '<p class="empty">Keys and values appear here as they are written.</p>'
     branch = desk.branch
     now = branch.growth[-1]
-    figures = (
-        (f"{now.tokens}", "tokens sent"),
-        (f"{now.kept}", "held"),
-        (size(now.kv_bytes), "of K/V"),
-    )
+    figures = [(f"{now.tokens}", "tokens sent"), (f"{now.kept}", "held")]
+    if not desk.holding:  # it has no token by token memory
+        figures = figures[:1]
+    what = ["K/V"] * desk.holding + ["recurrent state"] * desk.recurrent
+    figures.append((size(now.kv_bytes), f"of {' and '.join(what)}"))
     cells = "".join(f"<div><b>{value}</b> <span>{what}</span></div>" for value, what in figures)
-    return (
-        f'<div class="cache"><div class="figures">{cells}</div><div>{_growth(branch)}</div></div>'
+    drawn = (
+        _growth(branch)
+        if desk.holding
+        else "This model keeps a state of one size, whatever it reads."
     )
+    return f'<div class="cache"><div class="figures">{cells}</div><div>{drawn}</div></div>'
 
 
 def compared(desk: Desk) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.report import evaluate
 from harness.report.console import number
+from harness.task.ui import words
 from harness.task.ui.evaluation import Evaluation
 from harness.task.ui.picture import safe, size
 
@@ -32,9 +33,7 @@ def shown(made: Evaluation) -> str:
 def _progress(made: Evaluation) -> str:
     asked = f"{made.done} of {made.total} questions asked of {made.cells} settings"
     if made.problem is not None:
-        return (
-            f'<p class="said" role="status"><span class="problem">{safe(made.problem)}</span></p>'
-        )
+        return f'<p class="said" role="status"><span class="problem">{safe(words.said(made.problem))}</span></p>'
     if made.running:
         share = f'max="{made.total}" value="{made.done}"'
         return f'<p class="said">{asked}.</p><progress {share} aria-label="questions asked"></progress>'

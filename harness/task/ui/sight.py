@@ -70,6 +70,16 @@ class Sight(Branches):
         decode = self.loaded.tokenizer.decode
         return str(decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
+    @property
+    def holding(self) -> bool:
+        """Whether any layer of the current branch holds tokens: their keys and values."""
+        return any(layer.segments for layer in self.branch.state.layers)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether any layer of the current branch keeps a recurrent state."""
+        return any(layer.recurrent for layer in self.branch.state.layers)
+
     def brightness(self) -> list[float] | None:
         """Attention that each token of the buffer received, summed over queries and heads, the mean
         of the layers that hold it; None where it was not recorded."""
@@ -88,9 +98,10 @@ class Sight(Branches):
 
     def holders(self) -> torch.Tensor | None:
         """`[tokens]` int64: how many layers still hold each token of the buffer, in any KV head; None
-        once positions were counted anew, so that kept tokens cannot be found in the buffer."""
+        once positions were counted anew, so that kept tokens cannot be found in the buffer, and where no
+        layer holds any."""
         state = self.branch.state
-        if int(state.next_position[0]) != state.tokens:
+        if int(state.next_position[0]) != state.tokens or not self.holding:
             return None
         held = torch.zeros(state.tokens, dtype=torch.int64)
         for layer in state.layers:
@@ -104,7 +115,7 @@ class Sight(Branches):
         """`([tokens] int64, of how many)`: in how many KV heads, of all layers, each token is still held;
         None where `holders` is."""
         state = self.branch.state
-        if int(state.next_position[0]) != state.tokens:
+        if int(state.next_position[0]) != state.tokens or not self.holding:
             return None
         counted, every = torch.zeros(state.tokens, dtype=torch.int64), 0
         for layer in state.layers:

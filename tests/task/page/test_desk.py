@@ -8,6 +8,7 @@ import torch
 from harness.capture.observe import observe_again
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.model.oracle import Cost
+from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.rewind import cut
 from harness.prune.base import EVERY_QUERY
 from harness.save import store
@@ -263,6 +264,23 @@ def test_what_was_quantized_can_be_saved_loaded_and_judged(desk, monkeypatch):
     one.quantize("fp8_e4m3")  # the twin: logits that full precision gave
     with pytest.raises(RestoreRefused, match="do not reproduce"):
         one.verdict(4)
+
+
+def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(desk):
+    one = begun(desk(), 2)
+    one.quantize("fp8_e4m3")
+    one.step()  # a token in full precision behind the codes' values
+    state = one.branch.state
+    told = diagnose(one.loaded, state)
+    assert told.cause == "rounding" and "quantized on purpose" in told.evidence
+    layer = state.layers[1]
+    key, value = layer.key.clone(), layer.value.clone()
+    for tensor in (key, value):  # the twin: two tokens changed places
+        tensor[:, :, [5, 9]] = tensor[:, :, [9, 5]]
+    (segment,) = layer.segments
+    moved = replace(layer, segments=(replace(segment, key=key, value=value),))
+    told = diagnose(one.loaded, state.with_layers((state.layers[0], moved)))
+    assert told.cause != "rounding" and "on purpose" not in told.evidence
 
 
 @pytest.mark.parametrize("policy", ["keep_last", "random", "knorm"])

@@ -103,9 +103,14 @@ def test_branch_compare_prune_and_verdict(browser, page):
     slider.send_keys("\ue012" * 3)  # the slider itself, three to the left
     press(browser, "prune")
     said(browser, "keep_last dropped 19 tokens, 10 are held")
+    assert (
+        "branch B has changed since" in at(browser, "judged").text
+    )  # a verdict on what was before
     assert len(browser.find_elements("css selector", "#thought .thought .gone")) == 19
     press(browser, "judge")
     said(browser, "Verdict: exact")
+    assert "Same thought" in at(browser, "judged").text
+    assert "has changed since" not in at(browser, "judged").text
     browser.find_element("css selector", "#branches input[value=A]").click()
     said(browser, "On branch A.")
     text = " ".join(at(browser, "cache").text.split())
@@ -144,18 +149,6 @@ def test_the_keyboard_alone_is_enough(browser, page):
     assert len(wrote(browser, SENT + 1)) == SENT + 2
     keys(Keys.SPACE)  # the focus stays where it was
     assert len(wrote(browser, SENT + 2)) == SENT + 3
-    tab_to("#run")
-    for runs in (1, 2):  # the button was disabled meanwhile, and has the focus again
-        keys(Keys.ENTER)
-        wrote(browser, SENT + 2 + 16 * runs)
-        shown_focus = "return document.activeElement.id"
-        give_up = time.time() + 20
-        while browser.execute_script(shown_focus) != "run":
-            assert time.time() < give_up
-            time.sleep(0.1)
-    press(browser, "undo")
-    press(browser, "undo")
-    said(browser, "Undone.")
     tab_to("#keep input[type=range]")
     keys(Keys.ARROW_LEFT)
     tab_to("#prune")
@@ -170,6 +163,10 @@ def test_the_keyboard_alone_is_enough(browser, page):
     tab_to("#judge")
     keys(Keys.ENTER)
     said(browser, "Verdict: ")
+    give_up = time.time() + 20  # the button was disabled meanwhile, and has the focus again
+    while browser.execute_script("return document.activeElement.id") != "judge":
+        assert time.time() < give_up
+        time.sleep(0.1)
 
 
 @pytest.mark.browser
@@ -217,10 +214,13 @@ def test_two_tabs_have_two_thoughts_and_one_shelf(browser, page):
     browser.switch_to.new_window("tab")
     try:
         browser.get(address + "?new")
-        shown(browser, "Ready.", "Start reads the prompt above")
+        shown(browser, "Ready.", "Start reads the prompt above", "same thought?")
+        assert not at(browser, "branches").is_displayed()  # what could not be used yet is not there
+        assert not at(browser, "stop").is_enabled()
         write(browser, "prompt", "tell me a story . {{value}} ${1+1} <b>x</b>")
         press(browser, "begin")
         said(browser, "Read ")
+        assert at(browser, "branches").is_displayed()
         assert "{{value}} ${1+1} <b>x</b>" in at(browser, "thought").text
         write(browser, "name", "from the second tab")
         press(browser, "save")

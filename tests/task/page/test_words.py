@@ -1,10 +1,13 @@
 """What the page says: what to do on the page, never on a command line."""
 
 import re
+import shutil
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from transformers import MambaConfig, MambaForCausalLM
 
 from harness.errors import HarnessError, InputProblem
 from harness.task.ui import picture, words
@@ -14,6 +17,7 @@ from harness.task.ui.desk import Desk
 from harness.task.ui.shelf import Shelf
 
 TEXT = "let k be 5 . the bird sang . what is"
+TINY = Path(__file__).resolve().parents[3] / "harness/model/assets/tiny"
 
 
 @pytest.fixture
@@ -124,3 +128,20 @@ def test_the_prompt_of_a_branch_is_found_again(desk):
     assert one.prompt.strip() == TEXT
     one.branches["A"] = replace(one.branch, own=())  # the twin: nothing says what the model wrote
     assert one.prompt.strip() != TEXT
+
+
+def test_a_model_without_keys_and_values_has_dropped_nothing(session, desk, tmp_path):
+    config = MambaConfig(vocab_size=1144, hidden_size=32, num_hidden_layers=2, state_size=4)
+    MambaForCausalLM(config).save_pretrained(tmp_path / "mamba")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, tmp_path / "mamba")
+    opened = session("task=ui", "model=path", f"model.path={tmp_path / 'mamba'}")
+    one = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path)
+    one.begin(TEXT)
+    shown = picture.thought(one) + picture.cache(one)
+    assert "gone" not in shown and "held" not in shown and "of recurrent state" in shown
+    whole = desk()  # the twin: one that keeps them says so
+    assert "held" in picture.cache(whole) and "of K/V" in picture.cache(whole)
+    with pytest.raises(HarnessError) as problem:
+        one.quantize("int8")
+    assert "quantize=" not in words.said(problem.value) and "Use" not in words.said(problem.value)

@@ -1,0 +1,54 @@
+"""A smaller State from Python: by an option, or by a class that somebody has just written."""
+
+from typing import Any
+
+from harness import config, variants
+from harness.contract import agree
+from harness.errors import ConfigProblem
+from harness.model.loaded import Loaded
+from harness.pipeline.prune import moves, policy_of, pruned, scored, without_scores
+from harness.pipeline.quantize import quantizer_of
+from harness.prune.base import Policy
+from harness.prune.positions import reindexed
+from harness.quantize.base import Quantizer
+from harness.snapshot.state import State
+
+
+def pruned_by(loaded: Loaded, state: State, policy: str | type, options: dict[str, Any]) -> State:
+    """What `policy`, an option or a class below Policy, leaves of `state`. Raises ConfigProblem."""
+    if isinstance(policy, str):
+        chosen = policy_of(config.option("prune", policy, **options))
+    else:
+        chosen = _own("prune", policy, Policy, config.PruneConfig, options)
+        chosen.check()
+    if chosen is None:
+        return state
+    how = moves(loaded, state) if chosen.settings.positions == "reindexed" else None
+    small = pruned(chosen, scored(loaded, chosen, state))
+    return without_scores(small if how is None else reindexed(small, how))
+
+
+def quantized_by(state: State, quantizer: str | type, options: dict[str, Any]) -> State:
+    """`state` as codes of `quantizer`, an option or a class below Quantizer. Raises ConfigProblem."""
+    if isinstance(quantizer, str):
+        chosen = quantizer_of(config.option("quantize", quantizer, **options))
+    else:
+        chosen = _own("quantize", quantizer, Quantizer, config.QuantizeConfig, options)
+    return state if chosen is None else chosen.quantize(state)
+
+
+def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]) -> Any:
+    """An instance of a caller's class, its settings the `schema` of the group and `options`."""
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        public = f"harness.{group}.{variants.BASES[group]}"
+        raise ConfigProblem(
+            f"{group}: give the name of an option ({', '.join(variants.options(group)[:4])}, ...) or a "
+            f"class below {public}, not {kind!r}."
+        )
+    agree(f"{group}={kind.__name__}", f"{kind.__module__}.{kind.__name__}", kind, base)
+    shared = {k: v for k, v in options.items() if k in schema.__dataclass_fields__}
+    settings = schema(name=kind.__name__, **shared)
+    for key in options.keys() - shared.keys():
+        setattr(settings, key, options[key])
+    built: Any = kind
+    return built(settings)
