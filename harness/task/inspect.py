@@ -36,16 +36,23 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     elements = [
         [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
     ]
+    digests = [[*row[:-1], html.cell(row[-1], kind="digest")] for row in elements]
     write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
     columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", "bytes"]
     page = html.page(
-        f"Snapshot {manifest['id'][:16]}",
+        f"Snapshot {str(source).rstrip('/').rpartition('/')[2]}",
         [
             html.section("The text so far", pre=said),
             html.section("What it is", columns=["what", "value"], rows=[list(f) for f in facts]),
-            html.section("The 13 elements", columns=ELEMENT_COLUMNS, rows=elements),
-            html.section("Layers", columns=columns, rows=[list(r.values()) for r in layers]),
+            html.section("The 13 elements", columns=ELEMENT_COLUMNS, rows=digests),
+            html.section(
+                "Layers",
+                columns=columns,
+                rows=[list(map(html.grouped, r.values())) for r in layers],
+            ),
         ],
+        "intact",
+        f"{state.tokens} tokens, {state.kept_tokens} of them kept; every byte matches its digest.",
     )
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")

@@ -44,7 +44,8 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     for block, section in SECTIONS.items():
         for key, value in (result.get(block) or {}).items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if number and value == value and key not in FLAT.get(block, ()):
+            blank = block == "size" and not value  # of a task that stores nothing
+            if number and value == value and key not in FLAT.get(block, ()) and not blank:
                 yield f"{section}/{key}", float(value), 0
     if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
         yield "mutation/bytes_copied_per_token", float(copied), 0

@@ -28,7 +28,8 @@ COLUMNS = (
     "attributes.`Created`", "tags.`outcome`", "tags.`conclusion`", "params.`cache`", "params.`prune`",
     "metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`",
 )  # fmt: skip
-SHOWN = json.dumps({"selectedColumns": COLUMNS, "columnOrder": COLUMNS})
+WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 460}  # pixels
+SHOWN = json.dumps({"selectedColumns": COLUMNS, "columnOrder": COLUMNS, "columnWidths": WIDTHS})
 KIND = "custom_model_development"  # runs and charts, not traces of language model applications
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -112,9 +112,10 @@ class Mlflow:
         Unreachable."""
         with self._reachable():
             run_id = self._parent(folder) or self._create(name, tags)
-            for tag in ("verdict", "outcome"):  # more points may have come
-                self.client.set_tag(run_id, tag, tags["verdict"])
-            self.client.update_run(run_id, name=contents.headed(tags["verdict"], name))
+            word, name = tags["verdict"], contents.headed(tags["verdict"], name)
+            for tag, said in (("verdict", word), ("outcome", word), ("conclusion", name)):
+                self.client.set_tag(run_id, tag, said)  # more points may have come
+            self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when)
             text = contents.comparison(self.experiment, run_id, list(points.values())) + text
             self.client.set_tag(run_id, "mlflow.note.content", text)
@@ -317,7 +318,6 @@ class Mlflow:
 
 
 def _plain(problem: Exception) -> str:
-    """Why, in a few words."""
     text = str(problem).strip() or type(problem).__name__
     if "readonly database" in text:
         return "it can only be read"

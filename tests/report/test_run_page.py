@@ -18,6 +18,10 @@ from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
 
 ROOT = Path(__file__).resolve().parents[2]
+SCROLLED = """
+document.querySelectorAll('details').forEach(e => e.open = true)
+return [...document.querySelectorAll('.rows:not(.many)')].filter(e => e.scrollWidth > e.clientWidth + 1).length
+"""
 WIDER = """
 return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.closest('svg')
   && !e.closest('.wide') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))
@@ -109,12 +113,15 @@ def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
     browser.get(page_of_an_answer.as_uri())
     try:
         assert browser.execute_script(WIDER) == []
+        assert browser.execute_script(SCROLLED) == 0, "a table of few columns fits a phone"
         charts = "return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
         assert all(250 < w <= width for w in browser.execute_script(charts))
         browser.execute_script(
             "document.body.append(Object.assign(document.createElement('p'), {style: 'min-width: 2000px', textContent: 'x'}))"
         )
         assert len(browser.execute_script(WIDER)) == 1  # the twin
+        browser.execute_script("document.querySelector('.rows td').style.minWidth = '2000px'")
+        assert browser.execute_script(SCROLLED) == 1
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

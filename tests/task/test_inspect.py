@@ -15,7 +15,8 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     (record,) = place.glob("runs/inspect/*/inspect.json")
     layers = json.loads(record.read_text())["layers"]
     assert [row["segments"] for row in layers] == [2] * len(layers)
-    assert (record.parent / "report.html").is_file()
+    page = (record.parent / "report.html").read_text()
+    assert "<h1>Snapshot b</h1>" in page and "of them kept; every byte matches its digest." in page
 
 
 def test_damage_and_absence_are_told_apart(harness, place) -> None:

@@ -57,7 +57,14 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
         child = client.get_run(recorded(folder, runs, point))
         assert child.data.tags["mlflow.parentRunId"] == above  # before the sweep is at its end
     assert concluded(folder)["run_id"] == above
-    assert client.get_run(above).info.status == "FAILED" and client.get_run(above).info.end_time
+    run = client.get_run(above)
+    assert run.info.status == "FAILED" and run.info.end_time
+    assert run.data.tags["outcome"] == run.data.tags["verdict"] == "1 exact, 1 failed"
+    assert (
+        run.data.tags["conclusion"]
+        == run.info.run_name
+        == "1 exact, 1 failed: " + track.sweep_name(folder)
+    )
     parent.abandon()
     assert client.get_run(above).info.status == "FAILED"  # it had ended
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)  # resumed
