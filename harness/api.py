@@ -141,13 +141,13 @@ def load_state(
 
     Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, Untrusted without
     signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
-    waives that, never damage).
+    waives that, never damage: the State and what follows from it say so, and are `drifted` at best).
     """
     access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
     state, _ = store.load(source, access)
     if model is None:
         return state
-    identity_check(_session(model, strict=strict, verify=verify), state, source)
+    state, _ = identity_check(_session(model, strict=strict, verify=verify), state, source)
     return state.to(model.device)
 
 
@@ -248,6 +248,7 @@ def resume(
     if at is not None:
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
+    state, _ = identity_check(_session(model, strict=False, verify="identity"), state, "")
     told, line = sampled(state.documents, sampling, seed, options)
     session = _session(model, seed or 0, sampling=told)
     prompt = _prompt(model, state, text)
@@ -270,17 +271,18 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     """
     _wrapped(model)
     _captured(state)
+    state, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
-    judgement = judge_path(model, state, reference, path, settings)
+    judgement = judge_path(model, state, reference, path, settings, waived)
     if judgement.verdict in GOOD:
         return judgement
     lossless = "" if state.pruned or state.quantized else cache
-    cause = why(judgement, model, state, (), reference.fed, lossless)
+    cause = why(judgement, model, state, waived, reference.fed, lossless)
     return replace(judgement, diagnosis=cause.document())
 
 
