@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import config, interrupt
+from harness import config, interrupt, process
 from harness.cli import afar, lines, point, slurm
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
@@ -143,6 +143,7 @@ def _begun(point: Any = None) -> None:
 
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
+    process.patient()
     sys.argv = typed  # the record names the command that was typed, not the worker's own
     for key, value in state.items():
         setattr(Watch, key, value)
