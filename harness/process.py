@@ -23,7 +23,7 @@ UNUSED = ("hypothesis",)  # pandera imports it to make up test data
 class Listened(io.FileIO):
     """Where a process writes to. Whoever reads may stop (`| head`): the job goes on to its own end."""
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
