@@ -76,7 +76,7 @@ def test_the_console_keeps_the_measured_and_the_noise_in_their_columns(capfd, ha
     console.show(console.Say(), result)
     shown = capfd.readouterr().out
     head = next(line for line in shown.splitlines() if "measured" in line)
-    row = next(line for line in shown.splitlines() if line.startswith("max_abs_diff"))
+    row = next(line for line in shown.splitlines() if line.startswith("largest difference"))
     columns = [cell.strip() for cell in head.split("|")]
     cells = dict(zip(columns, (cell.strip() for cell in row.split("|")), strict=True))
     assert (cells["measured"], cells["noise floor"]) == ("0.125", "0.5")
