@@ -9,7 +9,20 @@ from urllib.parse import urlparse
 
 import pytest
 from browsing import CONTRAST, OUTSIDE, hosts, needs_browser, shown
-from handling import PROMPT, SENT, at, begun, click, ended, press, said, started, write, wrote
+from handling import (
+    PROMPT,
+    SENT,
+    at,
+    begun,
+    click,
+    drawn,
+    ended,
+    press,
+    said,
+    started,
+    write,
+    wrote,
+)
 
 
 def typed(browser) -> str:
@@ -33,7 +46,7 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     hosts(browser)
     begun(browser, address)
     browser.find_element("css selector", "#sampling button").click()
-    click(browser, browser.find_element("css selector", "#how input[value=sample]"))
+    click(browser, drawn(browser, "#how input[value=sample]"))
     said(browser, "chosen by sample")
     write(browser, "temperature", "2\ue004")
     said(browser, "chosen by sample, temperature 2.")
