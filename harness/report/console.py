@@ -17,7 +17,7 @@ from rich.table import Table
 
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
-from harness.report.names import counted, plain
+from harness.report.names import counted, judged_by, plain
 from harness.snapshot.result import UNJUDGED
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
@@ -224,6 +224,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [
             [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
         ]
+        rows = [*judged_by(result), *rows]
         tabled(say, "Restored against uninterrupted", ["", "measured", "noise floor"], rows)
         say.line()
     if digests:

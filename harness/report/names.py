@@ -89,3 +89,10 @@ def in_brief(reason: object, width: int = 300) -> str:
         mark = "" if not said or said[-1] in ":.;!?" else ";" if listed else "."
         said += f"{mark} {line.removeprefix('- ')}"
     return textwrap.shorten(said, width, placeholder=" ...", break_on_hyphens=False)
+
+
+def judged_by(result: dict[str, Any]) -> list[list[Any]]:
+    """The row of the figure that a verdict rests on, where a float64 run was made."""
+    oracle = result.get("oracle") or {}
+    known = oracle.get("restored") is not None
+    return [["error against float64, twice allowed", oracle["restored"], oracle["plain"]]] * known
