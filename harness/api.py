@@ -88,8 +88,8 @@ def capture_text(
     """Prefill `text` (or chat `turns`, with `policy="chat"`) and collect all 13 elements.
 
     text: several make a batch, one row each, padded on the left. sampling, options: see `resume`;
-    they are stored with the state. K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem for an empty or too
-    long prompt, UnsupportedModel for a cache kind or a template the model does not have.
+    they are stored with it. K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem
+    for no or too long a prompt, UnsupportedModel for a cache or a template that the model has not.
     """
     settings = config.option("sampling", sampling, **options)
     session = _session(model, seed, sampling=settings)
@@ -139,9 +139,8 @@ def load_state(
     `digest` compares no documents either. trusted: public keys, one of which must have signed it.
     decrypt: the key file (or `env:NAME`) of an encrypted one.
 
-    Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, Untrusted without
-    signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
-    waives that, never damage: the State and what follows from it say so, and are `drifted` at best).
+    Raises InputProblem for no snapshot, SnapshotInvalid for damage, Untrusted without signature or key,
+    RestoreRefused for another model or tokenizer (waived by `strict=False`: what follows is `drifted`).
     """
     access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
     state, _ = store.load(source, access)
