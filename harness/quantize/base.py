@@ -52,8 +52,8 @@ class Quantizer(ABC):
 
     def span(self, tensor: torch.Tensor) -> tuple[int, int]:
         """(tokens, numbers) of `tensor` that share a scale, by `settings.axis` and `settings.group`."""
-        group = self.settings.group
-        return (group, 1) if self.settings.axis == "channel" else (1, min(group, tensor.shape[3]))
+        group, axis = self.settings.group, getattr(self.settings, "axis", "token")
+        return (group, 1) if axis == "channel" else (1, min(group, tensor.shape[3]))
 
     def record(self) -> dict[str, Any]:
         """What the snapshot says about this quantizing (JSON-able, part of element +3)."""
