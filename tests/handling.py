@@ -72,6 +72,15 @@ def click(browser, element) -> None:
             time.sleep(0.1)
 
 
+def drawn(browser, selector: str):
+    """The element, once the page has drawn it: what was folded is drawn when it is opened."""
+    give_up = time.time() + 30
+    while not (found := browser.find_elements("css selector", selector)):
+        assert time.time() < give_up, f"{selector} is not drawn"
+        time.sleep(0.1)
+    return found[0]
+
+
 def write(browser, name: str, text: str) -> None:
     box = browser.find_element("css selector", f"#{name} textarea, #{name} input")
     box.clear()

@@ -135,6 +135,13 @@ MISTAKES = [
         2,
         "prune=snapkv is not read",
     ),
+    (["task=evaluate", "prune=knorm", "task.prunes=[none]"], 2, "Write 'task.prunes=[knorm]'"),
+    (["task=evaluate", "quantize=int8"], 2, "Write 'task.quantizers=[int8]'"),
+    (["task=evaluate", "prune=knorm", "task.prunes=[knorm]", "prune.ratio=0.2"], 2, "task.budgets"),
+    (["task=evaluate", "fault=layer_swap"], 2, "task=experiment, task=faults read it"),
+    (["task=bench", "prune=snapkv"], 2, "prune=snapkv is not read by task=bench"),
+    (["task=faults", "fault=layer_swap", "quantize=int8"], 2, "quantize=int8 is not read"),
+    (["task=resume", "snapshot=x", "prune=knorm"], 2, "only with prune.at=N"),
     (["task=audit", "run=x", "compare.oracle=false"], 2, "is not read by task=audit"),
     (["-m", "task=inspect,verify", "snapshot=x", "steps=3"], 2, "task=inspect or task=verify"),
     (["task=loop", "task.every=0"], 2, "task.every=0 is too small"),
@@ -216,14 +223,20 @@ def test_help_lists_every_group_and_answers_at_once(process) -> None:
     assert seconds < 1  # of the processor, however busy; it takes about 0.1
 
 
-def test_help_may_be_cut_short() -> None:
+@pytest.mark.parametrize(
+    "code, given",
+    [(0, ["--help"]), (2, ["-m", "task=inspect", "snapshot=no,none", "track=none"])],
+    ids=["help", "sweep"],
+)
+def test_what_is_told_may_be_cut_short(tmp_path, code, given) -> None:
     """As by `| head`: the reader has gone before anything is written."""
     ours, theirs = os.pipe()
     os.close(ours)
-    done = subprocess.run([sys.executable, "-m", "harness", "--help"], cwd=ROOT, stdout=theirs,
-                          stderr=subprocess.PIPE, text=True)  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "harness", *given], cwd=tmp_path, stdout=theirs,
+                          stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     os.close(theirs)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == code and "Broken pipe" not in done.stderr
+    assert len(list(tmp_path.glob("runs/inspect/*/*/result.json"))) == (2 if code else 0)
 
 
 def test_every_task_has_a_help_with_an_example(process) -> None:

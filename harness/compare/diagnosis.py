@@ -98,11 +98,16 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
             return Diagnosis("logits", "logits", evidence, picture=picture)
         evidence = CODED if coded else NOTHING
         return Diagnosis("rounding", "kv_cache", evidence, picture=picture)
-    layer, head, token = first
+    layer, heads, token = first
     cause, element, evidence = _numbers(state, right, layer, picture)
     off = picture[layer][token]
-    where = f"first at layer {layer}, head {head}, token {token}: {off:.3g} noise floors"
-    return Diagnosis(cause, element, f"{evidence}; {where}", layer, head, token, picture)
+    numbers = ", ".join(map(str, heads))
+    said = f"head {numbers}" if not heads[1:] else f"heads {numbers}"
+    if 1 < len(heads) == state.layers[layer].key.shape[1]:
+        said = "every head"
+    worst = "up to " if heads[1:] else ""
+    where = f"first at layer {layer}, {said}, token {token}: {worst}{off:.3g} noise floors"
+    return Diagnosis(cause, element, f"{evidence}; {where}", layer, heads[0], token, picture)
 
 
 def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> Evidence:

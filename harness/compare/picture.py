@@ -63,8 +63,9 @@ def aligned(pair: Pair, layer: LayerState) -> Pair:
 
 def picture_of(
     state: State, right: Recomputed
-) -> tuple[list[list[float]], tuple[int, int, int] | None]:
-    """Error in noise floors by layer and row, and the first `(layer, head, row)` beyond MARGIN."""
+) -> tuple[list[list[float]], tuple[int, list[int], int] | None]:
+    """Error in noise floors by layer and row, the largest of its heads, and the first `(layer, heads,
+    row)` beyond MARGIN: every head that is beyond it there."""
     picture: list[list[float]] = []
     first = None
     for layer in state.layers:
@@ -88,7 +89,7 @@ def picture_of(
         picture.append(rows)
         if first is None and max(rows) > MARGIN:
             row = next(i for i, off in enumerate(rows) if off > MARGIN)
-            first = (layer.index, int(error[:, row].argmax()), row)
+            first = (layer.index, (error[:, row] > MARGIN).nonzero()[:, 0].tolist(), row)
     return picture, first
 
 

@@ -8,6 +8,7 @@ import torch
 
 from harness.capture import check_length
 from harness.config import Config
+from harness.errors import ConfigProblem
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.rewind import checkpoints, rewound
@@ -23,6 +24,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`; `text=` is fed first, then `steps` tokens are generated and streamed.
     With `out=DIR` the continued state becomes the next snapshot. `at=N` goes back first, to where N
     tokens had been processed."""
+    if cfg.prune.name != "none" and cfg.prune.at == "prefill":
+        raise ConfigProblem(
+            f"prune={cfg.prune.name} is read by task=resume only with prune.at=N, which prunes as it goes. "
+            "Add that, or prune the snapshot first: task=prune."
+        )
     source = Stored.of(cfg)  # a bad snapshot is refused before the model is loaded
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)

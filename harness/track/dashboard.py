@@ -91,6 +91,7 @@ def serve(runs_dir: Path, port: int) -> None:
     """Serve the runs below `runs_dir` until Ctrl-C, which ends it within a second. Raises ConfigProblem
     where MLflow cannot open the store or does not start, in a line that says why."""
     os.environ.update(ENVIRONMENT)
+    before = logging.root.manager.disable
     logging.disable()  # MLflow's client logs a traceback beside what it raises
     print("MLflow starts, this takes some seconds ...", flush=True)
     uri = f"sqlite:///{runs_dir.absolute() / 'mlflow.db'}"
@@ -111,6 +112,7 @@ def serve(runs_dir: Path, port: int) -> None:
             raise ConfigProblem(f"the dashboard cannot be opened: {problem}") from None
         finally:
             _end(server)
+            logging.disable(before)
 
 
 def _started(uri: str, runs_dir: Path, port: int, log: Any) -> subprocess.Popen[bytes]:

@@ -49,6 +49,17 @@ def test_it_says_where_the_error_begins_and_draws_it(healthy, layer, head, row):
     assert beyond == [(layer, row)]
 
 
+def test_where_several_heads_are_off_none_is_called_the_first(healthy):
+    loaded, state = healthy
+    both = one(one(state, 0, 0, 3, 0.5), 0, 1, 3, 2.0)  # the second is the worse one
+    heads = state.layers[0].key.shape[1]
+    said = "every head" if heads == 2 else "heads 0, 1"
+    told = diagnose(loaded, both)
+    assert f"first at layer 0, {said}, token 3: up to" in told.evidence and told.head == 0
+    alone = diagnose(loaded, one(state, 0, 1, 3, 2.0))
+    assert "first at layer 0, head 1, token 3: " in alone.evidence and alone.head == 1
+
+
 def test_an_error_within_the_noise_is_not_seen_and_one_above_it_is(healthy):
     loaded, state = healthy
     floor = recompute(loaded, state.token_ids, state.attention_mask).floors[1]["key"]

@@ -151,7 +151,7 @@ def test_one_fault_is_asked_and_the_last_word_is_what_was_found(harness):
     done = harness(*asked, "task.only=[layer_swap]")
     assert done.code == 0 and "EQUIVALENT" not in done.out, done.out
     found = "1 fault, layer_swap: noticed by logits"
-    assert f"\nfaults:       {found}\n" in done.out and done.out.startswith(f"{found}.")
+    assert done.out.startswith(f"{found}.") and done.out.count(found) == 1  # not told twice
     assert done.result["verdict"] in ("exact", "equivalent")  # of the control
     wrong = harness(*asked, "task.only=[layer_swp]")
     assert wrong.code == 2 and "Did you mean 'layer_swap'?" in wrong.out

@@ -10,7 +10,7 @@ import torch
 from store_states import assert_same, grown, make_state, settings
 
 from harness.save import atomic, store
-from harness.task.diff import differences
+from harness.task.diff.deviation import differences
 
 
 @pytest.fixture

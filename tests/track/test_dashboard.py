@@ -1,5 +1,6 @@
 """The dashboard and the sweep page in a real browser: what they show, and that nothing leaves."""
 
+import logging
 import os
 import re
 import signal
@@ -201,6 +202,7 @@ def test_a_store_of_another_mlflow_is_said_in_a_line(tmp_path, monkeypatch, capf
     said = capfd.readouterr()
     assert "dashboard:" not in said.out and "mlflow db upgrade" in said.err, said.err
     assert "Traceback" not in said.err
+    assert not logging.root.manager.disable  # others in this process are still heard
 
 
 def test_a_store_that_can_only_be_read_is_shown_as_it_is(tmp_path):

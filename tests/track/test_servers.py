@@ -29,7 +29,7 @@ settings = SimpleNamespace(name="mlflow", uri=uri or None, experiment="many", ar
 for number in range(int(count)):
     folder = Path(place) / "runs" / f"worker-{worker}-{number}"
     (folder / ".hydra").mkdir(parents=True)
-    record.seal(folder, {**result, "size": {**result["size"], "tokens": int(number)}}, held["config"], {})
+    record.seal(folder, {**result, "size": {**result["size"], "tokens": int(number) + 1}}, held["config"], {})
     block, problem = track.log(settings, Path(place) / "runs", folder, record.read(folder / "result.json"), folder.name)
     assert block, problem
 """

@@ -7,8 +7,10 @@ by prompt. Once per model the yardstick is asked whether the path that fills the
 
 from pathlib import Path
 
+from harness import variants
 from harness.cache.registry import check as check_caches
-from harness.config import CacheConfig, Config, sibling
+from harness.config import CacheConfig, Config, option, sibling
+from harness.errors import ConfigProblem
 from harness.pipeline.evaluation import ask, identity
 from harness.pipeline.evaluation.answers import soundness
 from harness.pipeline.evaluation.cells import Cells
@@ -26,6 +28,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Writes evaluate.json (one row per cell and measure with its interval), answers.jsonl (every
     answer as it was said), result.json and report.html. Goes on where an equal evaluation was stopped.
     """
+    check_choice(cfg)
     cells = Cells(cfg)
     caches = cached(cfg)
     asking = questions(cfg.prompt, None) if cfg.prompt.name == "jsonl" else None  # before the model
@@ -61,6 +64,30 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )
     progress.end()
     return outcome
+
+
+def check_choice(cfg: Config) -> None:
+    """Raise ConfigProblem where `prune=` or `quantize=` chooses what no cell would heed: the lists of the
+    task choose the cells, an option there brings its own keys to the cells of its name."""
+    for group, key in (("prune", "prunes"), ("quantize", "quantizers")):
+        settings, names = getattr(cfg, group), getattr(cfg.task, key)
+        name, cells = settings.name, [n for n in names if n != "none"]
+        if name == "none":
+            continue
+        budget = {k: getattr(settings, k) for k in ("ratio", "tokens") if hasattr(settings, k)}
+        plain = settings == option(group, name, **budget)
+        if name not in cells or (plain and cells != [name]):
+            raise ConfigProblem(
+                f"{group}={name} is not what task=evaluate runs: its cells are task.{key}. Write "
+                f"'task.{key}=[{name}]'. {group}={name} beside it only brings its keys, {group}.KEY=VALUE."
+            )
+        usual = variants.signature(group, name)
+        for budget_key, value in budget.items():
+            if value not in (usual.get(budget_key), *cfg.task.budgets):
+                raise ConfigProblem(
+                    f"{group}.{budget_key}={value} is not read by task=evaluate: its budgets are shares of "
+                    "the context. Write 'task.budgets=[0.1,0.5]'."
+                )
 
 
 def cached(cfg: Config) -> list[CacheConfig]:

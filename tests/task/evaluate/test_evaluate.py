@@ -78,6 +78,19 @@ def test_the_keys_of_the_chosen_policy_are_its_own_in_an_evaluation_too(compose)
     assert plain._quantizers["int4"].settings.group != 16
 
 
+def test_an_option_beside_the_lists_is_refused_only_where_no_cell_heeds_it(compose) -> None:
+    from harness.errors import ConfigProblem
+    from harness.task.evaluate import check_choice
+
+    searched = ["experiment=prune_search", "prune=knorm", "prune.ratio=0.2"]
+    keyed = ["task=evaluate", "prune=heavy_hitter", "prune.recent=0.5", "prune.per_head=false"]
+    for heeded in (["task=evaluate"], ["experiment=quantize_table"], searched, keyed):
+        check_choice(compose(*heeded))
+    for passed_over in ([*keyed, "task.prunes=[knorm]"], ["task=evaluate", "prune=heavy_hitter"]):
+        with pytest.raises(ConfigProblem, match="prune=heavy_hitter is not what"):
+            check_choice(compose(*passed_over))
+
+
 def test_codes_of_one_shape_and_another_kind_are_not_rows_of_one_batch(harness, place) -> None:
     path = lines(place / "p.jsonl", 2)
     done = harness(
@@ -332,5 +345,10 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
     assert "nothing can be told" in conclusion([row("none", 0.0, 100), row("random", 0.0, 10)])
     few = conclusion([row("none", 1.0, 100), row("random", 1.0, 10)])
     assert "smallest" in few and "8 prompts cannot tell a loss below 34%" in few
+    assert "asked" not in few
+    before = [{**row(p, v, n), "asked": "before"} for p, v, n in (("none", 1.0, 100), ("random", 0.5, 10))]  # fmt: skip
+    both = conclusion([row("none", 1.0, 100), row("random", 1.0, 10), *before])
+    assert both.startswith("8 prompts, asked after: the full cache answers 100%")
+    assert both.endswith("; asked before, it answers 50% and the full cache 100%")
     lost = [row("none", 0.04, 100), {**row("random", 0.0, 10), "delta": -0.04}]
     assert "smallest" not in conclusion(lost)
