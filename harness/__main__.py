@@ -17,9 +17,6 @@ def main() -> int:
     with interrupt.listening():
         try:
             return _run(sys.argv[1:])
-        except BrokenPipeError:  # `| head` has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
         except KeyboardInterrupt as stop:
             return _fail(f"{interrupt.word()}{_kept(stop)}", interrupt.code())
         except DiskFull as stop:
@@ -78,8 +75,6 @@ def _run(given: list[str]) -> int:
     except Exception as problem:
         if interrupt.stopped():  # a library made another error of it
             raise KeyboardInterrupt from None
-        if isinstance(problem, BrokenPipeError):
-            raise
         if (message := config.explain(problem, given)) is not None:
             return _fail(message, 2)
         if isinstance(problem, OSError):

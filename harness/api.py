@@ -273,6 +273,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
+    drive.aside(model, state)
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")

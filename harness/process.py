@@ -6,18 +6,47 @@ libraries are imported, and takes five thousand modules apart before the process
 
 import atexit
 import gc
+import io
 import os
 import shutil
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 OBJECTS = (20_000, 20, 50)  # between collections; Python's own (700, 10, 10) suits a small heap
+KEPT = ("encoding", "errors", "line_buffering", "write_through")  # of a stream
 UNUSED = ("hypothesis",)  # pandera imports it to make up test data
 
 
+class Listened(io.FileIO):
+    """Where a process writes to. Whoever reads may stop (`| head`): the job goes on to its own end."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return super().write(data)
+
+
+def patient() -> None:
+    """From now on it is no failure of this process if nobody reads what it writes."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or stream is not getattr(sys, f"__{name}__"):  # closed, or another one
+            continue
+        stream.flush()
+        raw = Listened(stream.fileno(), "w", closefd=False)
+        buffer: Any = raw if stream.write_through else io.BufferedWriter(raw)
+        settings = {key: getattr(stream, key) for key in KEPT}
+        setattr(sys, name, io.TextIOWrapper(buffer, **settings))
+
+
 def begin() -> None:
-    """Before the first import: collect less often, and keep out what no command uses."""
+    """Before the first import: collect less often, keep out what no command uses, and mind no pipe."""
+    patient()
     gc.set_threshold(*OBJECTS)
     for package in UNUSED:
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
@@ -29,11 +58,9 @@ def leave(code: int) -> None:
     that, where a thread of theirs or a daemon was still about."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:  # nobody reads any more; Python says so with a code of its own
-        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # a disk that is full; a stream that was closed
+            stream.flush()
     os._exit(code)
 
 

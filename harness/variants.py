@@ -9,6 +9,7 @@ and from entry points (`harness.prune` and so on). Listing them imports none of 
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -66,33 +67,43 @@ def outside(group: str) -> list[str]:
     return sorted(set(options(group)) - set(options(group, conf_dir())))
 
 
+def written(group: str, option: str) -> Path | None:
+    """The YAML of an option, from the first folder that has one; None where there is none."""
+    files = (place / group / f"{option}.yaml" for place in folders())
+    return next((path for path in files if path.is_file()), None)
+
+
+def sound(group: str) -> list[str]:
+    """The options whose YAML can be read: for whoever looks for one that would serve."""
+    able = []
+    for option in options(group):
+        with suppress(ConfigProblem):
+            signature(group, option)
+            able.append(option)
+    return able
+
+
 def signature(group: str, option: str) -> dict[str, Any]:
     """The option's YAML as it stands (`name` and `_target_` too); empty where there is none."""
-    for place in folders():
-        path = place / group / f"{option}.yaml"
-        if path.is_file():
-            return _keys(path, group)
+    if path := written(group, option):
+        return _keys(path, group)
     target = entry_points().get((group, option))
     return {TARGET: target, "name": option} if target else {}
 
 
 def headline(group: str, option: str) -> str:
     """What the option is, in one line: the first comment of its YAML; nothing where there is none."""
-    for place in folders():
-        path = place / group / f"{option}.yaml"
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8").splitlines()
-            said = (line[1:].strip() for line in lines if line.startswith("#"))
-            return next((line for line in said if "@package" not in line), "")
+    if path := written(group, option):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        said = (line[1:].strip() for line in lines if line.startswith("#"))
+        return next((line for line in said if "@package" not in line), "")
     return ""
 
 
 def defaults(group: str, option: str) -> list[Any]:
     """The defaults list of a YAML: of an option, or (`""`, `config`) of the whole."""
-    for place in folders():
-        path = place / group / f"{option}.yaml"
-        if path.is_file():
-            return list(_tree(path, path.stat().st_mtime_ns).get("defaults") or [])
+    if path := written(group, option):
+        return list(_tree(path, path.stat().st_mtime_ns).get("defaults") or [])
     return []
 
 
@@ -289,6 +300,13 @@ def _keys(path: Path, group: str) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items() if key != "defaults"}
 
 
+def unreadable(path: Path | str, problem: Exception) -> str:
+    """What is wrong with a YAML, and in which of its lines."""
+    mark, why = getattr(problem, "problem_mark", None), getattr(problem, "problem", None)
+    line = f", line {mark.line + 1}," if mark else ""
+    return f"{path}{line} cannot be read: {why or str(problem).splitlines()[0]}."
+
+
 @cache
 def _tree(path: Path, _stamp: int) -> dict[str, Any]:
     import yaml
@@ -296,7 +314,7 @@ def _tree(path: Path, _stamp: int) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(path.read_text("utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise ConfigProblem(f"{path} cannot be read: {str(problem).splitlines()[0]}") from None
+        raise ConfigProblem(unreadable(path, problem)) from None
     if not isinstance(tree, dict):
         raise ConfigProblem(f"{path} holds no keys.")
     return tree

@@ -223,14 +223,20 @@ def test_help_lists_every_group_and_answers_at_once(process) -> None:
     assert seconds < 1  # of the processor, however busy; it takes about 0.1
 
 
-def test_help_may_be_cut_short() -> None:
+@pytest.mark.parametrize(
+    "code, given",
+    [(0, ["--help"]), (2, ["-m", "task=inspect", "snapshot=no,none", "track=none"])],
+    ids=["help", "sweep"],
+)
+def test_what_is_told_may_be_cut_short(tmp_path, code, given) -> None:
     """As by `| head`: the reader has gone before anything is written."""
     ours, theirs = os.pipe()
     os.close(ours)
-    done = subprocess.run([sys.executable, "-m", "harness", "--help"], cwd=ROOT, stdout=theirs,
-                          stderr=subprocess.PIPE, text=True)  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "harness", *given], cwd=tmp_path, stdout=theirs,
+                          stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     os.close(theirs)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == code and "Broken pipe" not in done.stderr
+    assert len(list(tmp_path.glob("runs/inspect/*/*/result.json"))) == (2 if code else 0)
 
 
 def test_every_task_has_a_help_with_an_example(process) -> None:

@@ -26,7 +26,7 @@ def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folde
     axes = [told for override in given if (told := _axis(override))]
     lines = [f"{many}: {', '.join(axes)}" if axes else many]
     if there:
-        lines[0] += f" ({there} are there)"
+        lines[0] += f" ({there} {'is' if there == 1 else 'are'} there)"
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
     lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
@@ -35,6 +35,12 @@ def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folde
 
         logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
     return "\n".join(lines)
+
+
+def resumed(before: int, now: int) -> str:
+    """What a sweep that went on found, and what it added."""
+    were = "point was" if before == 1 else "points were"
+    return f"\n{before} {were} there, {now} {'was' if now == 1 else 'were'} run now."
 
 
 def _axis(override: str) -> str | None:
@@ -54,16 +60,18 @@ def _last(name: str) -> str:
 
 
 def point(
-    verdict: str, name: str, varied: Sequence[str], seconds: str, told: dict[str, float]
+    outcome: Any, name: str, varied: Sequence[str], seconds: str, told: dict[str, float]
 ) -> str:
-    """What one point came to: the rest of its line. name: of its folder. seconds: that it took, and that
-    are left. told: what a search is told of it, in place of a verdict."""
-    from harness.report import plots, search
+    """What one point came to: the rest of its line, and below it why it failed. name: of its folder.
+    seconds: that it took, and that are left. told: what a search is told of it, in place of a verdict."""
+    from harness.report import names, plots, search
 
     figures = ", ".join(f"{_last(n)} {search.shown(n, value)}" for n, value in told.items())
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
-    return f"{figures or f'{verdict:<10}'} {seconds} point {name}: {chose}"
+    why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
+    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} point {name}: {chose}"
+    return f"{line}\n  {names.in_brief(why)}" if why else line
 
 
 def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import config, interrupt
+from harness import config, interrupt, process
 from harness.cli import afar, lines, point, slurm
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
@@ -106,7 +106,8 @@ class Job:
                 return self._run(cfg, folder, sweep, overrides)
         except Exception as problem:
             if sweep and disk_is_full(problem):
-                raise DiskFull(f"the disk is full{left()}") from problem
+                why = f"\n{problem}" if isinstance(problem, HarnessError) else ""
+                raise DiskFull(f"No space left on the disk{left()}{why}") from problem
             raise
 
     def _run(self, cfg: Any, folder: Path, sweep: bool, overrides: list[str]) -> Any:
@@ -143,6 +144,7 @@ def _begun(point: Any = None) -> None:
 
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
+    process.patient()
     sys.argv = typed  # the record names the command that was typed, not the worker's own
     for key, value in state.items():
         setattr(Watch, key, value)
@@ -225,7 +227,7 @@ def conclude() -> int:
         (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
     before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
     if before:
-        print(f"\n{before} points were there, {len(points) - before} were run now.")
+        print(lines.resumed(before, len(points) - before))
     lines.front(folder, rows, directions(folder))
     print("\n".join(pages.closing(folder, rows, Watch.total, point.aged(points))))
     return max(int(row["exit_code"]) for row in rows)
@@ -277,7 +279,8 @@ def left() -> str:
         return " before the sweep began; nothing was written."
     place = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     done, total = len(finished(folder)), f" of {Watch.total}" if Watch.total else ""
-    held = f"{done}{total} points are finished" + (f" ({place}/sweep.csv)" if done else "")
+    table = f" ({place}/sweep.csv)" if (folder / "sweep.csv").is_file() else ""
+    held = f"{done - len(_failed(folder))}{total} points are finished{table}"
     return f"; {held}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
 
 
@@ -325,12 +328,9 @@ def _typed(cfg: Any) -> list[str]:
     return list(map(str, OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)))
 
 
-def _tell(
-    outcome: Any, name: str, overrides: list[str], seconds: float, told: dict[str, float]
-) -> None:
-    """One line per point; from the second on with the time that the rest will take at the pace since
-    the first, which imports and compiles; below it why a point failed. name: of its folder. told: what
-    a search is told of it, in place of a verdict."""
+def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: Any) -> None:
+    """One line per point (see `lines.point`); from the second on with the time that the rest will take at
+    the pace since the first, which imports and compiles."""
     from harness.report.bar import span
 
     done = _count(Watch.folder) if Watch.folder else 0
@@ -342,8 +342,5 @@ def _tell(
             pace = (time.monotonic() - began) / (done - counted)
             left = f", {span(pace * (Watch.total - done))} left"
     varied = [o for o in overrides if spelled(o) not in Watch.shared]
-    line = lines.point(outcome.verdict, name, varied, f"{seconds:4.1f} s{left:<14}", told)
-    sys.stdout.write(f"[{count}] {line}\n")
-    if outcome.verdict in ("failed", "refused"):
-        sys.stdout.write(f"  {outcome.reason.splitlines()[0]}\n")
-    sys.stdout.flush()
+    line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
+    print(f"[{count}] {line}", flush=True)

@@ -76,6 +76,9 @@ def _largest(result: Mapping[str, Any], block: str) -> float | None:
 
 def _apart(result: Mapping[str, Any]) -> str:
     gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
+    why = str(result.get("reason") or "").partition("\n")[0].rstrip(".")
+    if why and gap is not None and floor and gap <= floor:
+        return why  # it is not these logits that make the verdict
     if gap is None:
         return "its logits are not numbers"
     times = f", {gap / floor:.3g} times the noise" if floor else ""

@@ -24,7 +24,7 @@ order of the same sums does (measured: at most 1.5 times in healthy families, 99
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -65,15 +65,23 @@ class Soundness:
 
     @property
     def worst(self) -> PlainPath:
-        """The path furthest beyond its bound."""
-        return max(
-            self.paths, key=lambda p: float("inf") if p.error != p.error else p.error / p.bound
-        )
+        """The path furthest beyond its bound; before all others one that nothing finite bounds."""
+
+        def beyond(path: PlainPath) -> float:
+            known = isfinite(path.error) and path.bound < inf
+            return path.error / path.bound if known else inf
+
+        return max(self.paths, key=beyond)
 
     @property
     def reason(self) -> str:
         """One sentence that names path, error and bound."""
         bad = self.worst
+        if not (isfinite(bad.error) and isfinite(bad.bound)):
+            return (
+                f"{bad.path} or the same model without a cache gives logits that are not numbers, or "
+                "larger than the dtype holds: there is nothing to compare with"
+            )
         return (
             f"{bad.path} is off by {bad.error:.3g} from the same model without a cache, rounding "
             f"explains {bad.bound:.3g}: what would be compared with is itself wrong"

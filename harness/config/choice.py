@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import variants
-from harness.config.option import UNREAD, misread, readers, schemas
-from harness.errors import ConfigProblem
+from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas
+from harness.errors import ConfigProblem, suggestion
 
 _NAMES = re.compile(r"[\w,]+")
 
@@ -45,6 +45,9 @@ def check_typed(overrides: Sequence[str]) -> None:
             raise ConfigProblem(
                 f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
             )
+        if typed in schemas():
+            for option in value.split(","):
+                _check_yaml(typed, option)
         if not equals or not dot or group not in schemas():
             continue
         key, _, inner = rest.partition(".")
@@ -60,6 +63,20 @@ def check_typed(overrides: Sequence[str]) -> None:
         raise ConfigProblem(f"{' and '.join(budgets)} are two budgets. Give one of them.")
 
 
+def _check_yaml(group: str, option: str) -> None:
+    """Raise ConfigProblem for the YAML of a chosen option that cannot be read, or that gives other values to
+    an option whose keys it does not know."""
+    keys = variants.signature(group, option)
+    name = str(keys.get("name"))
+    if name == option or variants.TARGET in keys or name not in variants.options(group):
+        return  # it declares what it reads, or `typed` says what is wrong with its name
+    known = readable(group, name)
+    if strange := [key for key in keys if key not in known]:
+        near = suggestion(strange[0], sorted(known - set(NAMES)))
+        where = variants.written(group, option)
+        raise ConfigProblem(f"{group}.{strange[0]} is no key of {group}={name}, in {where}.{near}")
+
+
 def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> str | None:
     """What is wrong when the chosen tasks would pass over what was typed in silence: what an experiment
     sets, or the default, is no mistake."""
@@ -69,7 +86,7 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
     passed = {key, override.lstrip("+").partition("=")[0]}  # the group, and the key in it
     if any(passed.isdisjoint(unread(task)) for task in tasks):
         return None
-    able = [t for t in variants.options("task") if passed.isdisjoint(unread(t))]
+    able = [t for t in variants.sound("task") if passed.isdisjoint(unread(t))]
     said = " or ".join(f"task={task}" for task in tasks)
     return f"{override} is not read by {said}: {readers('task', able)}"
 

@@ -224,7 +224,7 @@ def _read_by(
 
 def _misnamed(group: str, name: object) -> str:
     """What is wrong where the chosen option's `name` is none of the group's."""
-    every = {o: variants.signature(group, o) for o in variants.options(group)}
+    every = {o: variants.signature(group, o) for o in variants.sound(group)}
     written = [o for o in every if every[o].get("name") == name and variants.TARGET not in every[o]]
     if not written:
         return (

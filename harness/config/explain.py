@@ -20,9 +20,12 @@ def explain(problem: Exception, given: list[str]) -> str | None:
     """One plain message for a Hydra or OmegaConf composition error; None for any other exception."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import MarkedYAMLError
 
     text = str(problem).strip()
     no_name = isinstance(problem, ValueError) and "group override must be a string" in text
+    if isinstance(problem, MarkedYAMLError) and problem.problem_mark:
+        return variants.unreadable(problem.problem_mark.name, problem)
     if not no_name and not isinstance(problem, HydraException | OmegaConfBaseException):
         return None
     if missing := re.search(r"Could not find 'hydra/(launcher|sweeper)/(\w+)'", text):
@@ -154,7 +157,9 @@ def _of_a_task(parts: list[str]) -> str:
     """For `port` and `ui.port`: that is `task.port`, which task=ui reads."""
     *above, key = parts
     tasks = [
-        t for t in options("task") if key in variants.signature("task", t) and above in ([], [t])
+        t
+        for t in variants.sound("task")
+        if key in variants.signature("task", t) and above in ([], [t])
     ]
     if not tasks or key in ("name", "reads", UNREAD):
         return ""
@@ -171,7 +176,7 @@ def _meant(part: str, value: str) -> str:
     top = [*(f.name for f in fields(Config)), "experiment"]
     owners: dict[str, list[str]] = {}
     for group in schemas():
-        known = set().union(*(readable(group, option) for option in options(group)))
+        known = set().union(*(readable(group, option) for option in variants.sound(group)))
         for inner in known if group != "task" else ():
             owners.setdefault(inner, []).append(group)
     if part not in (*owners, *top) and (near := _of_a_task([part])):

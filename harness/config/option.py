@@ -89,11 +89,12 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
     for key in keys:
         if key in reads:
             continue
-        able = [o for o in variants.options(group) if key in readable(group, o)]
+        known = variants.sound(group)
+        able = [o for o in known if key in readable(group, o)]
         if able:
             misses = " or ".join(f"{group}={o}" for o in chosen)
             return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
-        every = {k for o in variants.options(group) for k in readable(group, o)} - set(NAMES)
+        every = {k for o in known for k in readable(group, o)} - set(NAMES)
         near = suggestion(key, sorted(reads - set(NAMES) or every))
         near = near if "Did you mean" in near else suggestion(key, sorted(every))
         near = near.replace("mean '", f"mean '{group}.")
@@ -108,7 +109,7 @@ def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
     for f in fields(cfg):
         if f.name not in cfg.ASKED or f.name in reads or getattr(cfg, f.name) == _default(f):
             continue
-        able = [t for t in variants.options("task")
+        able = [t for t in variants.sound("task")
                 if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
         given = f"{f.name}={getattr(cfg, f.name)}"
         return f"{given} is not read by task={cfg.task.name}: {readers('task', able)}"

@@ -81,7 +81,8 @@ def why(
     if not cache or told.evidence != diagnosis.NOTHING or gap <= MARGIN * floor:
         return told
     evidence = (
-        f"nothing leaves the noise of the restored state; what cache={cache} makes of it does: its "
+        f"nothing leaves the noise of the restored state; what cache={cache} makes of it, or the model keeps outside of "
+        f"its cache, does: its "
         f"logits are off by {gap:.3g}, the noise is {floor:.3g}"
     )
     return replace(told, cause="cache", evidence=evidence)

@@ -17,6 +17,8 @@ from harness.model.sampler import Sampler
 from harness.model.switch import crosses
 from harness.snapshot.state import State
 
+ASIDE = 8  # tokens of another thought: enough to leave a trace
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -149,6 +151,15 @@ def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uni
         logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
         seconds = time.perf_counter() - start
     return Uninterrupted(loaded, cache, state.unpruned(logits[:, -1])), seconds
+
+
+def aside(loaded: Loaded, state: State) -> None:
+    """Let the model think of something else: the first tokens of `state`, backwards, onto an empty
+    cache. What it keeps outside of its cache is that thought's from here on, as it is wherever a
+    thought is brought back; a restored run that needs it is not the uninterrupted one."""
+    ids = state.token_ids[:, :ASIDE].flip(1).to(loaded.device)
+    mask = torch.ones_like(ids)
+    prefill(loaded, ids, mask, positions_of(mask), new_cache(loaded))
 
 
 def recompute_seconds(loaded: Loaded, state: State) -> float:

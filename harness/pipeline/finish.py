@@ -233,7 +233,7 @@ def write(
 def remedy(folder: Path) -> str:
     """What to do about a result that the tracking server did not get."""
     return (
-        f"The result is safe in {shown(folder)}; once the server is back, "
+        f"The result is safe in {shown(folder)}; once that is mended, "
         f"`python -m harness resume={shown(folder)}` uploads it."
     )
 

@@ -209,6 +209,7 @@ class Line:
         Whether that wrote into what the decoder was handed is in the record.
         """
         cfg, times = self.session.cfg, self.session.times
+        drive.aside(restored.session.loaded, restored.state)
         start = time.perf_counter()
         decoder = continuation(restored.session.loaded, restored.state, cfg.cache, cfg.prune)
         times["restore"] = time.perf_counter() - start

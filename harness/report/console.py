@@ -1,7 +1,6 @@
 """What a person sees in the terminal: progress, then one clear table. 80 columns, no colour needed."""
 
 import logging
-import os
 import shlex
 import sys
 import textwrap
@@ -18,7 +17,7 @@ from rich.table import Table
 
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
-from harness.report.names import counted, plain
+from harness.report.names import counted, judged_by, plain
 from harness.snapshot.result import UNJUDGED
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
@@ -29,14 +28,6 @@ TOLD = ("max_abs_diff", "kl_max", "top1_agreement", "first_divergence")  # the r
 log = logging.getLogger("harness")  # the run's own `harness.log`, in a sweep too
 
 
-class Paper(Console):
-    """Where results are printed. Whoever reads may stop (`| head`): the job goes on to its own end."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 class Say:
     """Progress on stderr and in the log, results on stdout. A sweep's jobs may share one."""
 
@@ -44,7 +35,7 @@ class Say:
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
-        self.out: Console = Paper(highlight=False, soft_wrap=False)
+        self.out: Console = Console(highlight=False, soft_wrap=False)
         self.what = ""  # the work that goes on
         self._start = 0.0
         self._open = self._midline = False
@@ -233,6 +224,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [
             [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
         ]
+        rows = [*judged_by(result), *rows]
         tabled(say, "Restored against uninterrupted", ["", "measured", "noise floor"], rows)
         say.line()
     if digests:

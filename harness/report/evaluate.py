@@ -88,7 +88,8 @@ def shown(rows: list[Row]) -> list[Row]:
 
 
 def conclusion(rows: list[Row]) -> str:
-    """One sentence: the smallest cell that answers as much as the full cache does."""
+    """One sentence: the smallest cell that answers as much as the full cache does; which asking that is
+    about, and what the same cell answers in the others."""
     right = [r for r in rows if r["measure"] == "contains"]
     full = next(r for r in right if _is_full(r))
     if not full["value"]:
@@ -96,15 +97,23 @@ def conclusion(rows: list[Row]) -> str:
             f"nothing can be told from these {full['n']} prompts: the full cache answers none of them, "
             "so there is nothing to lose"
         )
-    said = f"{full['n']} prompts: the full cache answers {full['value']:.0%}"
+    several = len({r["asked"] for r in right}) > 1
+    when = f", asked {full['asked']}" if several else ""
+    said = f"{full['n']} prompts{when}: the full cache answers {full['value']:.0%}"
     winner = best(right)
     if winner is None:
         return said + ("; every other cell answers fewer" if len(right) > 1 else "")
+    alike = ("prune", "quantize", "budget", "cache")
+    otherwise = "".join(
+        f"; asked {r['asked']}, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
+        for r in right
+        if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
+    )
     share = winner["kv_bytes"] / full["kv_bytes"]
     return (
         f"{said}; the smallest that is not measurably worse is {name(winner)}: "
         f"{winner['value']:.0%} from {share:.0%} of the bytes, where {full['n']} prompts cannot tell a "
-        f"loss below {winner['value'] - winner['low']:.0%}"
+        f"loss below {winner['value'] - winner['low']:.0%}{otherwise}"
     )
 
 

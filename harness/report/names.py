@@ -1,5 +1,6 @@
 """What a figure is called on a page: the record's keys in a person's words."""
 
+import textwrap
 from typing import Any
 
 NAMES = {
@@ -78,3 +79,20 @@ def counted(key: str, value: Any) -> Any:
 def plain(key: str) -> str:
     """The name of a figure, or the key with its underscores gone; `size.kv_bytes` is its last part."""
     return NAMES.get(key) or NAMES.get(key.rpartition(".")[2]) or key.replace("_", " ")
+
+
+def in_brief(reason: object, width: int = 300) -> str:
+    """A reason of several lines, some of them a list, in one; cut between words where it is longer."""
+    said = ""
+    for line in filter(None, map(str.strip, str(reason or "").splitlines())):
+        listed = line.startswith("- ")
+        mark = "" if not said or said[-1] in ":.;!?" else ";" if listed else "."
+        said += f"{mark} {line.removeprefix('- ')}"
+    return textwrap.shorten(said, width, placeholder=" ...", break_on_hyphens=False)
+
+
+def judged_by(result: dict[str, Any]) -> list[list[Any]]:
+    """The row of the figure that a verdict rests on, where a float64 run was made."""
+    oracle = result.get("oracle") or {}
+    known = oracle.get("restored") is not None
+    return [["error against float64, twice allowed", oracle["restored"], oracle["plain"]]] * known

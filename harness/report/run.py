@@ -6,7 +6,7 @@ from typing import Any
 from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, grouped, link, page, section
-from harness.report.names import counted, plain
+from harness.report.names import counted, judged_by, plain
 from harness.snapshot.elements import spoken
 from harness.snapshot.result import write_text
 
@@ -77,8 +77,11 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
         "Figures",
         columns=["what", "measured", "noise floor"],
         rows=[
-            [plain(k), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
-            for k, measured in result["metrics"].items()
+            *judged_by(result),
+            *(
+                [plain(k), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
+                for k, measured in result["metrics"].items()
+            ),
         ],
     )
 

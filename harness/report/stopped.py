@@ -6,6 +6,7 @@ from typing import Any
 from harness.config.literal import command
 from harness.report.badge import SIGNS
 from harness.report.html import cell, section
+from harness.report.names import in_brief
 from harness.report.verdicts import STOPPED, target
 
 MOST = 20  # rows; so many alike say it all
@@ -22,7 +23,7 @@ def sections(folder: Path, found: list[Row], axes: list[str]) -> list[Row]:
         [
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
             " ".join(f"{a}={row[a]}" for a in axes),
-            cell(str(row["reason"]).partition("\n")[0], kind="long"),
+            cell(in_brief(row["reason"]), kind="long"),
             cell(_again(folder / row["point"]), kind="code"),
         ]
         for row in points[:MOST]

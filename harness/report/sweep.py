@@ -14,6 +14,7 @@ from harness.report import verdicts as grid
 from harness.report.badge import kind
 from harness.report.closing import of_sweep, swept
 from harness.report.html import cell, grouped, page, section
+from harness.report.names import in_brief
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import marked, target
 from harness.snapshot.record import PENDING
@@ -182,8 +183,12 @@ def markdown(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> str:
     head = ["point", *axes, "verdict", "reason"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for r in found[:200]:
-        told = str(r["reason"]).splitlines()[0][:120] if r["reason"] else ""
-        cells = [r["point"], *(plots.short(r[a]) for a in axes), r["verdict"], told]
+        cells = [
+            r["point"],
+            *(plots.short(r[a]) for a in axes),
+            r["verdict"],
+            in_brief(r["reason"], 120),
+        ]
         lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
     return "\n".join(lines)
 
@@ -240,7 +245,7 @@ def _failed(found: list[dict[str, Any]]) -> list[str]:
     """Points that came to no end, those that say the same in one line."""
     alike: dict[tuple[str, str], list[str]] = {}
     for row in (r for r in found if r["verdict"] in grid.STOPPED):
-        said = str(row["reason"]).splitlines()[0][:150]
+        said = in_brief(row["reason"], 150)
         alike.setdefault((row["verdict"], said), []).append(row["point"])
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:

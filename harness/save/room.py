@@ -1,5 +1,6 @@
 """Is there room? Asked before a save writes anything; a long save is announced with an estimate."""
 
+import errno
 import os
 import tempfile
 import time
@@ -42,7 +43,7 @@ def check(
             f"a snapshot at {target} needs {machine.human(stored)}, {machine.human(free)} are free "
             "there. Nothing was written. Free some space, choose another disk (out=DIR, "
             "runs_dir=DIR), prune (prune=keep_last prune.ratio=0.5) or compress (save=blosc2)."
-        )
+        ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if raw > LONG:
         seconds = max(seconds * raw, _write_seconds(target) * stored)
         tell(f"{machine.human(stored)}, about {max(round(seconds), 1)} s")

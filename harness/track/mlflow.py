@@ -7,7 +7,6 @@ fixed timestamps, so a server that was away gets it later, and a second upload a
 
 import fcntl
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,12 +23,16 @@ BATCH = 1000  # metrics per request, the server's limit
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
 _KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
 _AWAY: dict[str, tuple[float, str]] = {}  # uri -> (not tried again before, what was wrong)
-_CAUSES = {
+_SAID = {
     "NewConnectionError": "no server answers there",
     "NameResolutionError": "there is no such host",
     "ReadTimeoutError": "it takes the request and does not answer",
     "ConnectTimeoutError": "it does not answer",
-}
+    "No space left": "the disk is full",
+    "disk is full": "the disk is full",
+    "readonly database": "it can only be read",
+    "out-of-date database schema": "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address",
+}  # fmt: skip
 
 
 class Mlflow:
@@ -319,12 +322,8 @@ class Mlflow:
 
 def _plain(problem: Exception) -> str:
     text = str(problem).strip() or type(problem).__name__
-    if "readonly database" in text:
-        return "it can only be read"
-    if "out-of-date database schema" in text:
-        return "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address"
-    cause = re.search(r"Caused by (\w+)", text)
-    return _CAUSES.get(cause[1] if cause else "", text.splitlines()[0][:300].rstrip("."))
+    known = (said for sign, said in _SAID.items() if sign in text)
+    return next(known, text.splitlines()[0][:300].rstrip("."))
 
 
 def _pending(folder: Path) -> dict[str, Any]:

@@ -37,6 +37,35 @@ def test_an_experiment_that_names_what_is_not_there_is_told_so(harness, place: P
     assert "is not an option of experiment" not in done.out
 
 
+OWN = {
+    "broken": "mine/prompt/broken.yaml, line 2, cannot be read: mapping values are not allowed here.",
+    "extra": "prompt.txet is no key of prompt=text, in mine/prompt/extra.yaml. Did you mean 'text'?",
+}
+
+
+@pytest.mark.parametrize(
+    "way", [["prompt={}"], ["-m", "prompt={},text"], ["experiment={}"]], ids=len
+)
+@pytest.mark.parametrize("name", OWN)
+def test_a_yaml_of_one_s_own_is_told_its_file_and_a_neighbour_is_not_blamed(
+    harness, place: Path, name, way
+) -> None:
+    for group in ("prompt", "experiment"):
+        (place / "mine" / group).mkdir(parents=True)
+    (place / "mine" / "prompt" / "broken.yaml").write_text("name: text\n  bad: [\n")
+    (place / "mine" / "prompt" / "extra.yaml").write_text("name: text\ntxet: 3\n")
+    (place / "mine" / "prompt" / "fine.yaml").write_text("name: text\ntext: let k be 5 .\n")
+    chosen = f"# @package _global_\ndefaults:\n  - override /prompt: {name}\n"
+    (place / "mine" / "experiment" / f"{name}.yaml").write_text(chosen)
+    given = [word.format(name) for word in way]
+    done = harness("--config-dir", "mine", *given)
+    assert done.code == 2 and "Traceback" not in done.out and done.out.count("\n") == 1
+    if name == "broken" or way[0] != "experiment={}":
+        assert OWN[name] in done.out and not (place / "runs").exists()
+    good = harness("--config-dir", "mine", "prompt=fine", "prompt.foo=3")
+    assert "broken" not in good.out and "'prompt.foo' is not a key" in good.out
+
+
 def test_a_port_that_is_taken_is_told_before_any_address(place: Path, monkeypatch, capsys) -> None:
     from harness import __main__ as front
     from harness.track import dashboard

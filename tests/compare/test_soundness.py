@@ -38,6 +38,10 @@ def test_bit_equal_logits_are_not_exact_where_the_plain_path_is_wrong() -> None:
 def test_no_number_is_never_sound() -> None:
     assert not PlainPath("live", float("nan"), 1.0).sound
     assert not PlainPath("live", 0.1, float("inf")).sound  # a scale that overflowed bounds nothing
+    fine, endless = PlainPath("live", 0.1, 0.2), PlainPath("chunks", 3e24, float("inf"))
+    for none in (endless, PlainPath("chunks", float("nan"), 1.0)):
+        assert Soundness({}, [fine, none]).worst is none
+        assert "not numbers" in Soundness({}, [fine, none]).reason
 
 
 def test_the_float64_bound_grows_with_depth_and_size_only() -> None:
@@ -91,6 +95,10 @@ def test_each_verdict_has_a_sentence() -> None:
     assert "2 KiB" in said["exact"] and "step 4" in said["diverged"]  # counted from 1
     moment = {"recompute": 0.004, "load": 0.01, "restore": 0.002}  # of a toy: noise, no speed
     assert "recomputing" not in conclusion({**base, "verdict": "exact", "time_s": moment})
+    inside = {**base, "reason": "the stored logits are off", "noise_floor": {"max_abs_diff": 0.6}}
+    for verdict in ("drifted", "diverged"):  # what is within the noise is not why
+        assert "the stored logits are off" in conclusion({**inside, "verdict": verdict})
+        assert "times the noise" in conclusion({**base, "verdict": verdict})
     itself = conclusion({**base, "verdict": "exact", "against": "itself"})
     assert "never interrupted" not in itself
 

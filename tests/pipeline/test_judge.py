@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from harness.cache.base import Fingerprint
 from harness.pipeline.judge import mutation
@@ -136,3 +137,35 @@ def test_a_fault_of_the_stored_logits_is_no_exact_run_where_no_proof_can_be_give
     done = harness("model=tiny_gemma3", "steps=4", "fault=logits_rounded")
     assert done.code == 1 and done.result["verdict"] in ("drifted", "diverged")
     assert done.result["diagnosis"]["cause"] == "logits"
+
+
+class Remembering(LlamaForCausalLM):
+    """A model that keeps something of its prompt on itself, outside of every cache."""
+
+    kept: torch.Tensor | None = None
+
+    def forward(self, input_ids=None, past_key_values=None, **options):
+        if past_key_values is None or past_key_values.get_seq_length() == 0:
+            self.kept = (input_ids[:, 1:3].sum(1) % 7).to(self.dtype)
+        out = super().forward(input_ids=input_ids, past_key_values=past_key_values, **options)
+        tilt = torch.linspace(-1, 1, out.logits.shape[-1], dtype=out.logits.dtype)
+        out.logits = out.logits + self.kept[:, None, None].to(out.logits.dtype) * tilt
+        return out
+
+
+@pytest.mark.parametrize("cache", ["cloned", "static", "view"])
+def test_what_a_model_keeps_outside_of_its_cache_is_lost_on_the_way(cache, monkeypatch):
+    """Its reference leaves it as the restored run wants it; another thought between them does not."""
+    import harness
+    from harness.pipeline import drive
+
+    tiny = harness.load_model("tiny")
+    model = Remembering(tiny.model.config).eval()
+    model.load_state_dict(tiny.model.state_dict())
+    loaded = harness.wrap(model, tiny.tokenizer)
+    state = harness.capture_text(loaded, "let k be 5 . the bird sang .")
+    judged = harness.judge(loaded, state, steps=6, cache=cache)
+    assert judged.verdict in ("drifted", "diverged")
+    assert "outside of its cache" in judged.diagnosis["evidence"]
+    monkeypatch.setattr(drive, "aside", lambda loaded, state: None)
+    assert harness.judge(loaded, state, steps=6, cache=cache).verdict in ("exact", "equivalent")

@@ -16,7 +16,9 @@ from harness import __main__ as front
 from harness import interrupt
 from harness.cli import afar, point
 from harness.errors import DiskFull, InputProblem, TooLong, disk_is_full
+from harness.pipeline.finish import remedy
 from harness.snapshot import record
+from harness.track.mlflow import _plain
 
 HANGS = """
 import time
@@ -130,6 +132,23 @@ def test_a_disk_that_fills_up_ends_the_sweep_and_resuming_it_runs_the_rest(
     assert [verdict(p.parent) for p in folder.glob("*/record.json")] == ["equivalent"] * 12
     assert sealed == {p: p.read_bytes() for p in sealed}, "nothing is run twice"
     assert not any(list(record.broken(p.parent)) for p in folder.glob("*/record.json"))
+
+
+def test_a_sweep_ends_at_the_first_point_for_which_there_is_no_room(harness, small_disk):
+    subprocess.run(["mount", "-o", "remount,size=150k", small_disk], check=True)
+    full = harness("-m", "steps=1,2,3")
+    assert full.code == 2 and "0 of 3 points are finished. Go on with: " in full.out, full.out
+    assert "are free there. Nothing was written" in full.out and "[1/3]" not in full.out
+    assert not list(small_disk.glob("experiment/*/*/result.json"))
+
+
+def test_a_full_disk_is_no_server_that_is_away():
+    assert _plain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == "the disk is full"
+    assert (
+        _plain(Exception("(sqlite3.OperationalError) database or disk is full"))
+        == "the disk is full"
+    )
+    assert "server" not in remedy(Path("runs/1"))
 
 
 def test_a_point_is_run_by_one_process_at_a_time(tmp_path, capsys):

@@ -28,10 +28,15 @@ LOOK = 0.4  # seconds between two pictures of an evaluation
 BEAT = 0.1  # seconds between two pictures of a run: more of them only keep the Stop button waiting
 SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
   if (location.search) history.replaceState(null, '', location.pathname);
-  document.getElementById('status').setAttribute('role', 'status');  // one that stays, or nothing is read out
+  const status = document.getElementById('status');
+  status.setAttribute('role', 'status');  // one that stays, or nothing is read out
+  status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.told').hidden = true; };
+  document.getElementById('prompt').oninput = (e) => sessionStorage.setItem('prompt', e.target.value);
   for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
 BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"
-RECALL = "() => [new URLSearchParams(location.search).has('new') ? 'new' : sessionStorage.getItem('harness') || '']"
+RECALL = """() => { const fresh = new URLSearchParams(location.search).has('new');
+  if (fresh) sessionStorage.removeItem('prompt');  // a tab opened from another one has a copy of what was typed there
+  return [fresh ? 'new' : sessionStorage.getItem('harness') || '', sessionStorage.getItem('prompt')]; }"""
 SHORT = 500  # tokens
 log = logging.getLogger(__name__)
 
@@ -56,7 +61,7 @@ class Page(View):
         c = self.c
         settings = [c.how, c.temperature, c.top_k, c.top_p, c.penalty]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
-        opened = page.load(self._open, [c.tab], self.everything, js=RECALL, **quiet)
+        opened = page.load(self._open, [c.tab, c.prompt], self.everything, js=RECALL, **quiet)
         opened.then(None, [c.tab], None, js=SEATED)
         opened.then(self._handled(self._watch), [c.desk], self.everything, **quiet)
         opened.then(self._scored, [c.desk], self.asked, **quiet)
@@ -101,7 +106,7 @@ class Page(View):
 
         def handled(desk: Desk | None, *values: Any) -> Iterator[dict[Any, Any]]:
             if desk is None:
-                yield {self.c.status: "<p>The page was not opened. Reload it.</p>"}
+                yield {self.c.status: '<div class="told">The page was not opened. Reload it.</div>'}
                 return
             try:
                 doing, before = act(desk, *values), None
@@ -111,8 +116,7 @@ class Page(View):
             except Exception as problem:
                 if not isinstance(problem, HarnessError):
                     log.exception("unexpected")  # the run's harness.log has it
-                told = picture.safe(words.said(problem))
-                yield self._view(desk, f'<span class="problem">{told}</span>')
+                yield self._view(desk, picture.folded(*words.told(problem)))
 
         return handled
 
@@ -130,19 +134,19 @@ class Page(View):
     def _seen(self, desk: Desk) -> tuple[Any, ...]:
         return desk.branches, desk.current, desk.running
 
-    def _open(self, tab: str, request: gr.Request) -> dict[Any, Any]:
-        """The desk of a page that opens, as it was left."""
+    def _open(self, tab: str, typed: str | None, request: gr.Request) -> dict[Any, Any]:
+        """The desk of a page that opens, as it was left. typed: into the prompt's box, in this tab."""
         try:
             tab, desk = self.tabs.seat(tab, str(request.session_hash))
             newest = next(iter(desk.shelf.names()), None)
             with desk.turn:
                 view = self._view(desk, words.greeting(desk))
-                if desk.branches:
-                    view[self.c.prompt] = desk.prompt
+                if desk.branches or typed is not None:
+                    view[self.c.prompt] = desk.prompt if typed is None else typed
                 return {**view, **self._turned(desk), **self._chosen(desk, newest), self.c.tab: tab}
         except Exception as problem:
             log.exception("unexpected")
-            return {self.c.status: f'<p><span class="problem">{picture.safe(problem)}</span></p>'}
+            return {self.c.status: f'<div class="told">{picture.folded(f"{problem}", [])}</div>'}
 
     def _left(self, request: gr.Request) -> None:
         self.tabs.leave(str(request.session_hash))
@@ -175,7 +179,7 @@ class Page(View):
 
     def _quantize(self, desk: Desk, name: str) -> Any:
         codes, before = desk.quantize(name)
-        said = f"{name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
+        said = f"Quantizer {name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
         yield said + words.unasked(desk), {}
 
     def _close(self, desk: Desk) -> Any:
@@ -252,7 +256,7 @@ class Page(View):
 
     def _compare(self, desk: Desk, other: str) -> Any:
         made = desk.compare(desk.current, other)
-        yield f"{made.a} beside {made.b}.", {}
+        yield f"Branch {made.a} beside branch {made.b}.", {}
 
     def _go_on(self, desk: Desk, where: str, count: float | None) -> Any:
         many = words.whole(count, LONGEST, "Tokens of a run")

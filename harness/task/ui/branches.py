@@ -32,12 +32,14 @@ class Growth:
 @dataclass(frozen=True)
 class Branch:
     """One line of thought. rng of the state: the generator as it stands. own: places in the token
-    buffer that the model chose. sampling: a SamplingConfig. growth: one entry per act."""
+    buffer that the model chose. sampling: a SamplingConfig. growth: one entry per act. prompt: as it was
+    typed; empty where the branch came from a snapshot."""
 
     state: State
     sampling: Any
     own: tuple[int, ...] = ()
     growth: tuple[Growth, ...] = ()
+    prompt: str = ""
 
     def sampler(self) -> Sampler:
         """A sampler that goes on where this branch's generator stands."""
@@ -59,6 +61,7 @@ class Branches:
         self.sampling = sampling
         self.turn = threading.RLock()  # one act of this desk at a time
         self.running: Work | None = None
+        self.judged: dict[str, tuple[State, Any]] = {}  # the last verdict on a branch, and on what
         self.said = ""  # how the last work ended
         self.problem: Exception | None = None  # that ended it
         self._before: list[tuple[dict[str, Branch], str, Any]] = []
@@ -127,9 +130,7 @@ class Branches:
         """A second branch from where the current one stands, sharing all of its memory; its name."""
         here = self.branch
         self._mark()
-        self.current = self._free()
-        self._put(here)
-        return self.current
+        return self._add(here)
 
     def close(self) -> str:
         """Put the current branch away (undo brings it back); its name."""
@@ -179,9 +180,14 @@ class Branches:
         if self._journal is not None:
             self._journal.flush()
 
-    def _new(self, state: State, own: tuple[int, ...] = ()) -> str:
+    def _new(self, state: State, own: tuple[int, ...] = (), prompt: str = "") -> str:
+        return self._add(Branch(state, self.sampling, prompt=prompt).then(state, own))
+
+    def _add(self, branch: Branch) -> str:
+        """Make `branch` the current one; its name. A verdict on an earlier one of that name is not its."""
         self.current = self._free()
-        self._put(Branch(state, self.sampling).then(state, own))
+        self.judged.pop(self.current, None)
+        self._put(branch)
         return self.current
 
     def _free(self) -> str:
@@ -214,4 +220,5 @@ class Branches:
 def told(branch: Branch) -> dict[str, Any]:
     """What the page knows of a branch beside its State, as JSON."""
     growth = [[g.tokens, g.kept, g.kv_bytes] for g in branch.growth[-400:]]
-    return {"own": list(branch.own), "growth": growth, "sampler": branch.sampler().document()}
+    noted = {"own": list(branch.own), "growth": growth, "prompt": branch.prompt}
+    return {**noted, "sampler": branch.sampler().document()}

@@ -61,9 +61,8 @@ class Desk(Sight):
         self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
         self.shelf, self.scratch = shelf, scratch
         self.asked = True  # whether the model answered after the last pruning or quantizing
-        self.judged: tuple[str, State, Proof] | None = None  # the last verdict, and on what
-        self.went: tuple[str, Continued] | None = (
-            None  # the last branch that was continued elsewhere
+        self.went: tuple[str, str, Continued] | None = (
+            None  # the last branch from elsewhere, and whose
         )
         self.elsewhere = Elsewhere(session, MODEL, engine)
         self.evaluation = Evaluation(session, lambda: MODEL, scratch)
@@ -82,7 +81,7 @@ class Desk(Sight):
             capture = self._session.capture
             state = capture([replace(row, ids=first)], Sampler(self.sampling, self.cfg.seed)).state
         work.advance(len(first))
-        self._new(self._read(state, row.ids[self.piece :], work))
+        self._new(self._read(state, row.ids[self.piece :], work), prompt=text)
         return len(row.ids)
 
     def say(self, text: str, work: Work | None = None) -> int:
@@ -168,18 +167,19 @@ class Desk(Sight):
             unseen = bright(branch.state) and not bright(state) and not state.pruned
             if unseen and not self.loaded.cost(at).worth_saying:
                 state = observe_again(self.loaded, state, EVERY_QUERY)
-        return self._new(state, tuple(i for i in branch.own if i < at))
+        return self._new(state, tuple(i for i in branch.own if i < at), branch.prompt)
 
     def go_on(self, where: str, steps: int, work: Work | None = None) -> Continued:
         """Continue the current branch elsewhere, as a branch of its own, beside how it goes on here."""
         work = work or Work(where, steps)
-        branch = self.branch
+        here, branch = self.current, self.branch
         self._mark()
         check_length(self.loaded, int(branch.state.next_position.max()), steps)
         made = self.elsewhere.go_on(branch.state, where, steps, work)
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
-        name = self._new(self._read(branch.state, made.tokens), (*branch.own, *range(begun, end)))
-        self.went = name, made
+        own = (*branch.own, *range(begun, end))
+        name = self._new(self._read(branch.state, made.tokens), own, branch.prompt)
+        self.went = name, here, made
         return made
 
     def save(self, name: str) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class Desk(Sight):
                 made = proven(session, branch.state, self.scratch, steps)
         finally:
             JUDGING.release()
-        self.judged = self.current, branch.state, made
+        self.judged[self.current] = branch.state, made
         return made
 
     def keep(self, journal: Journal) -> None:
@@ -248,10 +248,9 @@ class Desk(Sight):
                 continue
             sampling = saved_settings(state.documents, name) or SamplingConfig(name="greedy")
             growth = tuple(Growth(*row) for row in told.get("growth", ()))
-            branch = Branch(
-                state.to(self.loaded.device), sampling, tuple(told.get("own", ())), growth
-            )
-            self.branches[name] = branch
+            own, prompt = tuple(told.get("own", ())), str(told.get("prompt", ""))
+            here = state.to(self.loaded.device)
+            self.branches[name] = Branch(here, sampling, own, growth, prompt)
         self._before = []
         if self.branches:
             self.current = current if current in self.branches else next(iter(self.branches))

@@ -59,8 +59,9 @@ class Controls:
         with gr.Row(elem_classes="deck"):
             with gr.Column(elem_classes="stack"):
                 self._verdict()
+            with gr.Column(elem_classes="stack"):
+                self._prune()
                 self._shelf()
-            self._prune()
             self._branches(places)
         self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")

@@ -5,6 +5,7 @@ Braces and dollar signs are escaped too, because the page's own template would r
 
 from collections import Counter
 from html import escape
+from time import monotonic_ns
 from typing import Any
 
 from harness.report.badge import SIGNS, kind
@@ -31,7 +32,7 @@ PATH = (
     "it received.</li><li><b>Save, restore, judge</b> pauses the thought, brings it back from disk, and says "
     "whether it is still the same one.</li></ol>"
 )
-NO_PROOF = '<p class="empty">Exact, equivalent, drifted or diverged: the answer appears here.</p>'
+NO_PROOF = "exact, equivalent, drifted or diverged: the answer appears here."
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 
@@ -136,16 +137,18 @@ def compared(desk: Desk) -> str:
         return NO_PAIR
     one, two, made = desk.compared
     if not (desk.stands(made.a, one) and desk.stands(made.b, two)):
-        return f"{comparison(made)}{_old('a branch has changed since: compare again')}"
+        return f"{_old('a branch has changed since: compare again')}{comparison(made)}"
     return comparison(made)
 
 
 def judged(desk: Desk) -> str:
-    """The last verdict, and whether it is still one on its branch as it stands."""
-    if desk.judged is None:
-        return NO_PROOF
-    name, state, made = desk.judged
-    told = proof(made, f"Branch {name} at {state.tokens} tokens")
+    """The last verdict on the current branch, and whether it is still one on it as it stands."""
+    name = desk.current
+    if name not in desk.judged:
+        first = f"Branch {name} is not judged yet; " if name else ""
+        return f'<p class="empty">{first}{NO_PROOF if first else NO_PROOF.capitalize()}</p>'
+    state, made = desk.judged[name]
+    told = proof(made, name, state.tokens)
     if not desk.stands(name, state):
         told = _old(f"branch {name} has changed since: judge again") + told
     return told
@@ -155,7 +158,7 @@ def went(desk: Desk) -> str:
     """How the last branch went on elsewhere; nothing once that branch is gone."""
     if desk.went is None or desk.went[0] not in desk.branches:
         return ""
-    return elsewhere(desk, desk.went[1])
+    return elsewhere(desk, *desk.went)
 
 
 def _old(why: str) -> str:
@@ -171,7 +174,7 @@ def comparison(found: Comparison) -> str:
         f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
         for i, text, p, q in found.rows
     )
-    a, b = (f"{safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
+    a, b = (f"branch {safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
     where = "have the same text" if found.parted is None else f"part at token {found.parted}"
     same = "the same" if found.metrics["top1_agreement"] else "not the same"
     apart = (
@@ -181,15 +184,15 @@ def comparison(found: Comparison) -> str:
     if found.stale:
         apart = "they hold different keys and values, but these figures are of before that. Step both, then compare."
     return (
-        f'<p class="said">{a} and {b} {where}; {apart}</p>'
-        f'<p class="legend"><span><i class="key a"></i>{safe(found.a)}</span>'
-        f'<span><i class="key b"></i>{safe(found.b)}</span></p>'
+        f'<p class="said">B{a[1:]} and {b} {where}; {apart}</p>'
+        f'<p class="legend"><span><i class="key a"></i>branch {safe(found.a)}</span>'
+        f'<span><i class="key b"></i>branch {safe(found.b)}</span></p>'
         f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table>'
     )
 
 
-def elsewhere(desk: Desk, made: Continued) -> str:
-    """How a branch went on elsewhere, below how it goes on here."""
+def elsewhere(desk: Desk, there: str, here: str, made: Continued) -> str:
+    """How branch `here` went on elsewhere, as branch `there`, below how it goes on here."""
     said, tone, sign = f"the same {len(made.tokens)} tokens", "good", "= the same"
     if made.parted is not None:
         said, tone, sign = f"another token at step {made.parted + 1}", "bad", "\u2260 not the same"
@@ -206,9 +209,20 @@ def elsewhere(desk: Desk, made: Continued) -> str:
         for name, ids in rows
     )
     return (
-        f'<p class="verdict {tone}"><b>{sign}</b></p><p class="said">{safe("; ".join(parts))}.</p>'
+        f'<p class="verdict {tone}"><b>{sign}</b> <span>branch {there} beside branch {here}</span></p>'
+        f'<p class="said">{safe("; ".join(parts))}.</p>'
         f'<table class="plain words"><tbody>{body}</tbody></table>'
     )
+
+
+def folded(said: str, rest: list[str]) -> str:
+    """What went wrong, the rest of its reasons one below the other behind a fold; it can be dismissed."""
+    many = f"{len(rest)} other reason{'s' * (len(rest) != 1)}"
+    more = "".join(f"<br>{safe(line)}" for line in rest)
+    fold = f"<details><summary>{many}</summary>{more[4:]}</details>" if rest else ""
+    button = '<button class="dismiss" aria-label="Dismiss this message">\u00d7</button>'
+    again = monotonic_ns()  # the same words are shown again after they were dismissed
+    return f'{button}<span class="problem" data-at="{again}">{safe(said)}</span>{fold}'
 
 
 def problems(*said: str) -> str:
@@ -216,8 +230,8 @@ def problems(*said: str) -> str:
     return "".join(f'<br><span class="problem">{safe(line)}</span>' for line in said if line)
 
 
-def proof(made: Proof, where: str) -> str:
-    """The verdict in one sentence, then the figures beside their noise floor."""
+def proof(made: Proof, name: str, tokens: int) -> str:
+    """The verdict on branch `name` in one sentence, then the figures beside their noise floor."""
     rows = "".join(
         f'<tr><th scope="row">{plain(key)}</th><td>{_figure(key, made.metrics[key])}</td>'
         f"<td>{_figure(key, made.noise.get(key))}</td></tr>"
@@ -225,11 +239,11 @@ def proof(made: Proof, where: str) -> str:
     )
     return (
         f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
-        f"<span>beside {safe(made.beside)}</span></p>"
+        f"<span>branch {name} beside {safe(made.beside)}</span></p>"
         f'<p class="conclusion">{safe(made.conclusion)}</p>'
         '<table class="plain" aria-label="Figures of the verdict"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
-        f'<p class="said">{safe(where)}; {made.steps} tokens after the restore, beside {safe(made.against)}. '
+        f'<p class="said">Branch {name} at {tokens} tokens; {made.steps} tokens after the restore, beside {safe(made.against)}. '
         f"Reason: {safe(made.reason)}. {size(made.stored_bytes)} saved in {made.save_s * 1e3:.0f} ms, "
         f"read and verified in {made.load_s * 1e3:.0f} ms.</p>"
     )

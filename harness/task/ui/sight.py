@@ -64,8 +64,11 @@ class Sight(Branches):
 
     @property
     def prompt(self) -> str:
-        """The text that the current branch began with, up to the first token that the model wrote."""
+        """The text that the current branch began with: as it was typed, or up to the first token that the
+        model wrote."""
         branch = self.branch
+        if branch.prompt:
+            return branch.prompt
         ids = branch.state.token_ids[0].tolist()[: min(branch.own, default=None)]
         decode = self.loaded.tokenizer.decode
         return str(decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -64,14 +64,14 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     coded = bool(state.documents["kv_format"].get("quantized"))
     if state.pruned or state.tokens > cfg.compare.limit:
         done = " and ".join(["pruned"] * state.pruned + ["quantized"] * coded) or "whole"
-        beside = f"the same {done} state in memory"
+        beside = f"the same {done} state, in memory"
         against = f"the same {done} state continued in memory, never saved"
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
         record = {"verdict": verdict, "reason": reason, "metrics": apart, "noise_floor": noise}
         record |= {"against": "itself"}
     else:
         run = "a run in full precision" if coded else "a run"
-        beside = f"{run} without a pause"
+        beside = "full precision, without a pause" if coded else "a run without a pause"
         against = f"{run} that was never interrupted, recomputed from the token buffer"
         made = line.judge(restored, state)
         verdict, reason, apart, noise = made.verdict, made.reason, made.metrics, made.noise

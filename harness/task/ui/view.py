@@ -55,7 +55,7 @@ class View:
     def _status(self, desk: Desk, said: str) -> str:
         """What is said. How far work is changes many times a second, and is not read out."""
         quiet = ' aria-hidden="true"' if desk.running is not None else ""
-        return f"<p{quiet}>{said}{picture.problems(desk.unkept)}</p>"
+        return f'<div class="told"{quiet}>{said}{picture.problems(desk.unkept)}</div>'
 
     def _turned(self, desk: Desk) -> dict[Any, Any]:
         """What the controls say once another state or another branch is the current one."""

@@ -2,16 +2,21 @@
 of the page."""
 
 import re
+from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError, InputProblem
+from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.task.ui import picture
-from harness.task.ui.desk import Desk
+from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
 
 REMEDIES = (
     (r"Give text=\.\.\.", "Type a prompt first."),
     (r"^the prompt has (\d+) tokens and", r"this thought has \1 tokens and"),
     (r"Shorten the prompt or the steps \(steps=N\)", "Use a shorter text, or fewer tokens of a run"),
+    (r"restore refused: what was saved at (.+?) is not what is loaded now:",
+     r"Snapshot \1 does not fit:"),
+    (r"the snapshot at (.+?) is not valid", r"Snapshot \1 is not valid"),
+    (r", which explains the other \d+\.", "."),
     (r",? or pass `restore\.strict=false`.*", "."),
     (r"; `restore\.strict=false` does not waive damage", ""),
     (r"Load the model and tokenizer it", "Start the page with the model and tokenizer it"),
@@ -30,19 +35,35 @@ REMEDIES = (
     (r"prompt\.path=", "file "),
     (r"\b1 tokens\b", "1 token"),
 )  # fmt: skip
+ELEMENT = re.compile(r"(?<=  - )element \w+ \w+: ")  # which of the thirteen says it is for the list
+NAMES = (*POLICIES, *QUANTIZERS)
 SETTING = re.compile(r"(?<![\w.`])[a-z_]+(?:\.[a-z_]+)*=[\w./]+")
 
 
 def said(problem: Exception) -> str:
     """What `problem` says, on the page."""
     if not isinstance(problem, HarnessError):
-        return f"unexpected {type(problem).__name__}: {problem} (a fault of the harness)"
+        return f"Unexpected {type(problem).__name__}: {problem} (a fault of the harness)"
     text = str(problem)
+    if isinstance(problem, RestoreRefused | SnapshotInvalid):  # the page knows it by its name
+        text = text.replace(str(problem.where), Path(problem.where).name)
     for command, here in REMEDIES:
         text = re.sub(command, here, text, flags=re.DOTALL)
     if SETTING.search(text):
         text += " (Settings like this one are given when the page is started.)"
-    return text
+    name = text.partition(" ")[0]
+    return text if name in NAMES else text[:1].upper() + text[1:]
+
+
+def told(problem: Exception) -> tuple[str, list[str]]:
+    """What `problem` says, the first of its reasons alone; and its other reasons."""
+    lines = said(problem).split("\n")
+    listed = [n for n, line in enumerate(lines) if line.startswith("  ")]
+    first, *rest = listed or [0]
+    if listed:
+        lines[first] = ELEMENT.sub("", lines[first]) + "."
+    one = " ".join(line.strip(" -") for n, line in enumerate(lines) if n not in rest)
+    return one, [lines[n].strip(" -") for n in rest]
 
 
 def greeting(desk: Desk) -> str:
@@ -77,8 +98,8 @@ def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
     """What a policy did that was to leave `keep` tokens."""
     left = desk.branch.state.kept_tokens
     if not gone:
-        return f"{policy} dropped nothing: the cache holds {counted(left)}, and {keep} may stay. Choose fewer tokens to keep."
-    return f"{policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{unasked(desk)}"
+        return f"Policy {policy} dropped nothing: the cache holds {counted(left)}, and {keep} may stay. Choose fewer tokens to keep."
+    return f"Policy {policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{unasked(desk)}"
 
 
 def unasked(desk: Desk) -> str:

@@ -62,6 +62,7 @@ def test_after_a_kill_everything_is_there_and_goes_on_the_same(kept, tmp_path):
     two = kept("sampling=sample", "seed=3")  # the first is gone without a word
     assert list(two.branches) == ["A", "B"] and two.current == "B" and ids(two) == ids(one)
     assert two.branch.growth == one.branch.growth and two.branch.own == one.branch.own
+    assert two.prompt == one.prompt == TEXT
     assert two.branch.state.kept_tokens == one.branch.state.kept_tokens
     assert [two.step() for _ in range(4)] == [one.step() for _ in range(4)]
     for place in (tmp_path / "shelf" / journal.FOLDER, tmp_path / "shelf" / journal.FOLDER / TAB):

@@ -59,7 +59,8 @@ def test_another_cache_writes_the_same_tokens_as_a_branch_of_its_own(desk, cache
     assert list(desk.branch.own) == list(range(before, before + 6))
     desk.switch("A")
     assert [desk.step() for _ in range(6)] == list(made.tokens)  # what stepping writes
-    assert "the same 6 tokens" in picture.elsewhere(desk, made)
+    assert "the same 6 tokens" in picture.went(desk)
+    assert "branch B beside branch A" in picture.went(desk)  # whichever branch is looked at
 
 
 def test_an_engine_is_asked_the_branch_and_another_token_is_seen(desk):
@@ -76,11 +77,11 @@ def test_an_engine_is_asked_the_branch_and_another_token_is_seen(desk):
     desk.switch("A")
     engine.wrong = True  # the twin
     other = desk.go_on("engine mine", 5)
-    assert other.parted == 1 and "another token at step 2" in picture.elsewhere(desk, other)
+    assert other.parted == 1 and "another token at step 2" in picture.went(desk)
     desk.switch("A")
     desk.prune("keep_last", 4)
-    pruned = desk.go_on("engine mine", 5)
-    assert "read every token, though this branch holds fewer" in picture.elsewhere(desk, pruned)
+    desk.go_on("engine mine", 5)
+    assert "read every token, though this branch holds fewer" in picture.went(desk)
 
 
 def test_an_engine_that_takes_text_only_is_refused(desk):

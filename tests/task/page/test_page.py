@@ -25,6 +25,10 @@ from handling import (
 )
 
 
+def typed(browser) -> str:
+    return browser.find_element("css selector", "#prompt textarea").get_attribute("value").strip()
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """`(process, address, folder)` of one page that the tests share."""
@@ -59,8 +63,11 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     browser.refresh()
     shown(browser, "Ready. One branch, as you left")
     assert wrote(browser, SENT + 3) == expected  # nothing is lost
-    prompt = browser.find_element("css selector", "#prompt textarea")
-    assert prompt.get_attribute("value").strip() == PROMPT
+    assert typed(browser) == PROMPT
+    write(browser, "prompt", "let m be red . typed")
+    browser.refresh()
+    shown(browser, "Ready. One branch, as you left")
+    assert typed(browser) == "let m be red . typed"  # though no thought began with it
     press(browser, "load")
     said(browser, "Restored tomorrow as branch B")
     assert wrote(browser, SENT) == expected[: SENT + 1]
@@ -74,7 +81,11 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     said(browser, "taken")
     write(browser, "name", "../../evil")
     press(browser, "save")
-    said(browser, "cannot name a snapshot")
+    line = said(browser, "cannot name a snapshot")
+    click(browser, browser.find_element("css selector", "#status .dismiss"))
+    assert at(browser, "status").text == ""
+    press(browser, "save")
+    assert said(browser, "cannot name a snapshot") == line  # the same words are shown again
     names = sorted(p.name for p in (folder / "shelf").iterdir())
     assert names == [".autosave", "tomorrow"]
     assert hosts(browser) <= {"127.0.0.1"}
@@ -103,7 +114,7 @@ def test_branch_compare_prune_and_verdict(browser, page):
     press(browser, "compare")
     text = shown(
         browser,
-        f"B at {SENT + 9} tokens and A at {SENT + 6} tokens part at token {SENT + 6}",
+        f"Branch B at {SENT + 9} tokens and branch A at {SENT + 6} tokens part at token {SENT + 6}",
         "largest logit difference",
     )
     assert len(browser.find_elements("css selector", "#compared tbody tr")) == 8
@@ -126,6 +137,7 @@ def test_branch_compare_prune_and_verdict(browser, page):
     assert "has changed since" not in at(browser, "judged").text
     browser.find_element("css selector", "#branches input[value=A]").click()
     said(browser, "On branch A.")
+    assert at(browser, "judged").text.startswith("Branch A is not judged yet")  # that was branch B
     text = " ".join(at(browser, "cache").text.split())
     assert "26 tokens sent 26 held" in text  # the other branch lost nothing
     assert hosts(browser) <= {"127.0.0.1"}
@@ -194,7 +206,7 @@ def test_readable_in_light_and_dark_wide_and_narrow(browser, page, tmp_path, sch
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "width": 1280})
     try:
         begun(browser, address)
-        for name, answer in (("step", "Wrote"), ("prune", "dropped"), ("fork", "Branch B"), ("step", "Wrote"), ("compare", "B beside A"), ("judge", "Verdict: ")):  # fmt: skip
+        for name, answer in (("step", "Wrote"), ("prune", "dropped"), ("fork", "Branch B"), ("step", "Wrote"), ("compare", "Branch B beside branch A"), ("judge", "Verdict: ")):  # fmt: skip
             press(browser, name)
             said(browser, answer)
         assert ("dark" in browser.find_element("css selector", "body").get_attribute("class")) == (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import MambaConfig, MambaForCausalLM
 
-from harness.errors import HarnessError, InputProblem
+from harness.errors import HarnessError, InputProblem, RestoreRefused
 from harness.task.ui import picture, words
 from harness.task.ui.acts import Page
 from harness.task.ui.branches import Growth
@@ -38,7 +38,7 @@ def test_messages_name_no_setting_of_a_command_line(desk):
         (lambda: one.say("the bird sang . " * 4000), "fewer tokens of a run"),
         (lambda: one.prune("keep_last", 500), "Tokens to keep, 500, is more"),
         (lambda: one.prune("sink_window", 2), "fewer than the 4 first ones"),
-        (lambda: one.back(99), "token 99 is not a place"),
+        (lambda: one.back(99), "Token 99 is not a place"),
         (lambda: one.load("foreign"), "Start the page with the model"),
     ):
         with pytest.raises(HarnessError) as problem:
@@ -92,11 +92,11 @@ def test_the_badge_says_what_the_verdict_is_beside(desk):
         act()
         made = one.verdict(2)
         told.append(made.beside)
-        assert f"<span>beside {made.beside}</span>" in picture.proof(made, "here")
+        assert f"<span>branch A beside {made.beside}</span>" in picture.proof(made, "A", 9)
     assert told == [
         "a run without a pause",
-        "a run in full precision without a pause",
-        "the same pruned and quantized state in memory",
+        "full precision, without a pause",
+        "the same pruned and quantized state, in memory",
     ]
 
 
@@ -125,8 +125,12 @@ def test_the_prompt_of_a_branch_is_found_again(desk):
     assert one.prompt.strip() == TEXT
     for _ in range(3):
         one.step()
+    one.back(5)  # a shorter thought began with the same prompt
+    assert one.prompt == TEXT
+    typed = one.branches["A"]
+    one.branches["B"] = replace(typed, prompt="")  # from a snapshot: up to what the model wrote
     assert one.prompt.strip() == TEXT
-    one.branches["A"] = replace(one.branch, own=())  # the twin: nothing says what the model wrote
+    one.branches["B"] = replace(typed, prompt="", own=())  # the twin: nothing says what it wrote
     assert one.prompt.strip() != TEXT
 
 
@@ -145,3 +149,53 @@ def test_a_model_without_keys_and_values_has_dropped_nothing(session, desk, tmp_
     with pytest.raises(HarnessError) as problem:
         one.quantize("int8")
     assert "quantize=" not in words.said(problem.value) and "Use" not in words.said(problem.value)
+
+
+def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(desk):
+    one = desk()
+    one.verdict(2)
+    assert "branch A beside a run without a pause" in picture.judged(one)
+    one.fork()
+    assert "Branch B is not judged yet" in picture.judged(one) and "beside" not in picture.judged(
+        one
+    )
+    one.quantize("int4")
+    one.verdict(2)
+    assert "branch B beside full precision" in picture.judged(one)
+    one.switch("A")
+    assert "branch A beside a run without a pause" in picture.judged(one)
+    one.switch("B")
+    one.close()
+    one.fork()  # another branch of the same name
+    assert "Branch B is not judged yet" in picture.judged(one)
+    one.close()
+    one.step()
+    assert "branch A has changed since" in picture.judged(one)
+
+
+def test_many_reasons_are_one_with_the_remedy_and_the_rest_folded(desk):
+    desk("model=tiny_gpt2").save("foreign")
+    one = desk()
+    with pytest.raises(RestoreRefused) as problem:
+        one.load("foreign")
+    line, rest = words.told(problem.value)
+    assert len(rest) == len(problem.value.differences) - 1 > 5 and len(line) < 170, line
+    assert line.startswith("Snapshot foreign does not fit: config.model_type was gpt2")
+    assert line.endswith("Start the page with the model and tokenizer it was saved with.")
+    assert all(reason.startswith("element ") and reason not in line for reason in rest)
+    shown = picture.folded(line, rest)
+    assert f"<summary>{len(rest)} other reasons</summary>" in shown and "dismiss" in shown
+    (one.shelf.folder / "foreign" / "manifest.json").write_text("{")
+    with pytest.raises(HarnessError) as problem:
+        one.load("foreign")
+    line, rest = words.told(problem.value)  # one reason: nothing to fold
+    assert (
+        not rest
+        and line.startswith("Snapshot foreign is not valid")
+        and "<details>" not in picture.folded(line, rest)
+    )
+
+
+def test_messages_begin_with_a_capital_letter_but_for_names():
+    assert words.said(InputProblem("there is no prompt.")) == "There is no prompt."
+    assert words.said(InputProblem("keydiff keeps nothing.")) == "keydiff keeps nothing."

@@ -140,7 +140,8 @@ def test_another_desk_steps_in_the_middle_of_a_verdict_and_neither_changes_the_o
     finally:
         Counted.advance = original
     assert ended(one) == expected.verdict
-    assert one.judged[2].metrics == expected.metrics and one.judged[2].noise == expected.noise
+    made = one.judged["A"][1]
+    assert made.metrics == expected.metrics and made.noise == expected.noise
     assert steps == tokens and torch.equal(two.branch.state.logits, alone.branch.state.logits)
     for mine, theirs in zip(two.branch.state.layers, alone.branch.state.layers, strict=True):
         assert torch.equal(mine.received, theirs.received)  # no other desk's attention in it
@@ -152,7 +153,7 @@ def test_a_verdict_that_is_stopped_judges_nothing(desk):
     with JUDGING:  # somebody else's is under way
         one.do(Work("Judging"), lambda work: one.verdict(4, work).verdict)
         one.stop()
-    assert "as it was before" in ended(one) and one.judged is None and JUDGING.acquire(timeout=1)
+    assert "as it was before" in ended(one) and not one.judged and JUDGING.acquire(timeout=1)
     JUDGING.release()
 
 
