@@ -65,15 +65,15 @@ def load_model(
     Raises InputProblem when the weights cannot be had or the device is missing, ConfigProblem for a
     device or a dtype that there is not.
     """
-    dtype, device = argument.plain(dtype), argument.plain(device)
-    config.Config(name="api", dtype=dtype, device=device)  # checks both
+    kind, place = argument.plain(dtype), argument.plain(device)
+    config.Config(name="api", dtype=kind, device=place)  # checks both
     if not isinstance(source, str | Path):
         raise InputProblem(
             f"load_model takes a name or a directory, this is a {type(source).__name__}: "
             "harness.wrap(model, tokenizer) takes a model object."
         )
     source = str(source)
-    return load_weights(declared(source, revision, attention), dtype, device)
+    return load_weights(declared(source, revision, attention), kind, place)
 
 
 @python_says
