@@ -163,7 +163,8 @@ class Line:
         start = time.perf_counter()
         stored = Stored(place, store.save(state, place, cfg.save, say.note, access=access))
         self.session.times["save"] = time.perf_counter() - start
-        say.done(f"{machine.human(stored.nbytes)} to {shown(place)}")
+        where = "memory, for this process only" if cfg.save.name == "memory" else shown(place)
+        say.done(f"{machine.human(stored.nbytes)} to {where}")
         return stored
 
     def restore(self, stored: Stored) -> Restored:
