@@ -41,7 +41,7 @@ def explain(problem: Exception, given: list[str]) -> str | None:
         if any((folder / key).is_dir() for folder in folders()):
             for option in value.split(","):
                 if option not in options(key) and (no_name or f"'{key}/{option}'" in text):
-                    return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
+                    return f"{argument}: '{option}' is not an option of {key}.{option_meant(key, option)}"
         elif (near := _unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
     named = _named_in_yaml(text, given)
@@ -127,7 +127,7 @@ def _no_pair(word: str, given: list[str]) -> str:
     )
 
 
-def _option_meant(group: str, option: str) -> str:
+def option_meant(group: str, option: str) -> str:
     if group == "model" and ("/" in option or option.startswith((".", "~"))):
         return f" Did you mean model=path model.path={option}?"
     hint = " For words of your own: text='...'." if group == "prompt" else ""
