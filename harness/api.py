@@ -28,7 +28,7 @@ from harness.model.declared import declared
 from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
-from harness.pipeline import drive, interop, smaller
+from harness.pipeline import argument, drive, interop, smaller
 from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.judge import Judgement
@@ -50,8 +50,8 @@ from harness.tokenizer.policy import continuation, encode
 @python_says
 def load_model(
     source: str = "tiny",
-    dtype: str = "float32",
-    device: str = "auto",
+    dtype: str | torch.dtype = "float32",
+    device: str | torch.device = "auto",
     revision: str | None = None,
     attention: str = "auto",
 ) -> Loaded:
@@ -65,14 +65,15 @@ def load_model(
     Raises InputProblem when the weights cannot be had or the device is missing, ConfigProblem for a
     device or a dtype that there is not.
     """
-    config.Config(name="api", dtype=dtype, device=device)  # checks both
+    kind, place = argument.plain(dtype), argument.plain(device)
+    config.Config(name="api", dtype=kind, device=place)  # checks both
     if not isinstance(source, str | Path):
         raise InputProblem(
             f"load_model takes a name or a directory, this is a {type(source).__name__}: "
             "harness.wrap(model, tokenizer) takes a model object."
         )
     source = str(source)
-    return load_weights(declared(source, revision, attention), dtype, device)
+    return load_weights(declared(source, revision, attention), kind, place)
 
 
 @python_says
@@ -87,17 +88,15 @@ def capture_text(
 ) -> State:
     """Prefill `text` (or chat `turns`, with `policy="chat"`) and collect all 13 elements.
 
-    text: several make a batch, one row each, padded on the left. sampling, options: see `resume`;
+    text: several make a batch, one row each, padded on the left; none with turns. sampling, options: see `resume`;
     they are stored with the state. K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem for an empty or too
     long prompt, UnsupportedModel for a cache kind or a template the model does not have.
     """
+    argument.check_count("seed", seed, 0)
+    argument.check_name("policy", policy, "explicit, chat, ...")
     settings = config.option("sampling", sampling, **options)
     session = _session(model, seed, sampling=settings)
-    texts = _several(text)
-    if not all(isinstance(one, str) for one in texts):
-        raise InputProblem("text is no text: give a str, or a list of one per row.")
-    if not texts:
-        raise InputProblem("there is no text to capture: give one, or a list of one per row.")
+    texts = argument.texts_of(text, turns, policy)
     rows = [encode(policy, model.tokenizer, one, turns or []) for one in texts]
     return session.capture(rows, session.sampler()).state
 
@@ -119,7 +118,8 @@ def save_state(
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
-    _captured(state)
+    argument.check_state(state)
+    argument.check_place("out", out)
     access = store.Access.of(_named(encrypt), overwrite=overwrite, sign=_named(sign))
     return store.save(state, out, config.option("save", format, **options), access=access)
 
@@ -143,6 +143,7 @@ def load_state(
     signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
     waives that, never damage).
     """
+    argument.check_place("source", source)
     access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
     state, _ = store.load(source, access)
     if model is None:
@@ -162,8 +163,8 @@ def prune_state(
     `positions`, ...) and the policy's own. Attention that the policy needs is recomputed.
     Raises ConfigProblem for an unknown policy or key and for a class that does not keep to its base.
     """
-    _wrapped(model)
-    _captured(state)
+    argument.check_model(model)
+    argument.check_state(state)
     return smaller.pruned_by(model, state, policy, options)
 
 
@@ -172,7 +173,7 @@ def quantize_state(state: State, quantizer: str | type = "int8", **options: Any)
     """`state` with its keys and values as codes: by an option of the group `quantize`, or a class of
     yours below `harness.quantize.Quantizer`. options: its keys (`group`, `recent`, ...). Raises as
     `prune_state`."""
-    _captured(state)
+    argument.check_state(state)
     return smaller.quantized_by(state, quantizer, options)
 
 
@@ -194,8 +195,12 @@ def from_cache(
 
     attention_mask: `[batch, tokens]`, 0 for padding, which stands on the left. position_ids: those of the forward;
     a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
-    the ids are `sequences[:, :-1]`: the last one was never fed. Raises InputProblem where cache, ids, mask
-    and positions do not belong together, UnsupportedModel for a cache of unknown kind.
+    the ids are `sequences[:, :-1]`: the last one was never fed.
+
+    Raises InputProblem where cache, ids, mask and positions do not belong together: the first 512 tokens
+    of every row (with windows or recurrent layers: all) and the last one are computed again, and their keys and
+    values may be off by the noise measured here. What is damaged between shows in `judge`.
+    Raises UnsupportedModel for a cache of unknown kind.
     """
     session = _session(model)
     return interop.from_cache(session, past_key_values, input_ids, attention_mask, position_ids)
@@ -207,7 +212,7 @@ def to_cache(state: State, model: Any) -> Any:
 
     model: the library's, or a Loaded. Raises UnsupportedModel for a pruned state.
     """
-    _captured(state)
+    argument.check_state(state)
     return interop.to_cache(state, model)
 
 
@@ -240,12 +245,17 @@ def resume(
     UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions,
     for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
-    _wrapped(model)
+    argument.check_model(model)
     if isinstance(state, str | Path):
         source = source or state
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
-    _captured(state)
+    argument.check_state(state)
+    argument.check_count("steps", steps, 0)
+    argument.check_name("cache", cache, "auto, manual, ...")
+    if seed is not None:
+        argument.check_count("seed", seed, 0)
     if at is not None:
+        argument.check_count("at", at, 1)
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
     told, line = sampled(state.documents, sampling, seed, options)
@@ -268,8 +278,10 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     beside it. Mutates nothing. Sentences count steps from 1 ("step 6 chooses another token"), numbers
     from 0 (`metrics["first_divergence"] == 5`).
     """
-    _wrapped(model)
-    _captured(state)
+    argument.check_model(model)
+    argument.check_state(state)
+    argument.check_count("steps", steps, 1)
+    argument.check_name("cache", cache, "auto, manual, ...")
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
@@ -285,39 +297,13 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     return replace(judgement, diagnosis=cause.document())
 
 
-def _wrapped(model: Any) -> None:
-    """Raise InputProblem for a model that is not wrapped."""
-    if isinstance(model, State):
-        raise InputProblem("the model comes first, then the state.")
-    if not isinstance(model, Loaded):
-        raise InputProblem(
-            f"the model is a {type(model).__name__}, as it came: give harness.wrap(model, tokenizer), or what "
-            "harness.load_model gives."
-        )
-
-
-def _several(text: Any) -> list[Any]:
-    return list(text) if isinstance(text, list | tuple) else [text]
-
-
-def _captured(state: Any) -> None:
-    """Raise InputProblem for what is no State."""
-    if not isinstance(state, State):
-        raise InputProblem(
-            f"the state is a {type(state).__name__}, no State: capture_text and from_cache give one, "
-            "load_state(source, model) that of a snapshot."
-        )
-
-
 def _named(key: str | Path | None) -> str | None:
     return None if key is None else str(key)
 
 
 def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:
     """`[batch, n]` ids of the text that goes on from each row, None for no text."""
-    texts = [text] * state.batch if isinstance(text, str) else list(text)
-    if len(texts) != state.batch:
-        raise InputProblem(f"{len(texts)} texts for the {state.batch} rows of this state.")
+    texts = argument.rows_of(text, state.batch)
     rows = [continuation("explicit", model.tokenizer, one).ids for one in texts]
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1:
@@ -339,7 +325,7 @@ def _session(
     verify: str = "proof",
     sampling: config.SamplingConfig | None = None,
 ) -> Session:
-    _wrapped(model)
+    argument.check_model(model)
     cfg = config.Config(
         name="api", seed=seed, restore=config.RestoreConfig(strict=strict, verify=verify)
     )

@@ -212,9 +212,12 @@ def author(problem: BaseException) -> str | None:
 
 
 def meant(problem: BaseException) -> str:
-    """` Did you mean 'x'?` for an attribute that an object has not got; nothing where none is near."""
+    """` Did you mean 'x'?` for an attribute that an object has not got; for the key that the settings of
+    an option lack, where it belongs; nothing where none is near."""
     if not isinstance(problem, AttributeError) or problem.name is None:
         return ""
+    if hasattr(problem.obj, TARGET) and hasattr(problem.obj, "name"):  # an option from outside
+        return f". Add `{problem.name}:` to {problem.obj.name}.yaml"
     near = get_close_matches(problem.name, dir(problem.obj), n=1, cutoff=0.7)
     return f". Did you mean '{near[0]}'?" if near else ""
 

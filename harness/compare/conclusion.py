@@ -1,6 +1,7 @@
 """One sentence for a person: what a record says. It is built from the record alone."""
 
 from collections.abc import Mapping
+from math import inf, isfinite, isnan
 from typing import Any
 
 MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
@@ -79,7 +80,7 @@ def _apart(result: Mapping[str, Any]) -> str:
     why = str(result.get("reason") or "").partition("\n")[0].rstrip(".")
     if why and gap is not None and floor and gap <= floor:
         return why  # it is not these logits that make the verdict
-    if gap is None:
+    if gap is None or not isfinite(gap):
         return "its logits are not numbers"
     times = f", {gap / floor:.3g} times the noise" if floor else ""
     return f"logits are off by up to {gap:.3g}{times}"
@@ -105,13 +106,19 @@ def _codes(result: Mapping[str, Any]) -> str:
     coded = result.get("quantization") or {}
     if not coded.get("layers"):
         return ""
-    worst = {p: max(coded["layers"], key=lambda r: r[f"{p}_error"]) for p in ("key", "value")}
-    said = [
-        f"in {part}s by up to {row[f'{part}_error']:.2%} (layer {row['layer']}, head {row['head']})"
-        for part, row in worst.items()
-    ]
+    said = []
+    for part in ("key", "value"):
+        row = max(coded["layers"], key=lambda r: _size_of(r[f"{part}_error"]))
+        error = _size_of(row[f"{part}_error"])
+        much = f"by up to {error:.2%}" if isfinite(error) else "beyond any number"
+        said.append(f"in {part}s {much} (layer {row['layer']}, head {row['head']})")
     share = coded["kv_bytes"] / coded["plain_bytes"]
     return f" {coded['quantizer']} keeps {share:.0%} of the K/V bytes and is off {', '.join(said)}."
+
+
+def _size_of(error: float | None) -> float:
+    """`error` to compare by; what is no number (None in a record) is the largest."""
+    return inf if error is None or isnan(error) else error
 
 
 def _size(result: Mapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submit
 PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
+VALUE = re.compile(r"nan|inf|true|false|null|[\d._]+(e\d+)?", re.I)  # as Hydra reads an argument
+
 
 def explain(problem: Exception, given: list[str]) -> str | None:
     """One plain message for a Hydra or OmegaConf composition error; None for any other exception."""
@@ -42,6 +44,11 @@ def explain(problem: Exception, given: list[str]) -> str | None:
             for option in value.split(","):
                 if option not in options(key) and (no_name or f"'{key}/{option}'" in text):
                     return f"{argument}: '{option}' is not an option of {key}.{option_meant(key, option)}"
+                if no_name and VALUE.fullmatch(option):
+                    return (
+                        f"{argument}: Hydra reads '{option}' as a value, not as a name: call the option "
+                        "something else, its YAML too."
+                    )
         elif (near := _unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
     named = _named_in_yaml(text, given)

@@ -1,6 +1,7 @@
 """What a schema says about one key: who reads it, and which values it may have."""
 
 from dataclasses import field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import ConfigProblem, suggestion
@@ -25,14 +26,22 @@ def one_of(key: str, value: Any, known: tuple[str, ...]) -> None:
         raise ConfigProblem(f"{key}={value} is not possible.{suggestion(str(value), known)}")
 
 
+def number(key: str, value: Any) -> None:
+    """Raise ConfigProblem when `value` is given and is no number."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+        raise ConfigProblem(f"{key}={value} is not possible: give a number.")
+
+
 def at_least(key: str, value: float | None, low: float) -> None:
     """Raise ConfigProblem when `value` is given and below `low`."""
+    number(key, value)
     if value is not None and value < low:
         raise ConfigProblem(f"{key}={value} is too small: give {low} or more.")
 
 
 def within(key: str, value: float, low: float, high: float) -> None:
     """Raise ConfigProblem unless `low <= value <= high`."""
+    number(key, value)
     if not low <= value <= high:
         raise ConfigProblem(f"{key}={value} is not possible: give {low} to {high}.")
 

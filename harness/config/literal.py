@@ -28,14 +28,20 @@ def plain(text: str | None) -> str | None:
 
 def typed(argument: str) -> str:
     """An argument of a recorded command as a person types it in a shell: no base64 in it."""
-    key, _, value = argument.partition("=")
-    if key.lstrip("+") in TEXTS and len(texts := _EACH.findall(value)) > 1:
-        plain_texts = [decoded(f"text={text}").partition("=")[2] for text in texts]
-        return shlex.quote(f"{key}={','.join(map(_listed, plain_texts))}")
+    key = argument.partition("=")[0]
+    if several := texts(argument):
+        return shlex.quote(f"{key}={','.join(map(listed, several))}")
     return shlex.quote(_carried(argument))
 
 
-def _listed(text: str) -> str:
+def texts(argument: str) -> list[str]:
+    """The texts that a sweep goes through, as typed; none where there is only one."""
+    key, _, value = argument.partition("=")
+    each = _EACH.findall(value) if key.lstrip("+") in TEXTS else []
+    return [decoded(f"text={text}").partition("=")[2] for text in each] if each[1:] else []
+
+
+def listed(text: str) -> str:
     """A text as one of several that a sweep goes through."""
     escaped = text.replace('"', '\\"')
     return f'"{escaped}"'

@@ -55,6 +55,8 @@ def option(group: str, name: str, /, **keys: Any) -> Any:
 
     Raises ConfigProblem for an unknown option and for a key that it does not read.
     """
+    if not isinstance(name, str):
+        raise ConfigProblem(f"{group} is {name!r}: give the name of an option.")
     variants.check(group, group, [name])
     if problem := misread(group, [name], keys):
         raise ConfigProblem(problem)

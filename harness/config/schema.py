@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from harness import machine
 from harness.config.engine import EngineConfig
-from harness.config.key import ONLY, Open, at_least, one_of, only
+from harness.config.key import ONLY, Open, at_least, number, one_of, only
 from harness.config.sampling import SamplingConfig
 from harness.errors import ConfigProblem, suggestion
 
@@ -88,6 +88,7 @@ class PruneConfig(Open):
     def __post_init__(self) -> None:
         one_of("prune.positions", self.positions, ("original", "reindexed"))
         at_least("prune.tokens", self.tokens, 1)
+        number("prune.ratio", self.ratio)
         if self.ratio is not None and not 0 < self.ratio <= 1:
             raise ConfigProblem(f"prune.ratio={self.ratio} is not possible: give 0 < ratio <= 1.")
         if isinstance(self.protect, str):

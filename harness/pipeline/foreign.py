@@ -109,7 +109,7 @@ def adopted(
         for t, part in zip((key, value), pair):
             t[:, :, there.positions or slice(None)] = part.to(t)
         cache.update(key, value, index)
-    state = from_cache(session, cache, row)
+    state = from_cache(session, cache, row, check=False)  # it was, as far as its codes allow
     codes = [_coded(pair, mine[i][0].shape[1], order, loaded.dtype) for i, pair in enumerate(kept)]
     state = _narrowed(loaded, _recoded(state, codes, there), there, seen)
     said: dict[str, Any] = {

@@ -15,6 +15,7 @@ from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline.counting import by_the_mask
+from harness.pipeline.refill import refilled
 from harness.pipeline.restore import floor, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
@@ -58,13 +59,15 @@ def from_cache(
     ids: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
     position_ids: torch.Tensor | None = None,
+    check: bool = True,
 ) -> State:
     """A State of `cache`, which the model filled with `ids` `[batch, tokens]`, all of them.
 
     attention_mask: `[batch, tokens]`, 0 for left padding. position_ids: `[batch, tokens]` as the forward
     had them; without, how a padded row was counted is found out (see `counting`). The cache is not changed: its
     keys and values are shared, unless they stand at other positions than the mask counts; its
-    recurrent state is copied. The logits of the last token are computed anew. Raises InputProblem when
+    recurrent state is copied. The logits of the last token are computed anew. check: what it holds is
+    compared with what the ids give (see `refill`). Raises InputProblem when
     cache and ids do not belong together, UnsupportedModel for a cache that cannot be captured.
     """
     loaded = session.loaded
@@ -88,7 +91,8 @@ def from_cache(
     frozen = MappingProxyType(documents)
     state = State(layers, ids, mask, following, blank, sampler.rng, frozen, files)
     state = by_the_mask(loaded, state, position_ids)
-    state = replace(state, logits=_last_logits(loaded, state, positions))
+    again = refilled(loaded, state) if check else None
+    state = replace(state, logits=_last_logits(loaded, state, positions, again))
     return state.document("proof", **measured) if (measured := floor(loaded, state)) else state
 
 
@@ -112,13 +116,17 @@ def to_cache(state: State, model: Any) -> Any:
     return library.to_cache(loaded, state.to(loaded.device))
 
 
-def _last_logits(loaded: Loaded, state: State, positions: torch.Tensor) -> torch.Tensor:
+def _last_logits(
+    loaded: Loaded, state: State, positions: torch.Tensor, again: torch.Tensor | None
+) -> torch.Tensor:
     """`[batch, vocab]` after the last token: one step over the stored keys where they are all there,
-    else one pass over all ids."""
+    else those of a pass over all ids: `again`, or one made now."""
     before = one_step_back(state)
     if before is not None:
         replay = Replay(loaded, state, before, CacheConfig("cloned"))
         return replay.step(state.token_ids[:, -1:])[:, -1]
+    if again is not None:
+        return again
     mask = None if bool(state.attention_mask.all()) else state.attention_mask
     return loaded.forward(state.token_ids, positions, mask, keep=1)[:, -1]
 

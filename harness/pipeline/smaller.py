@@ -1,5 +1,7 @@
 """A smaller State from Python: by an option, or by a class that somebody has just written."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from harness import config, variants
@@ -16,6 +18,8 @@ from harness.snapshot.state import State
 
 def pruned_by(loaded: Loaded, state: State, policy: str | type, options: dict[str, Any]) -> State:
     """What `policy`, an option or a class below Policy, leaves of `state`. Raises ConfigProblem."""
+    if None not in (options.get("tokens"), options.get("ratio")):
+        raise ConfigProblem("tokens and ratio are two budgets: give one of them.")
     if isinstance(policy, str):
         chosen = policy_of(config.option("prune", policy, **options))
     else:
@@ -24,7 +28,8 @@ def pruned_by(loaded: Loaded, state: State, policy: str | type, options: dict[st
     if chosen is None:
         return state
     how = moves(loaded, state) if chosen.settings.positions == "reindexed" else None
-    small = pruned(chosen, scored(loaded, chosen, state))
+    with _reading(chosen):
+        small = pruned(chosen, scored(loaded, chosen, state))
     return without_scores(small if how is None else reindexed(small, how))
 
 
@@ -32,9 +37,24 @@ def quantized_by(state: State, quantizer: str | type, options: dict[str, Any]) -
     """`state` as codes of `quantizer`, an option or a class below Quantizer. Raises ConfigProblem."""
     if isinstance(quantizer, str):
         chosen = quantizer_of(config.option("quantize", quantizer, **options))
-    else:
-        chosen = _own("quantize", quantizer, Quantizer, config.QuantizeConfig, options)
-    return state if chosen is None else chosen.quantize(state)
+        return state if chosen is None else chosen.quantize(state)
+    chosen = _own("quantize", quantizer, Quantizer, config.QuantizeConfig, options)
+    with _reading(chosen):
+        return chosen.quantize(state)
+
+
+@contextmanager
+def _reading(chosen: Any) -> Iterator[None]:
+    """A key of its settings that `chosen` reads and nobody passed, told as one: ConfigProblem."""
+    try:
+        yield
+    except AttributeError as problem:
+        if problem.obj is not chosen.settings:
+            raise
+        raise ConfigProblem(
+            f"{type(chosen).__name__} reads `settings.{problem.name}`, which was not passed: give "
+            f"{problem.name}=... beside the class."
+        ) from problem
 
 
 def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]) -> Any:

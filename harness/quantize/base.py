@@ -15,7 +15,7 @@ import torch
 
 from harness.config import QuantizeConfig, at_least, one_of
 from harness.errors import ConfigProblem, UnsupportedModel
-from harness.snapshot.codes import Codes, dense, packed
+from harness.snapshot.codes import Codes, dense, faults, packed
 from harness.snapshot.state import LayerState, Segment, State, aligned
 
 
@@ -52,8 +52,8 @@ class Quantizer(ABC):
 
     def span(self, tensor: torch.Tensor) -> tuple[int, int]:
         """(tokens, numbers) of `tensor` that share a scale, by `settings.axis` and `settings.group`."""
-        group = self.settings.group
-        return (group, 1) if self.settings.axis == "channel" else (1, min(group, tensor.shape[3]))
+        group, axis = self.settings.group, getattr(self.settings, "axis", "token")
+        return (group, 1) if axis == "channel" else (1, min(group, tensor.shape[3]))
 
     def record(self) -> dict[str, Any]:
         """What the snapshot says about this quantizing (JSON-able, part of element +3)."""
@@ -73,11 +73,22 @@ class Quantizer(ABC):
 
     def _codes(self, tensor: torch.Tensor, part: str) -> Codes:
         """`encode`, checked as a variant from outside needs it."""
-        codes = self.encode(tensor, part)
+        codes, who = self.encode(tensor, part), f"quantize={self.settings.name}: `encode`"
         if codes.shape != tensor.shape:
             raise ConfigProblem(
-                f"quantize={self.settings.name}: `encode` returned codes of {list(codes.shape)} for {part}s of "
-                f"{list(tensor.shape)}."
+                f"{who} returned codes of {list(codes.shape)} for {part}s of {list(tensor.shape)}."
+            )
+        stored = {
+            p: (str(t.dtype).removeprefix("torch."), list(t.shape)) for p, t in codes.tensors()
+        }
+        if wrong := faults(codes.document(), stored, tensor.shape[2]):
+            raise ConfigProblem(f"{who} returned what cannot be stored: it {wrong[0]}.")
+        for name, scale in (("scale", codes.scale), ("zero", codes.zero)):
+            if scale is None or bool(scale.isfinite().all()) or not bool(tensor.isfinite().all()):
+                continue
+            raise ConfigProblem(
+                f"{who} returned a {name} that is not finite for {part}s that are: every number is "
+                "`code * scale + zero`, so the scale of a span that is all zero has to be 0 or more, not NaN."
             )
         return codes
 

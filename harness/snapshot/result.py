@@ -18,6 +18,7 @@ MISSED = {
     "faults": "not every fault caught",
     "architectures": "a cell is wrong",
     "audit": "differs",
+    "diff": "differs",
 }
 
 METRICS = (
@@ -52,7 +53,8 @@ def outcome(result: Mapping[str, Any]) -> str:
     verdict, task = str(result.get("verdict")), str(result.get("task", COMPARING[0]))
     compared = any(value is not None for value in (result.get("metrics") or {}).values())
     stopped = verdict == "failed" and "exit_code" in result  # it came to no end
-    if task in MISSED and verdict in ("failed", "diverged") and not stopped:
+    missed = ("failed", "diverged", "drifted") if task == "diff" else ("failed", "diverged")
+    if task in MISSED and verdict in missed and not stopped:
         return MISSED[task]
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:
         return PASSED[task]

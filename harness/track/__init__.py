@@ -180,8 +180,7 @@ def _config(folder: Path) -> Any:
 
 def sweep_name(folder: Path) -> str:
     """What a sweep varied, as it was typed, without the directory keys; its stamp where that is unknown."""
-    typed = [*contents.swept(folder), *contents.searched(folder)]
-    several = [contents.read(o) for o in typed if "," in o or "(" in o]
+    several = [f"{key}={values}" for key, values in contents.axes(folder).items()]
     return f"sweep {' '.join(several)[: contents.NAMED] or folder.name}"
 
 

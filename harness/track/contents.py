@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.config.literal import command, decoded, spelled
+from harness.config.literal import command, decoded, listed, spelled, texts
 from harness.snapshot.result import ORDER, outcome
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
@@ -21,7 +21,7 @@ PARAM_LIMIT, PARAMS = (
     40,
 )  # characters of one, and how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
-ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "task", "sign", "encrypt", "decrypt")
+ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
 PLACES = (
     "run",
     "snapshot",
@@ -32,6 +32,7 @@ PLACES = (
     "prompt.path",
 )  # by their last name
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
+WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
 COMPARED = 50  # points of a sweep in one comparison
 WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
@@ -83,19 +84,40 @@ def parameters(folder: Path) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError, KeyError):
         return
     every = dict(_flat(tree))
-    typed = [
-        o.lstrip("+~").partition("=")[0]
-        for o in _overrides(folder)
-        if _key(o) not in ADMINISTRATIVE
-    ]
+    typed = [_key(o) for o in _overrides(folder) if _telling(o)]
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
     ]
     wanted = dict.fromkeys([*groups, *typed, *CHOSEN])
     for key in [k for k in wanted if k in every][:PARAMS]:
-        safe = "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key.removesuffix(".name"))
         value = every[key]
-        yield safe, (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT]
+        yield (
+            _safe(key.removesuffix(".name")),
+            (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT],
+        )
+
+
+def axes(sweep: Path) -> dict[str, str]:
+    """What a sweep varied, as it was typed: key -> values."""
+    several = [o for o in (*swept(sweep), *searched(sweep)) if _varies(o.partition("=")[2])]
+    pairs = (read(o).partition("=") for o in several)
+    return {key.lstrip("+"): value for key, _, value in pairs}
+
+
+def axes_parameters(sweep: Path) -> list[tuple[str, str]]:
+    """The axes of a sweep as the parameters of its run."""
+    return [(_safe(k), v[:PARAM_LIMIT]) for k, v in list(axes(sweep).items())[:PARAMS]]
+
+
+def _varies(value: str) -> bool:
+    """Whether a value is several: commas outside of lists and quotes, or a choice, a range."""
+    bare = WHOLE.sub("", value)
+    return "," in bare or "(" in bare
+
+
+def _safe(key: str) -> str:
+    """A key as MLflow takes it."""
+    return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
 
 
 def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
@@ -149,7 +171,7 @@ def _asked(result: dict[str, Any], folder: Path, name: str) -> str:
     if in_sweep(folder):
         told = " ".join(map(read, varied(folder)))
         return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", told)[:NAMED] or name
-    typed = [read(o, True) for o in _overrides(folder) if _key(o) not in ADMINISTRATIVE]
+    typed = [read(o, True) for o in _overrides(folder) if _telling(o)]
     said = " ".join(typed if name == "experiment" and typed else [name, *typed])
     if said == name and (options := result.get("options")):
         said = f"{name} {options.get('model', '')}".strip()
@@ -194,14 +216,20 @@ def read(override: str, brief: bool = False) -> str:
     """An override as a person reads it among others: text in quotation marks. brief: of a place the last
     name only."""
     key, _, value = decoded(override).partition("=")
+    if several := texts(override):
+        return f"{key}={','.join(map(listed, several))}"
     if decoded(override) != override:
         return f'{key}="{value}"'
     return f"{key}={Path(value).name}" if brief and key in PLACES else override
 
 
 def _key(override: str) -> str:
-    """The first part of an override's key."""
-    return override.lstrip("+~").partition("=")[0].partition(".")[0]
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _telling(override: str) -> bool:
+    """Whether it says what was run; the task itself is in the name."""
+    return _key(override) != "task" and _key(override).partition(".")[0] not in ADMINISTRATIVE
 
 
 def _flags(result: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ fixed timestamps, so a server that was away gets it later, and a second upload a
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,7 @@ class Mlflow:
                 self.client.set_tag(run_id, "process", tags["process"])
             else:
                 run_id = self._create(name, tags, began)
+            self._metrics(run_id, [], 0, contents.axes_parameters(folder))
             block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
             parent.keep(folder, block)
         return run_id
@@ -119,7 +120,7 @@ class Mlflow:
             for tag, said in (("verdict", word), ("outcome", word), ("conclusion", name)):
                 self.client.set_tag(run_id, tag, said)  # more points may have come
             self.client.update_run(run_id, name=name)
-            self._metrics(run_id, values, when)
+            self._metrics(run_id, values, when, contents.axes_parameters(folder))
             text = contents.comparison(self.experiment, run_id, list(points.values())) + text
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
@@ -261,17 +262,16 @@ class Mlflow:
         return found[0].info.run_id if found else None
 
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], watch: Any) -> None:
-        from mlflow.entities import Metric, Param
-
         when = int((folder / NAME).stat().st_mtime * 1000)
         if watch is not None:
+            from mlflow.entities import Metric
+
             samples = watch.since(contents.began(folder), when)
             machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
             for start in range(0, len(machine), BATCH):
                 self.client.log_batch(run_id, metrics=machine[start : start + BATCH])
         inputs.note(self.client, self.experiment, run_id, folder, result)
-        params = [Param(k, v) for k, v in contents.parameters(folder)]
-        self._metrics(run_id, list(contents.metrics(result)), when, params)
+        self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
         self._artifacts(run_id, folder, result)
         self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id, folder))
         self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
@@ -292,13 +292,13 @@ class Mlflow:
                 self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
                 self.client.set_terminated(run_id)
 
-    def _metrics(self, run_id: str, values: list[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
-        from mlflow.entities import Metric
+    def _metrics(self, run_id: str, values: Iterable[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
+        from mlflow.entities import Metric, Param
 
         found = [Metric(key, value, when, step) for key, value, step in values]
         for start in range(0, max(len(found), 1), BATCH):
-            batch = found[start : start + BATCH]
-            self.client.log_batch(run_id, metrics=batch, params=params if start == 0 else [])
+            batch, chosen = found[start : start + BATCH], [] if start else params
+            self.client.log_batch(run_id, batch, [Param(*pair) for pair in chosen])
 
     def _artifacts(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
         """Everything that explains the run; tensors only below the limit, else where they are."""

@@ -10,7 +10,7 @@ from harness.config import option
 from harness.pipeline.quantize import quantizer_of
 from harness.snapshot.state import State
 from harness.task import diff
-from harness.task.diff.deviation import differences, explained
+from harness.task.diff.deviation import continues, differences, explained
 
 
 def flipped(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,3 +83,23 @@ def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(ca
     assert reason.startswith(
         f"{1 + len(rest)} differences; the first at token 8 of what was read: "
     )
+
+
+def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, harness) -> None:
+    short, more = "let k be 5 .", " the bird sang ."
+    one = captured("prompt=text", f"text={short}")[1].state
+    for key, text in (("a", short), ("b", short + more)):
+        assert harness("task=save", f"text={text}", f"out={key}").code == 0
+    done = harness("task=diff", "a=a", "b=b")
+    said = done.result["reason"]
+    assert said.startswith(f"b continues a: the first {one.tokens} tokens are the same, ")
+    assert "form" not in done.out.replace("format", "") and "differs: b continues a" in done.out
+    page = (done.folders[0] / "report.html").read_text()
+    assert "differs</span>" in page and "diverged</span>" not in page
+    assert done.result["verdict"] in ("drifted", "diverged") and done.code == 1
+    turned = edited(one, "layer.1.segment.0.value")
+    two = captured("prompt=text", f"text={short}{more}")[1].state
+    assert "but not their K/V, from layer." in str(continues(turned, two))
+    assert str(continues(two, turned)).startswith("a continues b")
+    assert continues(one.document("tokenizer", x=1), two) is None
+    assert continues(one, one) is None and continues(edited(one, "token_ids"), two) is None

@@ -13,7 +13,7 @@ from harness import track
 from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import parent
+from harness.track import contents, parent
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
 
@@ -65,6 +65,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
         == run.info.run_name
         == "1 exact, 1 failed: " + track.sweep_name(folder)
     )
+    assert run.data.params == contents.axes(folder) and run.data.params  # what was varied
     parent.abandon()
     assert client.get_run(above).info.status == "FAILED"  # it had ended
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)  # resumed
@@ -165,3 +166,29 @@ def test_a_sweep_whose_process_was_killed_with_all_that_could_say_so_is_marked_b
         store.opened({})
         assert client.get_run(run_id).info.status == "KILLED", process
         client.update_run(run_id, status="RUNNING")
+
+
+def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_path):
+    from harness.cli.arguments import literal_text
+
+    (tmp_path / ".hydra").mkdir()
+    names = []
+    for prunes in ("[none]", "[keydiff,snapkv]"):
+        asked = ["task=evaluate", "prompt=recall", f"task.prunes={prunes}", "steps=6"]
+        (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(asked))
+        names.append(
+            contents.run_name({"task": "evaluate", "verdict": "unjudged"}, tmp_path, "evaluate")
+        )
+    assert names[1] == "evaluate prompt=recall task.prunes=[keydiff,snapkv] steps=6" != names[0]
+    typed = [
+        "-m",
+        """text="let k be 5 .","what's k ?, m ?\"""",
+        "seed=1,2",
+        "task.only=[a,b]",
+        "out=x",
+    ]
+    told = {"hydra": {"overrides": {"task": literal_text(typed)[1:]}}}
+    (tmp_path / "multirun.yaml").write_text(json.dumps(told))
+    said = '"let k be 5 .","what\'s k ?, m ?"'
+    assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
+    assert track.sweep_name(tmp_path) == f"sweep text={said} seed=1,2"

@@ -103,7 +103,7 @@ def ours(session: Session, context: int) -> dict[str, Any]:
     Nothing waits for the disk, as llama.cpp does not."""
     loaded, cfg = session.loaded, session.cfg
     state = synthetic_state(loaded, context, cfg.seed)
-    state = from_cache(session, to_cache(state, loaded), state.token_ids)
+    state = from_cache(session, to_cache(state, loaded), state.token_ids, check=False)
     place = Path(tempfile.mkdtemp(prefix="harness-bench-")) / "snapshot"
     settings, access = replace(cfg.save, sync=False), store.current(overwrite=True)
 

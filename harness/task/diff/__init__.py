@@ -14,7 +14,7 @@ from harness.report.console import Say, tabled
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.diff import foreign
-from harness.task.diff.deviation import Deviation, explained
+from harness.task.diff.deviation import Deviation, continues, explained
 
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
@@ -41,8 +41,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record["logits"] = measured
     same_token = all(m["same_token"] for m in measured.values())
     record["verdict"] = "exact" if not deviations else ("drifted" if same_token else "diverged")
-    record["reason"] = _reason(deviations)
-    rows = [d.row() for d in deviations]
+    grown = continues(one, two)
+    record["reason"] = grown or _reason(deviations)
+    rows = [d.row() for d in deviations if not (grown and d.where == "form")]  # it says as much
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     figures = [[name, *m.values()] for name, m in measured.items()]
     columns = ["logits", "largest difference", "KL (nats)", "same token"]

@@ -12,6 +12,7 @@ from harness.report.console import number
 from harness.snapshot.state import State
 
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
+MODEL = ("token_embeddings", "attention_weights", "layer_norm", "model_config", "tokenizer")
 MISSING = "(missing)"
 
 
@@ -35,6 +36,35 @@ def explained(one: State, two: State) -> list[Deviation]:
     """`differences`, those first that explain the others: another text has other K/V and other digests.
     The first other token is shown as it reads."""
     return [_read(d, one, two) for d in sorted(differences(one, two), key=_rank)]
+
+
+def continues(one: State, two: State) -> str | None:
+    """What the longer state has beyond the shorter, where it went on from there: `b` read what `a` read
+    and more, or the other way round. None where neither does, and of two models."""
+    if any(one.documents.get(name) != two.documents.get(name) for name in MODEL):
+        return None
+    if one.batch != two.batch or one.tokens == two.tokens:
+        return None
+    short, long = sorted((one, two), key=lambda state: state.tokens)
+    tokens = short.tokens
+    if not torch.equal(long.token_ids[:, :tokens], short.token_ids):
+        return None
+    names = ("b", "a") if long is two else ("a", "b")
+    more = f"{names[0]} read {long.tokens - tokens} more"
+    told = f"{names[0]} continues {names[1]}: the first {tokens} tokens are the same"
+    pairs = [(a, b) for a, b in zip(short.layers, long.layers, strict=False) if a.segments]
+    whole = all(
+        b.segments and torch.equal(a.positions, b.positions[..., : a.kept]) for a, b in pairs
+    )
+    if not pairs or not whole:
+        return f"{told}; {more}"
+    for a, b in pairs:
+        for part in ("key", "value"):
+            x, y = getattr(a, part), getattr(b, part)[:, :, : a.kept]
+            if difference := tensor_difference(f"layer.{a.index}.{part}", x, y):
+                amount = f" ({difference.amount})" if difference.amount else ""
+                return f"{told}, but not their K/V, from {difference.what} on{amount}; {more}"
+    return f"{told}, and so are their K/V, bit for bit; {more}"
 
 
 def _rank(deviation: Deviation) -> int:

@@ -1,0 +1,88 @@
+"""What a caller from Python passed, checked where it came in: one sentence for what cannot be."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from os import PathLike
+from typing import Any
+
+import torch
+
+from harness.errors import InputProblem
+from harness.model.loaded import Loaded
+from harness.snapshot.state import State
+
+
+def check_model(model: Any) -> None:
+    """Raise InputProblem for a model that is not wrapped."""
+    if isinstance(model, State):
+        raise InputProblem("the model comes first, then the state.")
+    if not isinstance(model, Loaded):
+        raise InputProblem(
+            f"the model is a {type(model).__name__}, as it came: give harness.wrap(model, tokenizer), or what "
+            "harness.load_model gives."
+        )
+
+
+def check_state(state: Any) -> None:
+    """Raise InputProblem for what is no State."""
+    if not isinstance(state, State):
+        raise InputProblem(
+            f"the state is a {type(state).__name__}, no State: capture_text and from_cache give one, "
+            "load_state(source, model) that of a snapshot."
+        )
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise InputProblem unless the argument `name` is a whole number of `least` or more."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputProblem(f"{name} is {value!r}: give a whole number, {least} or more.")
+
+
+def check_place(name: str, value: Any) -> None:
+    """Raise InputProblem for an argument `name` that names no place."""
+    if not isinstance(value, str | PathLike) or not str(value):
+        raise InputProblem(f"{name} is {value!r}: give the directory of a snapshot, or its URL.")
+
+
+def check_name(name: str, value: Any, such_as: str) -> None:
+    """Raise InputProblem for an argument `name` that is no name of an option."""
+    if not isinstance(value, str):
+        raise InputProblem(f"{name} is {value!r}: give the name of one ({such_as}).")
+
+
+def plain(value: Any) -> Any:
+    """`float32` and `cuda:0` for torch's own dtypes and devices; the rest as it is."""
+    kinds = (torch.dtype, torch.device)
+    return str(value).removeprefix("torch.") if isinstance(value, kinds) else value
+
+
+def texts_of(text: Any, turns: Sequence[Any] | None, policy: str) -> list[str]:
+    """The text of each row; one empty one where chat `turns` are given instead. Raises InputProblem
+    for what is no text, and where text or turns would be left out."""
+    several = list(text) if isinstance(text, list | tuple) else [text]
+    if not all(isinstance(one, str) for one in several):
+        raise InputProblem("text is no text: give a str, or a list of one per row.")
+    if turns is None:
+        if not several or "" in several:
+            raise InputProblem("there is no text to capture: give one, or a list of one per row.")
+        return several
+    if any(several):
+        raise InputProblem(
+            "text and turns were both given, and only one can be captured: put the text into a turn, "
+            '{"role": "user", "content": text}.'
+        )
+    if not turns:
+        raise InputProblem('turns is empty: give [{"role": "user", "content": "..."}].')
+    if policy in ("explicit", "raw", "library"):
+        raise InputProblem(f'policy="{policy}" reads no turns: give policy="chat" with them.')
+    return [""]
+
+
+def rows_of(text: Any, batch: int) -> list[str]:
+    """The text that each of `batch` rows goes on with; one is for all. Raises InputProblem."""
+    rows = [text] * batch if isinstance(text, str) else text
+    if not isinstance(rows, list | tuple) or not all(isinstance(one, str) for one in rows):
+        raise InputProblem("text is no text: give a str, or a list of one per row.")
+    if len(rows) != batch:
+        raise InputProblem(f"{len(rows)} texts for the {batch} rows of this state.")
+    return list(rows)

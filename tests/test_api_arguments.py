@@ -1,0 +1,97 @@
+"""What cannot be asked of the Python API, said in one sentence before anything is computed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import harness
+from harness.compare.conclusion import conclusion
+from harness.prune import Policy
+from harness.quantize import Quantizer, symmetric
+
+TURNS = [{"role": "user", "content": "let k be 5 ."}]
+
+
+class Coarse(Quantizer):
+    def encode(self, tensor, part):
+        return symmetric(tensor, self.span(tensor), torch.int8)
+
+
+class NoNumbers(Quantizer):
+    def encode(self, tensor, part):
+        codes = symmetric(tensor, (1, 32), torch.int8)
+        return replace(codes, scale=codes.scale * float("nan"))
+
+
+class WrongSpan(Quantizer):
+    def encode(self, tensor, part):
+        return replace(symmetric(tensor, (1, 32), torch.int8), span=(1, 16))
+
+
+class Forgetful(Policy):
+    def score(self, layer, rank, keep):
+        return rank.double() * self.settings.alpha
+
+
+@pytest.fixture(scope="module")
+def model():
+    return harness.load_model("tiny", dtype=torch.float32, device=torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def state(model):
+    return harness.capture_text(model, "let k be 5 . the bird sang .")
+
+
+MISTAKES = {
+    "turns that no policy reads": (lambda m, s: harness.capture_text(m, turns=TURNS), 'policy="chat"'),
+    "nothing": (lambda m, s: harness.capture_text(m, ""), "no text to capture"),
+    "an empty row": (lambda m, s: harness.capture_text(m, ["a", ""]), "no text to capture"),
+    "text and turns": (
+        lambda m, s: harness.capture_text(m, "a", turns=TURNS, policy="chat"), "into a turn"),
+    "no turns": (lambda m, s: harness.capture_text(m, turns=[], policy="chat"), "turns is empty"),
+    "no step": (lambda m, s: harness.judge(m, s, steps=0), "1 or more"),
+    "steps in a text": (lambda m, s: harness.resume(m, s, steps="3"), "steps is '3'"),
+    "steps back": (lambda m, s: harness.resume(m, s, steps=-1), "0 or more"),
+    "text None": (lambda m, s: harness.resume(m, s, None), "text is no text"),
+    "a word as seed": (lambda m, s: harness.resume(m, s, seed="x"), "seed is 'x'"),
+    "a word as ratio": (lambda m, s: harness.prune_state(m, s, ratio="half"), "give a number"),
+    "two budgets": (lambda m, s: harness.prune_state(m, s, tokens=3, ratio=0.5), "two budgets"),
+    "nowhere": (lambda m, s: harness.save_state(s, None), "out is None"),
+    "from nowhere": (lambda m, s: harness.load_state(None), "source is None"),
+    "no cache": (lambda m, s: harness.judge(m, s, cache=None), "cache is None"),
+    "no sampler": (lambda m, s: harness.capture_text(m, "a", sampling=None), "sampling is None"),
+    "a key of a quantizer": (lambda m, s: harness.quantize_state(s, Coarse), "give group="),
+    "a key of a policy": (lambda m, s: harness.prune_state(m, s, Forgetful, ratio=0.5), "give alpha="),
+    "scales of NaN": (lambda m, s: harness.quantize_state(s, NoNumbers), "NoNumbers.*not finite"),
+    "another span": (lambda m, s: harness.quantize_state(s, WrongSpan), "WrongSpan.*has a scale of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(model, state, mistake) -> None:
+    call, said = MISTAKES[mistake]
+    with pytest.raises(harness.HarnessError, match=said) as problem:
+        call(model, state)
+    assert "\n" not in str(problem.value)
+
+
+def test_what_looks_like_these_mistakes_is_taken(model, state) -> None:
+    assert harness.capture_text(model, turns=TURNS, policy="chat").tokens > 1
+    assert harness.quantize_state(state, Coarse, group=32).quantized
+    assert harness.prune_state(model, state, Forgetful, ratio=0.5, alpha=1.0).pruned
+    assert harness.prune_state(model, state, tokens=3, ratio=None).kept_tokens == 3
+    assert list(harness.resume(model, state, steps=0)) == []
+
+
+def test_errors_that_are_no_numbers_are_the_worst_and_said_so() -> None:
+    rows = [
+        {"layer": 0, "head": 0, "key_error": 0.5, "value_error": 0.25},
+        {"layer": 1, "head": 1, "key_error": None, "value_error": 0.1},
+    ]
+    coded = {"quantizer": "mine", "layers": rows, "kv_bytes": 1, "plain_bytes": 4}
+    metrics = {"max_abs_diff": None, "first_divergence": 2}
+    said = conclusion({"verdict": "diverged", "metrics": metrics, "quantization": coded})
+    assert "its logits are not numbers" in said
+    assert "in keys beyond any number (layer 1, head 1), in values by up to 25.00%" in said
