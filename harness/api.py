@@ -139,16 +139,15 @@ def load_state(
     `digest` compares no documents either. trusted: public keys, one of which must have signed it.
     decrypt: the key file (or `env:NAME`) of an encrypted one.
 
-    Raises InputProblem when there is no snapshot, SnapshotInvalid for any damage, Untrusted without
-    signature or key, RestoreRefused when it belongs to another model or tokenizer (`strict=False`
-    waives that, never damage).
+    Raises InputProblem for no snapshot, SnapshotInvalid for damage, Untrusted without signature or key,
+    RestoreRefused for another model or tokenizer (waived by `strict=False`: what follows is `drifted`).
     """
     argument.check_place("source", source)
     access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
     state, _ = store.load(source, access)
     if model is None:
         return state
-    identity_check(_session(model, strict=strict, verify=verify), state, source)
+    state, _ = identity_check(_session(model, strict=strict, verify=verify), state, source)
     return state.to(model.device)
 
 
@@ -258,6 +257,7 @@ def resume(
         argument.check_count("at", at, 1)
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
+    state, _ = identity_check(_session(model, strict=False, verify="identity"), state, "")
     told, line = sampled(state.documents, sampling, seed, options)
     session = _session(model, seed or 0, sampling=told)
     prompt = _prompt(model, state, text)
@@ -282,6 +282,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     argument.check_state(state)
     argument.check_count("steps", steps, 1)
     argument.check_name("cache", cache, "auto, manual, ...")
+    state, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
@@ -289,11 +290,11 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     decoder = _decoder(model, state, cache)
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
-    judgement = judge_path(model, state, reference, path, settings)
+    judgement = judge_path(model, state, reference, path, settings, waived)
     if judgement.verdict in GOOD:
         return judgement
     lossless = "" if state.pruned or state.quantized else cache
-    cause = why(judgement, model, state, (), reference.fed, lossless)
+    cause = why(judgement, model, state, waived, reference.fed, lossless)
     return replace(judgement, diagnosis=cause.document())
 
 

@@ -98,6 +98,10 @@ class SnapshotInvalid(HarnessError):
             f"{MISSING_PARENT if any('inherited' in f for f in self.faults) else ''}"
             "Restore it from a backup or save it again; `restore.strict=false` does not waive damage."
         )
+        if any("memory of a process" in f for f in self.faults):
+            remedy = (
+                "save=memory keeps it for that process only: save again, say with save=safetensors."
+            )
         if saving:
             what = f"the state cannot be saved at {where}, nothing was written"
             remedy = (
@@ -120,10 +124,15 @@ class RestoreRefused(HarnessError):
     diagnosis: dict[str, object] | None = None
 
     def __init__(
-        self, where: str, differences: Sequence["object"], why: str = "", within: bool = False
+        self,
+        where: str,
+        differences: Sequence["object"],
+        why: str = "",
+        within: bool = False,
+        mixed: bool = False,
     ):
         """why: how the first difference explains the others. within: the model is the one it was
-        saved with, and the snapshot contradicts itself."""
+        saved with, and the snapshot contradicts itself. mixed: the differences were waived before."""
         self.where, self.differences = where, list(differences)
         rows = "\n".join(f"  - {d}" for d in self.differences)
         what, remedy = "is not what is loaded now", "Load the model and tokenizer it was saved with"
@@ -133,6 +142,9 @@ class RestoreRefused(HarnessError):
                 "Model and tokenizer are the ones it was saved with; something changed the state "
                 "between its capture and its files. Save it again"
             )
+        if mixed:
+            what = "went on although differences were waived: it is no model's own"
+            remedy = "Go on from a snapshot without a waiver"
         super().__init__(
             f"restore refused: what was saved at {where} {what}:\n{rows}\n{why}{why and ' '}{remedy}, "
             "or pass `restore.strict=false` to restore anyway (what was waived is recorded and the "

@@ -315,3 +315,35 @@ def test_a_state_is_made_smaller_by_name_and_by_a_class_of_ones_own(model, tmp_p
         harness.prune_state(model, state, "keydif", ratio=0.5)
     with pytest.raises(ConfigProblem, match=r"class below harness\.prune\.Policy"):
         harness.prune_state(model, state, Plain, ratio=0.5)
+
+
+def test_a_waiver_travels_with_the_state(model, tmp_path) -> None:
+    other = copy.deepcopy(model.model)
+    with torch.no_grad():
+        other.model.embed_tokens.weight[3, 3] += 1e-3
+    other = harness.wrap(other, model.tokenizer)
+    state = harness.capture_text(model, PROMPT)
+    assert "waived" not in harness.save_state(state, tmp_path / "s")["documents"]
+
+    def on(by, state):
+        return list(run := harness.resume(by, state, steps=2)) and run.state
+
+    waived = harness.load_state(tmp_path / "s", other, strict=False)
+    assert harness.judge(other, waived, steps=2).verdict == "drifted"
+    for grown in (
+        on(other, waived),
+        on(other, harness.load_state(tmp_path / "s")),
+        on(other, state),
+    ):
+        judged = harness.judge(model, grown, steps=2)
+        assert judged.verdict == "drifted" and "waived earlier" in judged.reason
+        harness.save_state(grown, tmp_path / "w", overwrite=True)
+        for either in (model, other):
+            with pytest.raises(RestoreRefused, match="token_embeddings"):
+                harness.load_state(tmp_path / "w", either)
+        back = harness.load_state(tmp_path / "w", model, strict=False)
+        assert back.documents["waived"] == grown.documents["waived"]
+    documents = {k: v for k, v in grown.documents.items() if k != "waived"}
+    laundered = replace(grown, documents=documents)  # the document is all that holds it
+    assert harness.judge(model, laundered, steps=2).verdict == "equivalent"
+    assert "waived" not in on(model, state).documents

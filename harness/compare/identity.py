@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.errors import printable
 from harness.snapshot.elements import BY_NAME, spoken
 
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
@@ -12,6 +13,7 @@ COMPARED = (
     "token_embeddings", "positions", "model_config", "layer_norm", "attention_weights", "tokenizer",
 )  # fmt: skip
 LATER = {("model_config", "buffers")}  # older snapshots do not say it
+EARLIER = "waived earlier: "
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,26 @@ class Difference:
     def row(self) -> dict[str, Any]:
         """JSON-able."""
         return {k: _short(getattr(self, k)) for k in ("element", "field", "saved", "found")}
+
+
+def waived_earlier(
+    documents: Mapping[str, Any], but: Sequence[Difference] = ()
+) -> list[Difference]:
+    """What was waived when the state of `documents`, or one that it continues, was restored. but: the
+    differences of now, which are not said twice."""
+    now = [difference.row() for difference in but]
+    rows = documents.get("waived", {}).get("differences", ())
+    keys = ("element", "field", "saved", "found")
+    values = [[printable(row.get(key, "")) for key in keys] for row in rows if row not in now]
+    return [Difference(element, EARLIER + field, *rest) for element, field, *rest in values]
+
+
+def told(waived: Sequence[Difference]) -> str:
+    """One sentence for a person; empty where nothing was waived."""
+    if not waived:
+        return ""
+    more = f", and {len(waived) - 1} more" if len(waived) > 1 else ""
+    return f"waived, so at best drifted: {waived[0]}{more}"
 
 
 def differences(

@@ -14,7 +14,7 @@ from harness.engine.saved.blocks import by_head, in_halves
 from harness.errors import InputProblem, RestoreRefused
 from harness.model.loaded import Loaded
 from harness.pipeline.interop import from_cache
-from harness.pipeline.restore import MARGIN
+from harness.pipeline.restore import MARGIN, waiving
 from harness.pipeline.session import Session
 from harness.prune.base import gathered
 from harness.snapshot.codes import Codes, dense
@@ -77,8 +77,8 @@ def adopted(
     `MARGIN` times what another chunking and the file's own rounding do to this very model. Codes stay
     codes, where a snapshot has a form for them; of a window that dropped tokens, the State holds what is
     left, at its positions. Raises InputProblem for a file that cannot be one, RestoreRefused for one that
-    is of other tokens or of another model; `restore.strict=false` takes it anyway; what was waived is in
-    the second value.
+    is of other tokens or of another model; `restore.strict=false` takes it anyway; the State says what
+    was waived.
     """
     loaded = session.loaded
     row = torch.tensor([list(ids)], device=loaded.device)
@@ -119,7 +119,7 @@ def adopted(
     }
     if there.grid:
         said["lossy"] = _lossy(there, state.quantized)
-    return state, {**said, "positions": len(held), "layers": rows, "waived": wrong}
+    return waiving(state, wrong), {**said, "positions": len(held), "layers": rows}
 
 
 def _additive(seen: torch.Tensor, loaded: Loaded) -> torch.Tensor:

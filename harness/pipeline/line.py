@@ -17,7 +17,7 @@ from harness.attention.kernels.cpu.program import compiling
 from harness.cache.base import Decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length
-from harness.compare.identity import Difference
+from harness.compare.identity import Difference, told
 from harness.config import Config, PruneConfig
 from harness.errors import RestoreRefused
 from harness.fault.base import Fault
@@ -163,7 +163,8 @@ class Line:
         start = time.perf_counter()
         stored = Stored(place, store.save(state, place, cfg.save, say.note, access=access))
         self.session.times["save"] = time.perf_counter() - start
-        say.done(f"{machine.human(stored.nbytes)} to {shown(place)}")
+        where = "memory, for this process only" if cfg.save.name == "memory" else shown(place)
+        say.done(f"{machine.human(stored.nbytes)} to {where}")
         return stored
 
     def restore(self, stored: Stored) -> Restored:
@@ -187,11 +188,13 @@ class Line:
             live, sampler = damaged(session, self.fault, state.rng)
             saved = sampler
         try:
-            waived = identity_check(live, state, stored.place, saved)
+            state, waived = identity_check(live, state, stored.place, saved)
         except RestoreRefused as refused:
             refused.diagnosis = diagnose(live.loaded, state, refused.differences).document()
             raise
         say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
+        if waived:
+            say.note(told(waived))
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
         self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
@@ -320,4 +323,17 @@ class Line:
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
         said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
-        return finish_run(self.session, {**said, **self.record, **record})
+        made = {**said, **self.record, **record}
+        if made["verdict"] == UNJUDGED:
+            made["reason"] = self.reason(made["reason"])
+        return finish_run(self.session, made)
+
+    @property
+    def waiver(self) -> dict[str, Any]:
+        """What the record says of a restore that waived something, nothing for any other."""
+        return {"waived": self.record["waived"]} if self.record.get("waived") else {}
+
+    def reason(self, said: str) -> str:
+        """`said`, and what was waived, for whatever no judgement says it of."""
+        waived = told([Difference(**row) for row in self.record.get("waived", ())])
+        return "; ".join(filter(None, (said, waived)))

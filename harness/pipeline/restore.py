@@ -1,5 +1,6 @@
 """Is the snapshot allowed to continue on what is loaded now? Identity, sampler, and the proof."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,13 @@ from typing import Any
 import torch
 
 from harness.cache.library import Replay
-from harness.compare.identity import Difference, differences, element, explained
+from harness.compare.identity import (
+    Difference,
+    differences,
+    element,
+    explained,
+    waived_earlier,
+)
 from harness.config import CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.model.loaded import Loaded
@@ -23,22 +30,39 @@ PROBE = 64  # tokens over which that noise is measured
 
 def identity_check(
     session: Any, state: State, where: Path | str, sampler: Sampler | None = None
-) -> list[Difference]:
+) -> tuple[State, list[Difference]]:
     """Every difference between `state`'s identity and what is loaded; without any, the proof: as far
-    as `restore.verify` asks for it.
+    as `restore.verify` asks for it; and whatever was waived before.
 
     sampler: the one that goes on, where it is meant to be the one that was saved. Raises
-    RestoreRefused with all differences, unless `restore.strict=false`: then they are waived and
-    returned.
+    RestoreRefused with all differences, unless `restore.strict=false`: then they are waived, and
+    returned with the State to go on from, which carries them.
     """
     verify = session.cfg.restore.verify
     mismatches = [] if verify == "digest" else identity(session, state, sampler)
     within = not mismatches and verify == "proof"
     if within:
         mismatches = proof(session.loaded, state)
-    if mismatches and session.cfg.restore.strict:
-        raise RestoreRefused(str(where), mismatches, explained(mismatches), within)
-    return mismatches
+    earlier, mixed = waived_earlier(state.documents, but=mismatches), not mismatches
+    if (mismatches or earlier) and session.cfg.restore.strict:
+        said = [*mismatches, *earlier]
+        raise RestoreRefused(str(where), said, explained(mismatches), within and not mixed, mixed)
+    return waiving(state, mismatches), [*mismatches, *earlier]
+
+
+def waiving(state: State, waived: Sequence[Difference]) -> State:
+    """`state`, whose documents say from now on that `waived` was let pass, as does every snapshot of
+    what it grows into; the same object for nothing new. Its identity stays that of its capture."""
+    earlier = state.documents.get("waived", {}).get("differences", [])
+    rows = [d.row() for d in waived]
+    new = [row for row in rows if _named(row) not in map(_named, earlier)]
+    return state.document("waived", differences=[*earlier, *new]) if new else state
+
+
+def _named(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells one waived difference from another: a proof measures other numbers every time."""
+    measured = str(row.get("field")).startswith("proof: ")
+    return row.get("element"), row.get("field"), None if measured else row.get("found")
 
 
 def identity(session: Any, state: State, sampler: Sampler | None = None) -> list[Difference]:

@@ -131,6 +131,8 @@ def rewound(
         back: State, how: str, replayed: int, source: str | None = None, nbytes: int = 0
     ) -> Rewind:
         back = _described(replace(back, rng=state.rng), loaded.tokenizer)
+        if waiver := state.documents.get("waived"):  # a checkpoint may be older than that
+            back = back.document("waived", **waiver)
         if at < state.tokens:
             back = back.document("generation", begun=None)  # what comes now begins here
         seconds = time.perf_counter() - start

@@ -249,7 +249,9 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
     if result["verdict"] != UNJUDGED:
         say.line(f"required:     {_required(result)}")
-    say.line(f"snapshot:     {result['snapshot']['path']}")
+    kept = result["snapshot"]
+    gone = kept.get("format") == "memory"
+    say.line(f"snapshot:     {'in memory, for this process only' if gone else kept['path']}")
     if after := result.get("next"):
         say.line(f"next:         {after['path']}")
     say.line(f"report:       {result['folder']}/report.html")

@@ -102,16 +102,20 @@ def conclusion(rows: list[Row]) -> str:
     said = f"{full['n']} prompts{when}: the full cache answers {full['value']:.0%}"
     winner = best(right)
     if winner is None:
-        return said + ("; every other cell answers fewer" if len(right) > 1 else "")
+        return said + "; every other cell answers fewer" * any(not _is_full(r) for r in right)
     alike = ("prune", "quantize", "budget", "cache")
     otherwise = "".join(
         f"; asked {r['asked']}, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
         for r in right
         if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
     )
+    likely = [r for r in rows if r["measure"] == "nll" and all(r[k] == winner[k] for k in PLACE)]
+    if any(r["delta_low"] is not None and r["delta_low"] > 0 for r in likely):
+        otherwise = f"; its expected text is measurably less likely{otherwise}"
     share = winner["kv_bytes"] / full["kv_bytes"]
     return (
-        f"{said}; the smallest that is not measurably worse is {name(winner)}: "
+        f"{said}; by share of right answers, the smallest that is not measurably worse is "
+        f"{name(winner)}: "
         f"{winner['value']:.0%} from {share:.0%} of the bytes, where {full['n']} prompts cannot tell a "
         f"loss below {winner['value'] - winner['low']:.0%}{otherwise}"
     )

@@ -45,10 +45,12 @@ RULES: dict[str, Any] = {
     "model_config": {"config": OBJECT, "generation": (OBJECT,)},
     "tokenizer": {"size": (WHOLE,), "special_tokens": (OBJECT,)},
     "proof": {"logits": NUMBER, "kv": NUMBER, "device": TEXT},
+    "waived": {"differences": [dict.fromkeys(("element", "field", "saved", "found"), TEXT)]},
 }  # fmt: skip
 _NEEDED = {
     "kv_format": ("layers", "libraries", "attention_implementation"),
     "proof": ("logits", "kv"),
+    "waived": ("differences",),
 }
 _SHOWN = 20
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.compare.identity import told, waived_earlier
 from harness.config import Config
 from harness.pipeline.finish import Outcome
 from harness.pipeline.stored import snapshot_named, words
@@ -147,6 +148,7 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
     sizes = {
         k: config[k] for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k in config
     }
+    waived = told(waived_earlier(documents))
     return [
         ("id", manifest["id"]),
         ("parent", manifest["parent"]),
@@ -162,6 +164,7 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
         ("K/V bytes", f"{state.kv_bytes:,}"),
         ("prefix before the text", repr(prefix)),
         ("sampler", json.dumps(sampler)),
+        *([("waiver", waived)] if waived else []),
     ]
 
 

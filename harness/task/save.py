@@ -58,8 +58,7 @@ def _foreign(cfg: Config, folder: Path, say: Say) -> Outcome:
     far = max(row["off_by"] for row in measured["layers"])
     say.done(f"{there.kind}, {len(ids)} tokens, at most {far:.3g} from this model's own")
     restored = line.restore(line.save(state))
-    waived = [*restored.waived, *measured.pop("waived")]
-    judgement = line.judge(replace(restored, waived=waived), restored.state)
+    judgement = line.judge(restored, restored.state)
     return line.finish(judgement, foreign=measured)
 
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.compare.identity import told, waived_earlier
 from harness.config import Config
 from harness.errors import MISSING_PARENT, SnapshotInvalid
 from harness.pipeline.finish import Outcome, finish_page, shown
@@ -38,13 +39,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         except SnapshotInvalid:
             manifest = None
     say.done(record["reason"])
-    sections = []
+    sections, waived = [], ""
     if manifest:
         record["snapshot"] = Stored(snapshot, manifest).block()
         record["elements"] = manifest["elements"]
         record["size"] = {k: manifest[k] for k in ("tokens", "kept_tokens", "kv_bytes")}
         record["size"]["stored_bytes"] = size
         rows = [[r["file"], r["nbytes"], _owner(manifest, r["file"])] for r in manifest["files"]]
+        waived = told(waived_earlier(manifest["documents"]))
         sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
     numbered = [[i, fault] for i, fault in enumerate(faults, 1)]
     if faults:
@@ -57,6 +59,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     else:
         by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
         say.line(f"sound: {record['snapshot']['id']}{by}")
+        if waived:
+            say.line(waived)
     if left := leftovers.beside(store.place(snapshot)):
         say.line(left)
     say.line(f"report: {shown(folder)}/report.html")

@@ -48,7 +48,7 @@ def clean(session, tmp_path, model, cache, seed, batch, sampling):
     store.save(captured.state, place, one.cfg.save)
     back, _ = store.load(place)
     restored, again = damaged(one, every()["none"], back.rng)
-    assert identity_check(restored, back, place, again) == []
+    assert identity_check(restored, back, place, again) == (back, [])
     live = drive.Uninterrupted(one.loaded, captured.live, captured.state)
     reference = drive.drive(live, sampler, 8)
     path = drive.drive(decoder(one.loaded, back, one.cfg.cache), again, 8, follow=reference.fed)

@@ -217,3 +217,65 @@ def test_copies_of_a_snapshot_are_the_same_snapshot(harness, snapshot, place) ->
     shutil.rmtree(snapshot)
     (place / "copy").rename(snapshot)
     assert resume(harness).code == 0
+
+
+def nudged(model) -> None:
+    """So little that no logit leaves the noise: only the identity tells."""
+    model.model.embed_tokens.weight[3, 3] += 1e-3
+
+
+def test_a_waiver_stays_with_whatever_follows(harness, snapshot, twin) -> None:
+    model, loose = twin(nudged), "restore.strict=false"
+    assert resume(harness, *model, loose, "out=on").code == 1
+
+    def on(*more: str, folder="on"):
+        return harness("task=resume", f"snapshot={folder}", "text= what is m ?", "steps=2", *more)
+
+    for either in (["model=tiny"], [], model):
+        done = on(*either)
+        assert done.code == 3 and "element 2 token_embeddings" in done.out, done.out
+    for number, either in enumerate((["model=tiny"], model)):
+        done = on(*either, loose, f"out=further{number}")
+        assert (done.code, done.result["verdict"]) == (1, "drifted")
+        assert "were waived" in done.result["reason"] and len(done.result["waived"]) == 1
+    documents = json.loads(Path("further0/manifest.json").read_text())["documents"]
+    assert [row["field"] for row in documents["waived"]["differences"]] == ["digest"]
+    prune = ("task=prune", "snapshot=further0", "prune=knorm", "prune.ratio=0.9")
+    small = harness(*prune, loose, "steps=2", "out=small")
+    assert "were waived" in small.result["reason"] and on(folder="small").code == 3
+    back = harness("task=resume", "snapshot=further0", "at=9", loose, "steps=2", "out=back")
+    assert back.code == 1 and on(folder="back").code == 3
+    said = "waived, so at best drifted: element 2 token_embeddings"
+    for task in ("verify", "inspect"):
+        told = harness(f"task={task}", "snapshot=further0").out
+        assert said in " ".join(told.split()), told
+        assert "waived" not in harness(f"task={task}", "snapshot=snap").out
+
+
+def test_nothing_but_its_document_holds_a_waiver(harness, snapshot, twin) -> None:
+    from harness.snapshot import manifest as manifests
+
+    assert "waived" not in json.loads((snapshot / "manifest.json").read_text())["documents"]
+    assert resume(harness, *twin(nudged), "restore.strict=false", "out=on").code == 1
+    path = Path("on/manifest.json")
+    manifest = json.loads(path.read_text())
+    del manifest["documents"]["waived"]
+    edit(path, lambda data: manifests.dump(manifest))
+    on = ("task=resume", "snapshot=on", "model=tiny", "steps=2")
+    done = harness(*on)
+    assert done.code == 3 and "own id" in done.out
+    edit(path, lambda data: manifests.dump(manifest | {"id": manifests.identity(manifest)}))
+    assert harness(*on).result["verdict"] == "equivalent"  # as before there was a document
+
+
+def test_a_chat_under_a_waiver_says_so_to_its_end(harness, snapshot, twin) -> None:
+    turns = "task.turns=[{ask: 'let k be 5 .'}, {ask: 'what is k ?'}, {ask: 'what is k ?'}]"
+    short = ("task=chat", turns, "task.naive=false", "steps=4")
+    assert harness(*short, "out=chat").code == 0
+    on = (*short, "snapshot=chat/turn-001", "out=on")
+    assert harness(*on, *twin(nudged)).code == 3
+    done = harness(*on, *twin(nudged), "restore.strict=false")
+    assert (done.code, done.result["verdict"]) == (1, "drifted"), done.out
+    assert "at best drifted" in done.out and done.result["waived"]
+    last = harness("task=resume", "snapshot=on/turn-003", "model=tiny", "steps=2")
+    assert last.code == 3 and "waived earlier" in last.out

@@ -78,7 +78,7 @@ def _scripted(
         row, seconds = spoken(session, dialogue, turn, dialogue.turns + 1)
         state = dialogue.state(pauses.parent)
         stored = pauses.save(state, dialogue.turns, overwrite=not cfg.out)
-        place = Path(stored.place)
+        place = Path(stored.place).absolute()
         snapshot = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
         rows.append(row | {"snapshot": snapshot, "stored_bytes": stored.nbytes})
         say.line(f"user: {row['ask']}")
@@ -91,7 +91,7 @@ def _scripted(
         verify(session, rows, folder)
         say.done(f"{sum(r['restored_equal'] is not False for r in rows)} of {len(rows)} equal")
         judgement, diagnosis = judged(line, rows, dialogue.buffer, folder)
-    return _conclude(session, dialogue, rows, stored, folder, judgement, diagnosis)
+    return _conclude(line, dialogue, rows, stored, folder, judgement, diagnosis)
 
 
 def checked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -201,7 +201,7 @@ def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
 
 
 def _conclude(
-    session: Session,
+    line: Line,
     dialogue: Dialogue,
     rows: list[dict[str, Any]],
     stored: Stored,
@@ -211,6 +211,7 @@ def _conclude(
 ) -> Outcome:
     from harness.report import chat
 
+    session = line.session
     wrong = [r["turn"] + 1 for r in rows if r["restored_equal"] is False]
     said = {"verdict": UNJUDGED} if judgement is None else judgement.record()
     verdict = "diverged" if wrong else said["verdict"]
@@ -223,10 +224,10 @@ def _conclude(
         "recall_questions": len(recalled),
         "mismatches": sum(r["mismatch"] is not None for r in rows),
     }
-    reason = _reason(figures, wrong, session.cfg.task.verify)
+    reason = line.reason(_reason(figures, wrong, session.cfg.task.verify))
     state = dialogue.decoder.commit()
     record = {**said, "chat": figures, **stored.record(state, state)}
-    record |= {"verdict": verdict, "reason": reason, "diagnosis": diagnosis}
+    record |= {"verdict": verdict, "reason": reason, "diagnosis": diagnosis} | line.waiver
     columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
     sections = chat.sections(rows, figures)
     return finish_table(session, "chat", rows, sections, verdict, reason, columns, record=record)

@@ -205,7 +205,8 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
         f"{summary}; what is typed is not judged (task=resume snapshot=DIR judges any of its turns)"
     )
     figures = {"turns": len(rows), "total_turns": dialogue.turns, "tokens": len(dialogue.buffer)}
-    record |= {"verdict": UNJUDGED, "reason": reason, "chat": figures}
+    record |= {"verdict": UNJUDGED, "reason": talk.line.reason(reason), "chat": figures}
+    record |= talk.line.waiver
     write_json(folder / "chat.json", rows)
     sections = chat.sections(rows, figures) if rows else []
     page = partial(draw_page, session.cfg.name, sections)

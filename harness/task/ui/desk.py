@@ -202,7 +202,7 @@ class Desk(Sight):
             raise InputProblem("the page follows one thought; this snapshot holds several.")
         self._mark()
         with MODEL:
-            identity_check(self._session, state, where)
+            state, _ = identity_check(self._session, state, where)
         held = state.documents["generation"]
         self.sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
         own = tuple(i for i in held.get("own", ()) if isinstance(i, int))
@@ -241,7 +241,7 @@ class Desk(Sight):
         for name, (state, told) in kept.items():
             try:
                 with MODEL:
-                    identity_check(self._session, state, journal.folder)
+                    state, _ = identity_check(self._session, state, journal.folder)
             except HarnessError as problem:  # another model is loaded today: it stays where it is
                 log.warning("branch %s was not taken over: %s", name, problem)
                 journal.leave(name, told, "belongs to another model")

@@ -352,3 +352,13 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
     assert both.endswith("; asked before, it answers 50% and the full cache 100%")
     lost = [row("none", 0.04, 100), {**row("random", 0.0, 10), "delta": -0.04}]
     assert "smallest" not in conclusion(lost)
+    alone = [row("none", 1.0, 100), {**row("none", 1.0, 100), "asked": "before"}]
+    assert "every other cell" not in conclusion(alone), (
+        "the full cache asked twice is no other cell"
+    )
+    assert "every other cell answers fewer" in conclusion([*alone, {**row("random", 0.1, 10), "delta": -0.9}])  # fmt: skip
+    right = [row("none", 1.0, 100), row("random", 1.0, 10)]
+    nll = {**right[1], "measure": "nll", "delta_low": 0.1, "delta_high": 0.2}
+    assert "by share of right answers, the smallest" in (told := conclusion([*right, nll]))
+    assert told.endswith("; its expected text is measurably less likely")
+    assert "less likely" not in conclusion([*right, {**nll, "delta_low": -0.1}])
