@@ -46,7 +46,7 @@ def _run(given: list[str]) -> int:
         return 0
     if "--version" in given or word:
         return _verb(given)
-    from harness.cli import arguments, resume, sweep
+    from harness.cli import arguments, point, resume, sweep
 
     sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
@@ -76,6 +76,7 @@ def _run(given: list[str]) -> int:
         if interrupt.stopped():  # a library made another error of it
             raise KeyboardInterrupt from None
         if (message := config.explain(problem, given)) is not None:
+            point.unbegun(sweep.Watch.folder)
             return _fail(message, 2)
         if isinstance(problem, OSError):
             where = problem.filename or "the run directory"

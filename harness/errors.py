@@ -98,6 +98,10 @@ class SnapshotInvalid(HarnessError):
             f"{MISSING_PARENT if any('inherited' in f for f in self.faults) else ''}"
             "Restore it from a backup or save it again; `restore.strict=false` does not waive damage."
         )
+        if any("memory of a process" in f for f in self.faults):
+            remedy = (
+                "save=memory keeps it for that process only: save again, say with save=safetensors."
+            )
         if saving:
             what = f"the state cannot be saved at {where}, nothing was written"
             remedy = (

@@ -11,10 +11,19 @@ _SHARED = ("nfs", "cifs", "smb", "fuse", "ceph", "lustre", "gluster", "afs")
 
 def free_disk(place: Path) -> int:
     """Bytes that can be written where `place` is, or would be: its nearest existing parent counts."""
+    return shutil.disk_usage(_existing(place)).free
+
+
+def has_disk(place: Path) -> bool:
+    """Whether files can be kept there at all: `/proc` and the like are no disk."""
+    return shutil.disk_usage(_existing(place)).total > 0
+
+
+def _existing(place: Path) -> Path:
     place = place.absolute()
     while not place.exists():
         place = place.parent
-    return shutil.disk_usage(place).free
+    return place
 
 
 def free_memory() -> int | None:

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 import harness
+from harness import variants
 from harness.compare.conclusion import conclusion
+from harness.config.explain import explain
+from harness.config.option import schema_of
 from harness.prune import Policy
 from harness.quantize import Quantizer, symmetric
 
@@ -83,6 +86,34 @@ def test_what_looks_like_these_mistakes_is_taken(model, state) -> None:
     assert harness.prune_state(model, state, Forgetful, ratio=0.5, alpha=1.0).pruned
     assert harness.prune_state(model, state, tokens=3, ratio=None).kept_tokens == 3
     assert list(harness.resume(model, state, steps=0)) == []
+
+
+@pytest.mark.parametrize("cut", [lambda t: t[:, :, :0], lambda t: t[:, :1], lambda t: t[0]])
+def test_keys_of_a_cache_that_cannot_be_committed_are_told(model, state, cut, monkeypatch) -> None:
+    resumed = harness.resume(model, state, steps=2, cache="cloned")
+    list(resumed)
+    decoder = resumed._decoder
+    assert resumed.state.tokens > state.tokens
+    right = decoder.new_kv
+    monkeypatch.setattr(decoder, "new_kv", lambda i, n: tuple(cut(t) for t in right(i, n)))
+    with pytest.raises(harness.HarnessError, match=r"cache=cloned: `new_kv` gave a key of"):
+        _ = resumed.state
+
+
+def test_an_option_from_outside_is_told_where_its_key_or_its_name_goes(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "prune").mkdir()
+    for name in ("nan", "alpha"):
+        text = f"# mine\n_target_: nowhere.Mine\nname: {name}\n"
+        (tmp_path / "prune" / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr("sys.argv", ["harness", "--config-dir", str(tmp_path)])
+    said = ValueError("Config group override must be a string or a list. Got float")
+    assert "prune=nan: Hydra reads 'nan' as a value" in str(explain(said, ["prune=nan"]))
+    assert "as a value" not in str(explain(said, ["prune=alpha"]))
+    with pytest.raises(AttributeError) as lacking:
+        schema_of("prune", "alpha")(name="alpha").decay  # noqa: B018
+    assert variants.meant(lacking.value) == ". Add `decay:` to alpha.yaml"
 
 
 def test_errors_that_are_no_numbers_are_the_worst_and_said_so() -> None:

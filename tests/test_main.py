@@ -102,6 +102,7 @@ MISTAKES = [
     (["task=architectures", "task.families=[lama]"], 2, "Did you mean 'llama'"),
     (["task=evaluate", "prompt=recall", "task.prunes=[keeplast]"], 2, "Did you mean 'keep_last'"),
     (["task=save", "out=/"], 2, "left alone"),
+    (["task=save", "text=a", "out=/proc/x/y"], 2, "no folder can be created at /proc/x/y"),
     (["experiment=isolaton"], 2, "Did you mean 'isolation'"),
     (["fault=layerswap"], 2, "Did you mean 'layer_swap'"),
     (["-m", "cache=manual,clond"], 2, "Did you mean 'cloned'"),
@@ -359,3 +360,11 @@ def answers(address: str, until: float) -> bool:
         except OSError:
             time.sleep(0.3)
     return False
+
+
+def test_what_was_kept_in_the_memory_of_a_process_has_no_backup() -> None:
+    from harness.errors import SnapshotInvalid
+
+    gone = "its payload was kept in the memory of a process that has ended"
+    assert "backup" not in str(SnapshotInvalid("a", [gone])) and "backup" in str(SnapshotInvalid("a", ["cut"]))  # fmt: skip
+    assert "that process only" in str(SnapshotInvalid("a", [gone]))

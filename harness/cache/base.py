@@ -157,12 +157,25 @@ class Decoder(ABC):
         added = self.new_kv(layer.index, positions.shape[1]) if layer.segments else None
         if added is None:
             return replace(layer, seen=seen, recurrent=recurrent, received=None)
+        self._check_added(layer, added, positions.shape[1])
         key, value = (t[rows] for t in added)
         fresh = Segment(key, value, positions[:, positions.shape[1] - key.shape[2] :].contiguous())
         segments = (*layer.segments, fresh)
         if layer.window is not None:
             segments = _last(segments, layer.window - 1)
         return replace(layer, segments=segments, seen=seen, recurrent=recurrent, received=None)
+
+    def _check_added(self, layer: LayerState, added: Any, tokens: int) -> None:
+        """Raise ConfigProblem for what `new_kv` may not give."""
+        first = layer.segments[0]
+        for part, new, old in zip(("key", "value"), added, (first.key, first.value)):
+            wanted = (self.state.batch, old.shape[1], old.shape[3])
+            if (*new.shape[:2], *new.shape[3:]) != wanted or not 0 < new.shape[2] <= tokens:
+                raise ConfigProblem(
+                    f"cache={self.settings.name}: `new_kv` gave a {part} of {list(new.shape)} for the {tokens} "
+                    f"tokens that layer {layer.index} was fed; it gives "
+                    f"{[wanted[0], wanted[1], tokens, wanted[2]]}."
+                )
 
 
 class ReadOnlyDecoder(Decoder):

@@ -138,6 +138,7 @@ def _overview(conf: Path) -> str:
         "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
         "       python -m harness -m cache=dynamic,cloned   (sweep every combination)",
         """       python -m harness -m 'text="a .","b ."'      (of texts: each in quotes)""",
+        "       python -m harness -m resume=DIR             (the rest of a sweep)",
         "       python -m harness task=NAME --help          (one task, with an example)",
         "       python -m harness cache --help              (a group, or cache=static)",
         "",
@@ -163,19 +164,22 @@ def _task(name: str) -> str:
     said = _said(lines)
     if "task:" in lines:  # a task that also chooses options of other groups
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
-    reads = "".join(line[len("reads: [") : -1] for line in lines if line.startswith("reads: ["))
     told_apart = ("#", " ", "-", "name:", "reads:", "unread:")
     top = [line for line in lines if line and not line.startswith(told_apart)]
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
     body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
     body += [part for line in said[1:] for part in _folded(f"  {line}")]
-    common = f"common keys (read here: {reads}):" if reads else "common keys:"
+    listed = _common(name)
+    told_by_name = {key.partition("=")[0] for key in listed}
+    reads = signature("task", name).get("reads") or []
+    more = ", ".join(key for key in reads if key not in told_by_name)
+    common = f"common keys (and {more}):" if more else "common keys:"
     told = [
         *body,
         *(["", "its keys, task.KEY=VALUE:", *keys] if keys else []),
         "",
         *_folded(common),
-        *_rows(_common(name)),
+        *_rows(listed),
     ]
     return "\n".join(told)
 

@@ -26,6 +26,14 @@ def of_sweep(config: Any, folder: Path) -> None:
     write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
 
 
+def unbegun(folder: Path | None) -> None:
+    """Remove the folder of a sweep whose configuration was rejected before any point of it was run."""
+    from harness.pipeline import failure
+
+    if folder and folder.is_dir() and [p.name for p in folder.iterdir()] == ["multirun.yaml"]:
+        failure.remove(folder)
+
+
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Wait until nobody else runs the point of `folder`: jobs outlive the command that sent them to a

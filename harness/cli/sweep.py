@@ -6,7 +6,6 @@ Everything is read from the job folders, so it holds for any launcher, in this p
 import json
 import os
 import shlex
-import shutil
 import sys
 import time
 import traceback
@@ -268,12 +267,14 @@ def left() -> str:
 
     A single run that had not begun leaves nothing; a sweep keeps its finished points.
     """
+    from harness.pipeline import failure
+
     folder, (run, _, _) = Watch.folder, Watch.job
     if folder is None:
         if (run / "result.json").exists():
             return f" when all was done; the result is in {run}."
         if Watch.fresh:
-            shutil.rmtree(run, ignore_errors=True)
+            failure.remove(run)
         return " before anything was done; nothing was written."
     if not (folder / "multirun.yaml").is_file():
         return " before the sweep began; nothing was written."

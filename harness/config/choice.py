@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import variants
+from harness.config.explain import option_meant
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas
 from harness.errors import ConfigProblem, suggestion
 
@@ -45,8 +46,12 @@ def check_typed(overrides: Sequence[str]) -> None:
             raise ConfigProblem(
                 f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
             )
-        if typed in schemas():
-            for option in value.split(","):
+        for option in value.split(",") if typed in (*schemas(), "experiment") else ():
+            if _NAMES.fullmatch(value) and option not in variants.options(typed):
+                raise ConfigProblem(
+                    f"{override}: '{option}' is not an option of {typed}.{option_meant(typed, option)}"
+                )
+            if typed in schemas():
                 _check_yaml(typed, option)
         if not equals or not dot or group not in schemas():
             continue

@@ -43,7 +43,7 @@ def explain(problem: Exception, given: list[str]) -> str | None:
         if any((folder / key).is_dir() for folder in folders()):
             for option in value.split(","):
                 if option not in options(key) and (no_name or f"'{key}/{option}'" in text):
-                    return f"{argument}: '{option}' is not an option of {key}.{_option_meant(key, option)}"
+                    return f"{argument}: '{option}' is not an option of {key}.{option_meant(key, option)}"
                 if no_name and VALUE.fullmatch(option):
                     return (
                         f"{argument}: Hydra reads '{option}' as a value, not as a name: call the option "
@@ -134,7 +134,7 @@ def _no_pair(word: str, given: list[str]) -> str:
     )
 
 
-def _option_meant(group: str, option: str) -> str:
+def option_meant(group: str, option: str) -> str:
     if group == "model" and ("/" in option or option.startswith((".", "~"))):
         return f" Did you mean model=path model.path={option}?"
     hint = " For words of your own: text='...'." if group == "prompt" else ""

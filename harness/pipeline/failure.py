@@ -3,6 +3,7 @@
 import json
 import shutil
 import traceback
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,15 @@ def stamp(cfg: Config | None) -> Stamp | None:
     return status.st_ino, status.st_mtime_ns
 
 
+def remove(folder: Path) -> None:
+    """Remove a job's own folder, and the two above it (`runs/audit`) where nothing else is in them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # something is in there
+        for above in (folder.parent, folder.parent.parent):
+            if not Path.cwd().is_relative_to(above.absolute()):
+                above.rmdir()
+
+
 def left_behind(
     cfg: Config | None, folder: Path, stage: str, before: Stamp | None, fresh: bool
 ) -> str:
@@ -108,7 +118,7 @@ def left_behind(
         last = shown(manifests[-1].parent)
         lines.append(f"kept: {many if manifests[1:] else 'the finished snapshot'} {last}")
     elif fresh:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
     if len(lines) == 1:
         lines.append("nothing was written")
     return "; ".join(lines) + "."

@@ -93,7 +93,8 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     decisive = {c["what"] for changed in document["environment"].values() for c in changed if c["decisive"]}  # fmt: skip
     if decisive:
         say.line(f"changed since: {', '.join(sorted(decisive))}")
-    say.line(f"compared:     {document['compared']}, {document['points']} run(s)")
+    many = document["points"]
+    say.line(f"compared:     {document['compared']}, {many} run{'s' * (many != 1)}")
     if document.get("signed_by"):
         say.line(f"signed by:    {', '.join(document['signed_by'])}")
     say.line(f"verdict:      {document['verdict'].upper()}")

@@ -38,6 +38,11 @@ def check(
         return
     share, seconds = _packed(form, entries)
     stored = int(raw * share) + others
+    if stored > free and not machine.has_disk(target):
+        raise InputProblem(
+            f"no folder can be created at {target}: no disk stands behind it. Choose another: out=DIR, "
+            "runs_dir=DIR. Nothing was written."
+        )
     if stored > free:
         raise InputProblem(
             f"a snapshot at {target} needs {machine.human(stored)}, {machine.human(free)} are free "

@@ -1,7 +1,6 @@
 """One story per task. `dispatch` runs the one that the configuration names."""
 
 import logging
-import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -70,7 +69,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             failure.record_failure(cfg, folder, verdict, problem)
         else:
             _log_to(None)  # what is logged from now on would look for the folder again
-            shutil.rmtree(folder, ignore_errors=True)
+            failure.remove(folder)
         return Outcome(problem.exit_code, verdict, str(folder), str(problem))
     except (Exception, KeyboardInterrupt) as problem:
         if isinstance(problem, KeyboardInterrupt) or interrupt.stopped():

@@ -35,7 +35,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     said = text_of(state)
     facts, layers = needs(state, manifest), layer_rows(state)
     elements = [
-        [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in manifest["elements"]
+        [e["number"], e["name"], e["kept_as"], _digest(e, manifest["documents"])[:16]]
+        for e in manifest["elements"]
     ]
     digests = [[*row[:-1], html.cell(row[-1], kind="digest")] for row in elements]
     write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
@@ -64,6 +65,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line()
     console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
+
+
+def _digest(element: dict[str, Any], documents: dict[str, Any]) -> str:
+    """What a refused restore and a `task=diff` call an element's digest: of the weights themselves where
+    only that is kept, else of all that the element holds."""
+    document = documents.get(element["name"])
+    kept = document.get("digest") if isinstance(document, dict) else None
+    return str(kept if element["kept_as"] == "digest" and kept else element["digest"])
 
 
 def _foreign(path: Path, folder: Path, say: Say) -> Outcome:

@@ -14,6 +14,8 @@ import pytest
 from harness.cli import help
 from harness.cli.resume import resumed
 from harness.errors import ConfigProblem, InputProblem
+from harness.pipeline import failure
+from harness.report.names import in_brief
 from harness.variants import conf_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +66,33 @@ def test_a_yaml_of_one_s_own_is_told_its_file_and_a_neighbour_is_not_blamed(
         assert OWN[name] in done.out and not (place / "runs").exists()
     good = harness("--config-dir", "mine", "prompt=fine", "prompt.foo=3")
     assert "broken" not in good.out and "'prompt.foo' is not a key" in good.out
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["-m", "cache=manual,clned"], ["-m", "seed=1,x"], ["task=audit"], ["task=diff", "a=x", "b=y"]],
+    ids=" ".join,
+)
+def test_what_is_rejected_leaves_nothing(harness, place: Path, given) -> None:
+    done = harness(*given)
+    assert done.code == 2 and not list(place.iterdir()), done.out
+    assert ("folder:" in done.out) is ("seed=1,x" in given)  # which only composing it tells
+
+
+def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
+    (place / "mine" / "audit" / "now").mkdir(parents=True)
+    (place / "mine" / "kept").write_text("mine")
+    failure.remove(place / "mine" / "audit" / "now")
+    assert [p.name for p in (place / "mine").iterdir()] == ["kept"]
+    (place / "here").mkdir()
+    failure.remove(place / "here")
+    assert place.is_dir(), "the working directory stays"
+
+
+def test_a_reason_is_cut_between_words_and_its_list_is_joined() -> None:
+    said = "refused:\n  - layer 1 is not layer 2\n  - nor 3\nSave it again"
+    assert in_brief(said) == "refused: layer 1 is not layer 2; nor 3. Save it again"
+    assert in_brief(said, 30) == "refused: layer 1 is not ..."
 
 
 def test_a_port_that_is_taken_is_told_before_any_address(place: Path, monkeypatch, capsys) -> None:

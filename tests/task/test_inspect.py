@@ -1,6 +1,7 @@
 """`task=inspect`: the text, the elements, the lineage; and it verifies what it shows."""
 
 import json
+import re
 
 
 def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
@@ -17,6 +18,14 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     assert [row["segments"] for row in layers] == [2] * len(layers)
     page = (record.parent / "report.html").read_text()
     assert "<h1>Snapshot b</h1>" in page and "of them kept; every byte matches its digest." in page
+
+    refused = harness("task=resume", "snapshot=a", "dtype=bfloat16", "restore.strict=true")
+    said = re.findall(
+        r"(token_embeddings|layer_norm|attention_weights).*digest was (\w+)", refused.out
+    )
+    assert refused.code == 3 and len(said) == 3, refused.out
+    for name, digest in said:  # what a refusal calls by its digest is found here
+        assert re.search(rf"{name}\W+digest\W+{digest}", shown.out), (name, shown.out)
 
 
 def test_damage_and_absence_are_told_apart(harness, place) -> None:

@@ -57,7 +57,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         evidence[point.name] = _kept(folder, point, fresh)
         differences, environments[point.name] = reproduced(point, fresh)
         findings += _named(differences, point, sweep)
-    say.done(f"{len(again)} runs")
+    say.done(f"{len(again)} run{'s' * (len(again) != 1)}")
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
         for point, (differences, allowed) in floors(cfg, unequal, folder).items():

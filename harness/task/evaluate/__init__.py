@@ -40,7 +40,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done("sound" if plain.sound else "unsound")
     progress = Progress(cfg.runs_dir, identity(session, cells, asking))
     before = len(progress.answered)
-    say.stage(f"{len(asking)} prompts, {len(cells.every)} cells")
+    many = len(cells.every)
+    say.stage(f"{len(asking)} prompts, {many} cell{'s' * (many != 1)}")
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} were answered before" if before else "")
