@@ -196,7 +196,7 @@ def from_cache(
     a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
     the ids are `sequences[:, :-1]`: the last one was never fed.
 
-    Raises InputProblem where cache, ids, mask and positions do not belong together: the first 512 tokens
+    Raises InputProblem where cache, ids, mask and positions do not belong together: the first 128 tokens
     of every row (with windows or recurrent layers: all) and the last one are computed again, and their keys and
     values may be off by the noise measured here. What is damaged between shows in `judge`.
     Raises UnsupportedModel for a cache of unknown kind.

@@ -6,6 +6,8 @@ WHOLE tokens and in its last one, which is fed again over all that lies before i
 """
 
 from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -18,7 +20,8 @@ from harness.pipeline.noise import largest, noise
 from harness.pipeline.restore import MARGIN, PROBE, one_step_back, replayed
 from harness.snapshot.state import LayerState, State
 
-WHOLE = 512  # tokens of a row that are computed again
+WHOLE = 128  # tokens of a row that are computed again
+_known: WeakKeyDictionary[Any, tuple[int, list[dict[str, float]]]] = WeakKeyDictionary()
 Gap = tuple[float, float, str, int]  # how far off, what is allowed, where, and in which row
 
 
@@ -37,7 +40,7 @@ def refilled(loaded: Loaded, state: State) -> torch.Tensor | None:
     logits = prefill(loaded, ids, mask, positions, cache)[:, -1]
     fresh = layers_of(cache, positions)
     row = int(mask.sum(1).argmax())
-    gap = _beyond(state, fresh, count, _floors(loaded, ids[row], mask[row], PROBE))
+    gap = _beyond(state, fresh, count, _usual(loaded, ids[row], mask[row]))
     if gap is not None:  # the noise of more tokens is larger, and takes longer to measure
         row = gap[3]
         gap = _beyond(state, fresh, count, _floors(loaded, ids[row], mask[row], WHOLE))
@@ -47,11 +50,17 @@ def refilled(loaded: Loaded, state: State) -> torch.Tensor | None:
         return logits
     again = replayed(loaded, state)
     if again is not None:
-        floors = _floors(loaded, ids[row], mask[row], PROBE)
-        limit = MARGIN * max(f[part] for f in floors for part in ("key", "value") if part in f)
+        floors = _usual(loaded, ids[row], mask[row])
+        limit = MARGIN * _most(floors)
+        if not again[1] <= limit:
+            limit = MARGIN * _most(_floors(loaded, ids[row], mask[row], WHOLE))
         if not again[1] <= limit:
             _refuse(state, again[1], limit, "the last token", 0)
     return None
+
+
+def _most(floors: Sequence[dict[str, float]]) -> float:
+    return max(f[part] for f in floors for part in ("key", "value") if part in f)
 
 
 def _refuse(state: State, off: float, limit: float, where: str, row: int) -> None:
@@ -70,6 +79,17 @@ def _floors(
     """Per layer the noise of each of its tensors, over the first `most` real tokens of one row."""
     real = ids[mask != 0][:most]
     return noise(loaded, (real if len(real) else ids[:1])[None]).tensors
+
+
+def _usual(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor) -> list[dict[str, float]]:
+    """`_floors` over a few tokens, measured once per model and its weights: a cache that is beyond them
+    is held against those of its own tokens."""
+    written = sum(parameter._version for parameter in loaded.model.parameters())
+    known = _known.get(loaded.model)
+    if known is None or known[0] != written:
+        known = written, _floors(loaded, ids, mask, PROBE)
+        _known[loaded.model] = known
+    return known[1]
 
 
 def _beyond(

@@ -6,6 +6,7 @@ from transformers import DynamicCache
 
 import harness
 from harness.pipeline import refill
+from harness.pipeline.noise import noise
 
 TOKENS = 40
 
@@ -66,6 +67,22 @@ def test_beyond_what_is_computed_again_the_last_token_still_speaks(mine, ids, mo
     wrong[0, -1] += 1
     with pytest.raises(harness.InputProblem, match="the last token is off"):
         harness.from_cache(mine, cache, wrong)
+
+
+def test_noise_is_measured_once_per_model_and_again_where_a_cache_is_beyond_it(
+    mine, ids, monkeypatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(refill, "noise", lambda *a: asked.append(1) or noise(*a))
+    refill._known.clear()
+    for _ in range(2):
+        harness.from_cache(mine, filled(mine, ids), ids)
+    assert len(asked) == 1
+    wrong = ids.clone()
+    wrong[0, 3] += 1
+    with pytest.raises(harness.InputProblem, match="not what these ids give"):
+        harness.from_cache(mine, filled(mine, ids), wrong)
+    assert len(asked) == 2  # over these very tokens, before anybody is told
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
