@@ -30,10 +30,15 @@ def foreign(folder: Path, begun: bool = False) -> list[str]:
     Raises OSError or files.Unreadable where the disk does not say."""
     while True:
         with files.Folder(folder) as opened:
-            manifest = _manifest(opened)
-            if begun and manifest is None:
-                return []
-            strangers = files.listing(opened) - names(manifest) - {"tokenizer"}
+            try:
+                manifest = _manifest(opened)
+                if begun and manifest is None:
+                    return []
+                strangers = files.listing(opened) - names(manifest) - {"tokenizer"}
+            except OSError:
+                if not opened.replaced():
+                    raise
+                continue  # what another writer has replaced is being removed
             if not strangers or not opened.replaced():  # else another writer was at it
                 return sorted(strangers)
 

@@ -21,7 +21,7 @@ from store_states import FORMATS, assert_same, make_state, saved, segment, setti
 from harness import machine
 from harness.config import SaveConfig
 from harness.errors import InputProblem
-from harness.save import atomic, leftovers, room, store, writer
+from harness.save import atomic, contents, leftovers, room, store, writer
 
 OLD = make_state(seed=1, tokens=300)
 NEW = make_state(seed=2, tokens=300)
@@ -207,6 +207,31 @@ def test_two_writers_do_not_disturb_each_other(tmp_path):
         assert os.waitpid(child, 0)[1] == 0
     is_one_of_both(tmp_path / "s")
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_folder_that_is_replaced_while_it_is_searched_is_searched_again(
+    tmp_path, monkeypatch, replaced
+):
+    """Its files go while they are listed. Where nobody replaced it, that is told."""
+    saved(OLD, tmp_path / "s", settings())
+    saved(NEW, tmp_path / "t", settings())
+    listing, first = contents.files.listing, [True]
+
+    def gone(folder):
+        if first and first.pop():
+            if replaced:
+                (tmp_path / "s").rename(tmp_path / "away")
+                (tmp_path / "t").rename(tmp_path / "s")
+            raise FileNotFoundError("a file of it")
+        return listing(folder)
+
+    monkeypatch.setattr(contents.files, "listing", gone)
+    if replaced:
+        assert contents.foreign(tmp_path / "s") == []
+    else:
+        with pytest.raises(FileNotFoundError):
+            contents.foreign(tmp_path / "s")
 
 
 def test_what_was_replaced_is_removed_by_two_at_once(tmp_path, monkeypatch):
