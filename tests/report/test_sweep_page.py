@@ -248,7 +248,7 @@ def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
     rows += [{"point": "12", "verdict": "refused", "reason": "other"}]
     said = [line[2:] for line in sweep.closing(tmp_path, rows, 13, []) if line[:7] == "  point"]
     assert said == [
-        "points 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more failed: no",
+        "points 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more failed: no. more",
         "point 12 refused: other",
     ]
 
