@@ -63,6 +63,17 @@ def check_flags(arguments: list[str]) -> None:
         raise ConfigProblem(f"{argument} is not a flag.{near}")
 
 
+def check_trust(arguments: list[str]) -> None:
+    """Raise ConfigProblem where somebody asks for a signature by no key: that would ask for none."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("trusted", "restore.trusted") and re.fullmatch(r"\[\s*\]", value.strip()):
+            raise ConfigProblem(
+                f"{argument} names no key, so nothing would have to be signed. Give the public keys, "
+                f"as in {key}=[KEY.pub], or leave it out."
+            )
+
+
 def one_point(arguments: list[str]) -> list[str]:
     """`-m ... --cfg job` (or `--info`): the arguments for the first point of the sweep, which is what
     is shown; a comment says so. Anything else is left alone."""
