@@ -34,7 +34,7 @@ from harness.pipeline.prune import moves, policy_of, pruned, scored, without_sco
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
-from harness.pipeline.session import Session, check_options
+from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
 from harness.pipeline.switching import Switching
 from harness.pipeline.yardstick import cost
@@ -82,7 +82,6 @@ class Line:
             cfg, sampler = resumed(resolved(cfg, manifest), manifest["documents"], cfg.snapshot)
             if cfg.task.name in CONTINUING:
                 say.line(sampler)
-        check_options(cfg)
         session = Session.open(cfg, folder, say)
         return cls(session, fault, {"sampler": session.sampler().document()})
 

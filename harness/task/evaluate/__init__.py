@@ -17,7 +17,7 @@ from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.questions import questions
+from harness.pipeline.questions import check_kind, questions
 from harness.pipeline.session import Session
 from harness.progress import over
 from harness.report.console import Say
@@ -31,6 +31,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     check_choice(cfg)
     cells = Cells(cfg)
     caches = cached(cfg)
+    check_kind(cfg.prompt)
     asking = questions(cfg.prompt, None) if cfg.prompt.name == "jsonl" else None  # before the model
     session = Session.open(cfg, folder, say)
     if asking is None:
