@@ -188,7 +188,10 @@ EARLY = [
     (["save=gzip", "save.level=99"], "save.level=99 is not possible"),
     (["save=blosc2", "save.codec=nope"], "save.codec=nope is not possible"),
     (["quantize=kivi", "quantize.group=0"], "quantize.group=0 is too small"),
-    (["task=evaluate", "prompt=recall", "save=gzip", "save.level=99"], "save.level=99 is not possible"),
+    (
+        ["task=evaluate", "prompt=recall", "save=gzip", "save.level=99"],
+        "save.level=99 is not possible",
+    ),
     (["task=evaluate"], "prompt=turns asks nothing that could be scored"),
     (["task=chat", "save=gzip", "save.level=99"], "save.level=99 is not possible"),
     (["task=ui", "prune=snapkv", "prune.window=-3"], "prune.window=-3 is too small"),

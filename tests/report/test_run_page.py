@@ -13,9 +13,10 @@ from browsing import needs_browser
 from harness.cli.arguments import literal_text
 from harness.compare.conclusion import conclusion
 from harness.config.literal import typed
-from harness.report import plots, run
+from harness.report import audit, plots, run
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
+from harness.track import contents
 
 ROOT = Path(__file__).resolve().parents[2]
 SCROLLED = """
@@ -76,6 +77,13 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     page = (done.folders[0] / "report.html").read_text()
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1
+    told = list(contents.metrics(done.result))
+    (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
+    assert at == row + 1
+    assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]
+    note = contents.note(done.result, "id", done.folders[0])
+    assert f"| first_divergence, from 1 | {row + 1} | None |" in note
+    assert audit._told({"what": "metrics.first_divergence"}, "what").endswith(" (from 0)")
 
 
 def test_right_and_wrong_answers_are_told_apart():
