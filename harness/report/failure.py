@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report import closing, diagnosis
-from harness.report.html import link, page, section
+from harness.report.html import cell, link, page, section
 from harness.report.run import links
 from harness.snapshot.result import write_text
 
@@ -34,8 +34,8 @@ def write(path: Path, result: dict[str, Any]) -> None:
             rows = [[row[c] for c in columns] if isinstance(row, dict) else [row] for row in told]
             sections.append(section(title, columns=columns, rows=rows, fold=True))
     seconds = sum(row["s"] for row in stages)
-    text = f"{place} {seconds:.1f} s had been spent." if stages else place
-    rows = [[row["stage"], row["s"]] for row in stages]
+    text = f"{place} {seconds:.1f} s had been spent." if seconds >= 0.05 else place
+    rows = [[row["stage"], cell(f"{row['s']:.2f}", kind="n")] for row in stages]
     sections.insert(1, section("Where", text=text, columns=["stage", "seconds"], rows=rows))
     known = [
         pair

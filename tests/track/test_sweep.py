@@ -334,4 +334,4 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
     assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
     text = pages.markdown([{"point": "0", "reason": "r", **rows[0]}], ["evaluate.contains"])
-    assert text.splitlines()[0] == "| point | evaluate.contains | verdict | reason |"
+    assert text.splitlines()[0] == "| folder | evaluate.contains | verdict | reason |"
