@@ -17,7 +17,7 @@ from harness import interrupt
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import exit_code, write_json
-from harness.track import contents, inputs, orphans, parent
+from harness.track import blank, contents, inputs, orphans, parent
 
 BATCH = 1000  # metrics per request, the server's limit
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
@@ -51,11 +51,14 @@ class Mlflow:
         self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
 
     def ready(self) -> None:
-        """Import the client; open the store where that is a file which is there. Raises Unreachable."""
+        """Import the client; open the store where that is a file which is there, have an empty one ready
+        where it is not. Raises Unreachable."""
         import mlflow.tracking  # noqa: F401
         import sqlalchemy  # noqa: F401
 
-        if self.local and (self.runs_dir / "mlflow.db").is_file():
+        if self.local and not (self.runs_dir / "mlflow.db").is_file():
+            blank.make()
+        elif self.local:
             with self._reachable():
                 orphans.settle(self, once=True)
 
@@ -210,6 +213,8 @@ class Mlflow:
             raise Unreachable(reason, tried=False)
         try:
             with _lock(self.runs_dir, self.local):
+                if self.local:
+                    blank.put(self.runs_dir / "mlflow.db")
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.experiment = self._experiment()
             yield
