@@ -17,21 +17,11 @@ from harness.snapshot.result import counted as from_one
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
 FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
-PARAM_LIMIT, PARAMS = (
-    500,
-    40,
-)  # characters of one, and how many: what was chosen; the rest is a file
+PARAM_LIMIT = 500  # characters of one
+PARAMS = 40  # how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
-PLACES = (
-    "run",
-    "snapshot",
-    "a",
-    "b",
-    "model.path",
-    "engine.model",
-    "prompt.path",
-)  # by their last name
+PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws

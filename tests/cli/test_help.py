@@ -92,6 +92,6 @@ def test_help_is_as_wide_as_the_terminal_and_commands_stay_whole(monkeypatch, wo
     assert told[80] == told[200] and words_of(told[60]) == words_of(told[80])
 
 
-def words_of(text: str) -> list[str]:
-    """A comment that is folded has its sign on each line."""
-    return text.replace("#", "").split()
+def words_of(text: str) -> str:
+    """A comment that is folded has its sign on each line, a hyphen may end one."""
+    return "".join(text.replace("#", "").split())
