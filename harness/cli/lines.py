@@ -30,10 +30,6 @@ def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folde
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
     lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
-    if "optuna" in str(cfg.hydra.sweeper.get("_target_")):
-        from optuna import logging
-
-        logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
     return "\n".join(lines)
 
 
@@ -45,14 +41,13 @@ def resumed(before: int, now: int) -> str:
 
 def _axis(override: str) -> str | None:
     """A swept override as a person reads it; None for one that every point shares."""
-    try:
-        points = config.points([override])
-    except Exception:  # the grammar of a sweeper that searches
-        points = 0
-    if points == 1:
+    values = config.jobs([override])
+    if values == 1:
         return None
     text = " ".join(shlex.split(typed(override)))
-    return text if len(text) <= WIDE else f"{text.partition('=')[0]} ({points} values)"
+    if len(text) <= WIDE:
+        return text
+    return f"{text.partition('=')[0]} ({values or 'searched'}{' values' * bool(values)})"
 
 
 def _last(name: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from harness import config, interrupt, process
 from harness.cli import afar, lines, point, slurm
+from harness.config import jobs
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
 from harness.report.objective import directions, objectives
@@ -58,9 +59,9 @@ class Watch:
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.done, Watch.failed = time.time(), set(), _failed(Watch.folder)
         _count(Watch.folder)
-        Watch.total = _total(config)
         Watch.shared = frozenset(map(spelled, _typed(config)))
         Watch.given, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
+        Watch.total = jobs(list(Watch.given))
         there = len(Watch.done)
         print(lines.heading(config, Watch.given, Watch.total, there, Watch.folder), flush=True)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
@@ -68,7 +69,12 @@ class Watch:
             slurm.answer_from_queue()
         if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
             afar.begin(partial(_count, Watch.folder), Watch.total)
-        if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
+        sweeper = str(config.hydra.sweeper.get("_target_"))
+        if "optuna" in sweeper:
+            from optuna import logging
+
+            logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
+        if not sweeper.endswith("BasicSweeper"):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":
@@ -306,14 +312,6 @@ def same(cfg: config.Config, held: dict[str, Any]) -> bool:
     for key in ("report", "limit_s"):  # what is shown is not what was measured, nor is a limit
         now.pop(key, None), held.pop(key, None)
     return now == held
-
-
-def _total(cfg: Any) -> int | None:
-    """None when only the sweeper knows (one that searches, say)."""
-    try:
-        return config.points(list(_overrides(cfg)))
-    except Exception:  # a sweep type of another sweeper's own grammar
-        return None
 
 
 def _overrides(cfg: Any) -> tuple[str, ...]:

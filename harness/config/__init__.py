@@ -1,7 +1,7 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
 from harness.config.choice import check_typed, chosen
-from harness.config.compose import composed, points, recorded, register, typed
+from harness.config.compose import composed, jobs, recorded, register, typed
 from harness.config.explain import explain
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
@@ -55,10 +55,10 @@ __all__ = [
     "composed",
     "conf_dir",
     "explain",
+    "jobs",
     "one_of",
     "option",
     "options",
-    "points",
     "readable",
     "recorded",
     "register",

@@ -86,13 +86,19 @@ def _register_plugins() -> None:
             ConfigStore.instance().store(group=group, name=name, node=node)
 
 
-def points(overrides: list[str]) -> int:
-    """How many jobs these sweep overrides give."""
+def jobs(overrides: list[str]) -> int | None:
+    """How many jobs these sweep overrides give; None where only a sweeper knows, which searches or has a
+    grammar of its own."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
 
-    parsed = {o.get_key_element(): o for o in OverridesParser.create().parse_overrides(overrides)}
-    swept = [o for o in parsed.values() if o.is_sweep_override()]
-    return prod(len(list(o.sweep_string_iterator())) for o in swept)
+    parser = OverridesParser.create()
+    try:
+        parsed = {o.get_key_element(): o for o in parser.parse_overrides(overrides)}
+        swept = [o for o in parsed.values() if o.is_sweep_override()]
+        return prod(len(list(o.sweep_string_iterator())) for o in swept)
+    except HydraException:
+        return None
 
 
 def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:

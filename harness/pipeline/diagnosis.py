@@ -12,6 +12,7 @@ from harness.compare.diagnosis import Diagnosis
 from harness.compare.identity import Difference
 from harness.compare.likeness import Pair
 from harness.compare.picture import MARGIN, Recomputed
+from harness.model.experts import experts
 from harness.model.loaded import Loaded
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import noise
@@ -165,21 +166,19 @@ def _beside(tensors: list[torch.Tensor]) -> torch.Tensor:
 def routed(loaded: Loaded) -> Iterator[dict[int, list[torch.Tensor]]]:
     """Scores `[tokens, experts]` that every router gives while this lasts, by layer; none where the
     model has no routers. Hooks are removed again."""
-    config = loaded.text_config
-    names = ("num_local_experts", "num_experts", "n_routed_experts")
-    experts = int(next((n for name in names if (n := getattr(config, name, None))), 0))
+    count, _ = experts(loaded.text_config)
     heard: dict[int, list[torch.Tensor]] = {}
     hooks = []
-    for path, module in loaded.model.named_modules() if experts else ():
+    for path, module in loaded.model.named_modules() if count else ():
         if path.rpartition(".")[2] not in ("gate", "router"):
             continue
         layer = next((int(part) for part in path.split(".") if part.isdigit()), 0)
 
         def hear(_: Any, __: Any, out: Any, layer: int = layer) -> None:
             outs = out if isinstance(out, tuple) else (out,)
-            scores = [t for t in outs if torch.is_tensor(t) and t.shape[-1:] == (experts,)]
+            scores = [t for t in outs if torch.is_tensor(t) and t.shape[-1:] == (count,)]
             if scores and scores[0].is_floating_point():
-                heard.setdefault(layer, []).append(scores[0].reshape(-1, experts))
+                heard.setdefault(layer, []).append(scores[0].reshape(-1, count))
 
         hooks.append(module.register_forward_hook(hear))
     try:
@@ -193,7 +192,7 @@ def _ties(
     loaded: Loaded, choices: dict[int, list[torch.Tensor]], count: int
 ) -> Iterator[tuple[int, int]]:
     """`(layer, token)` where the last expert chosen leads the next one by no more than the noise."""
-    k = getattr(loaded.text_config, "num_experts_per_tok", None) or 1
+    k = experts(loaded.text_config)[1] or 1
     for layer, parts in sorted(choices.items()):
         every = torch.cat(parts)
         if len(every) % count or len(every) == count or k >= every.shape[-1]:

@@ -19,7 +19,7 @@ from harness.model.switch import crosses
 from harness.pipeline.tail import Tail, tail_of
 from harness.snapshot.state import State
 
-ASIDE = 8  # tokens of another thought: enough to leave a trace
+ASIDE = 32  # tokens of another thought: enough to leave a trace
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,11 @@ def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uni
 
 
 def aside(loaded: Loaded, state: State) -> None:
-    """Let the model think of something else: the first tokens of `state`, backwards, onto an empty
-    cache. What it keeps outside of its cache is that thought's from here on, as it is wherever a
+    """Let the model think of something else: the first tokens of `state`, those after the very first
+    backwards, onto an empty cache. What it keeps outside of its cache is that thought's from here on, as it is wherever a
     thought is brought back; a restored run that needs it is not the uninterrupted one."""
-    ids = state.token_ids[:, :ASIDE].flip(1).to(loaded.device)
+    begun = state.token_ids[:, :ASIDE].to(loaded.device)
+    ids = torch.cat([begun[:, :1], begun[:, 1:].flip(1)], dim=1)
     mask = torch.ones_like(ids)
     prefill(loaded, ids, mask, positions_of(mask), new_cache(loaded))
 

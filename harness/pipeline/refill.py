@@ -16,12 +16,12 @@ from harness.capture import new_cache, positions_of, prefill
 from harness.capture.layers import INDEXER, layers_of
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded
-from harness.pipeline.noise import largest, noise
+from harness.pipeline.noise import Noise, largest, noise
 from harness.pipeline.restore import MARGIN, PROBE, one_step_back, replayed
 from harness.snapshot.state import LayerState, State
 
 WHOLE = 128  # tokens of a row that are computed again
-_known: WeakKeyDictionary[Any, tuple[int, list[dict[str, float]]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, tuple[int, Noise]] = WeakKeyDictionary()
 Gap = tuple[float, float, str, int]  # how far off, what is allowed, where, and in which row
 
 
@@ -40,27 +40,23 @@ def refilled(loaded: Loaded, state: State) -> torch.Tensor | None:
     logits = prefill(loaded, ids, mask, positions, cache)[:, -1]
     fresh = layers_of(cache, positions)
     row = int(mask.sum(1).argmax())
-    gap = _beyond(state, fresh, count, _usual(loaded, ids[row], mask[row]))
+    gap = _beyond(state, fresh, count, _usual(loaded, ids[row], mask[row]).tensors)
     if gap is not None:  # the noise of more tokens is larger, and takes longer to measure
         row = gap[3]
-        gap = _beyond(state, fresh, count, _floors(loaded, ids[row], mask[row], WHOLE))
+        floors = _noise(loaded, ids[row], mask[row], WHOLE).tensors
+        gap = _beyond(state, fresh, count, floors)
     if gap is not None:
         _refuse(state, *gap)
     if count == state.tokens:
         return logits
     again = replayed(loaded, state)
     if again is not None:
-        floors = _usual(loaded, ids[row], mask[row])
-        limit = MARGIN * _most(floors)
+        limit = MARGIN * _usual(loaded, ids[row], mask[row]).kv
         if not again[1] <= limit:
-            limit = MARGIN * _most(_floors(loaded, ids[row], mask[row], WHOLE))
+            limit = MARGIN * _noise(loaded, ids[row], mask[row], WHOLE).kv
         if not again[1] <= limit:
             _refuse(state, again[1], limit, "the last token", 0)
     return None
-
-
-def _most(floors: Sequence[dict[str, float]]) -> float:
-    return max(f[part] for f in floors for part in ("key", "value") if part in f)
 
 
 def _refuse(state: State, off: float, limit: float, where: str, row: int) -> None:
@@ -73,21 +69,19 @@ def _refuse(state: State, off: float, limit: float, where: str, row: int) -> Non
     )
 
 
-def _floors(
-    loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor, most: int
-) -> list[dict[str, float]]:
-    """Per layer the noise of each of its tensors, over the first `most` real tokens of one row."""
+def _noise(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor, most: int) -> Noise:
+    """Over the first `most` real tokens of one row."""
     real = ids[mask != 0][:most]
-    return noise(loaded, (real if len(real) else ids[:1])[None]).tensors
+    return noise(loaded, (real if len(real) else ids[:1])[None])
 
 
-def _usual(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor) -> list[dict[str, float]]:
-    """`_floors` over a few tokens, measured once per model and its weights: a cache that is beyond them
+def _usual(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor) -> Noise:
+    """The noise of a few tokens, measured once per model and its weights: a cache that is beyond them
     is held against those of its own tokens."""
     written = sum(parameter._version for parameter in loaded.model.parameters())
     known = _known.get(loaded.model)
     if known is None or known[0] != written:
-        known = written, _floors(loaded, ids, mask, PROBE)
+        known = written, _noise(loaded, ids, mask, PROBE)
         _known[loaded.model] = known
     return known[1]
 

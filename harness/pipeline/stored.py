@@ -73,10 +73,13 @@ def destination(cfg: Config, folder: Path) -> Path | str:
 
 def words(state: State, ids: list[int]) -> str | None:
     """The text of `ids` by the snapshot's own tokenizer file (no code is run); None without one. Raises
-    whatever its rules, which may be made to harm, make the library raise."""
+    InputProblem where its rules, which may be made to harm, cannot be read."""
     from tokenizers import Tokenizer
 
     rules = state.tokenizer_files.get("tokenizer.json")
     if rules is None:
         return None
-    return str(Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False))
+    try:
+        return str(Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False))
+    except Exception as problem:  # the library raises plain Exception for rules that it cannot read
+        raise InputProblem(f"its tokenizer.json cannot be read: {str(problem)[:200]}") from None

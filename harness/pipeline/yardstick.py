@@ -16,6 +16,7 @@ from harness import progress
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, carried, exact_path, rounded_path
 from harness.config import CompareConfig
+from harness.model.experts import experts
 from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
 from harness.model.twin import kinds_seen
@@ -125,9 +126,7 @@ def _measured(
 def routed(loaded: Loaded) -> bool:
     """Whether experts are chosen by argmax: a tie may fall otherwise in another order of the same sums,
     which is rounding and moves logits by far more than rounding does. Float64 alone is asked then."""
-    config = loaded.text_config
-    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    return any((getattr(config, name, None) or 0) > 1 for name in names)
+    return experts(loaded.text_config)[0] > 1
 
 
 def logic(

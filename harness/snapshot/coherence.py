@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.snapshot import tokenizer
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import State
 
@@ -22,7 +23,10 @@ def buffer_document(token_ids: Any) -> dict[str, Any]:
 
 def faults(state: State) -> list[str]:
     """Every disagreement between two elements, as plain sentences; empty when they agree."""
-    return _positions(state) + _format(state) + _mask(state) + _cursor(state) + _prompt(state)
+    return [
+        *(_positions(state) + _format(state) + _mask(state) + _cursor(state) + _prompt(state)),
+        *tokenizer.faults(state.documents, state.tokenizer_files),
+    ]
 
 
 def forms(state: State) -> list[str]:

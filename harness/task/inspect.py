@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.compare.identity import told, waived_earlier
 from harness.config import Config
+from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome
 from harness.pipeline.stored import snapshot_named, words
 from harness.report.console import Say
@@ -143,8 +144,8 @@ def text_of(state: State) -> str:
     ids = state.token_ids[0][state.attention_mask[0].bool()].tolist()
     try:
         said = words(state, ids)
-    except Exception as problem:  # whatever rules made to harm make the library raise
-        return f"(its tokenizer.json cannot be read: {str(problem)[:200]}; the token ids are) {ids}"
+    except InputProblem as problem:
+        return f"({problem}; the token ids are) {ids}"
     return f"(no tokenizer.json in the snapshot; the token ids are) {ids}" if said is None else said
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.snapshot.digest import digest_bytes, digest_document
+from harness.snapshot.tokenizer import SLOW, digest
 
 # texts whose ids differ as soon as a rule, a merge or a special token differs
 PROBES = (
@@ -24,7 +25,7 @@ def document(tokenizer: Any) -> dict[str, Any]:
     return {
         "vocabulary": digest_document(sorted(tokenizer.get_vocab().items())),
         "size": len(tokenizer),
-        "rules": digest_bytes(_rules(tokenizer)),
+        "rules": _rules(tokenizer),
         "special_tokens": {
             name: str(value) for name, value in sorted(tokenizer.special_tokens_map.items())
         },
@@ -54,14 +55,7 @@ def files(tokenizer: Any) -> dict[str, bytes]:
         }
 
 
-def _rules(tokenizer: Any) -> bytes:
-    """The rules of a fast tokenizer, but for how its last call padded and truncated, which it remembers
-    among them and which every call says anew."""
+def _rules(tokenizer: Any) -> str:
+    """Digest of the rules of a fast tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return b"no fast tokenizer"
-    if backend.padding or backend.truncation:
-        backend = type(backend).from_str(backend.to_str())
-        backend.no_padding()
-        backend.no_truncation()
-    return backend.to_str().encode("utf-8")
+    return SLOW if backend is None else digest(backend.to_str())

@@ -11,7 +11,7 @@ from harness import variants
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import ORDER, write_json
-from harness.track import beside, contents, parent
+from harness.track import beside, contents, orphans, parent
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
 
@@ -131,7 +131,7 @@ def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began:
         "folder": str(folder),
         "name": sweep_name(folder),
         "began": int(began * 1000),
-        "process": parent.stamp(),
+        "process": orphans.stamp(),
     }
     beside.begin(store, runs_dir)
     _sweeps.add((os.getpid(), str(folder)))

@@ -67,6 +67,19 @@ def test_an_old_snapshot_has_its_floor_measured(captured):
     assert proof(session.loaded, off)
 
 
+@pytest.mark.parametrize("device", [{}, {"device": "cuda"}])
+def test_a_snapshot_does_not_excuse_itself(captured, device):
+    """Whatever floor it says was measured: what is off is held against the noise of here."""
+    session, made = captured("text='let k be 5 . what is k ?'")
+    generous = {"logits": 1000.0, "kv": 1000.0, **device}
+    documents = {**made.state.documents, "proof": generous}
+    assert proof(session.loaded, replace(made.state, documents=documents)) == []
+    off = replace(made.state, documents=documents, logits=made.state.logits + 1)
+    assert proof(session.loaded, off)
+    damaged = edit.layers(made.state, value=lambda v: v + 0.01 * v.std())
+    assert proof(session.loaded, replace(damaged, documents=documents))
+
+
 def test_a_state_that_was_edited_on_purpose_says_so(captured):
     session, made = captured("text='let k be 5 . what is k ?'")
     silent = edit.layers(made.state, value=lambda v: v + 0.01 * v.std())

@@ -2,6 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
+
+from harness.task.inspect import text_of
 
 
 def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
@@ -26,6 +29,18 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     assert refused.code == 3 and len(said) == 3, refused.out
     for name, digest in said:  # what a refusal calls by its digest is found here
         assert re.search(rf"{name}\W+digest\W+{digest}", shown.out), (name, shown.out)
+
+
+def test_rules_that_cannot_be_read_are_told_and_the_ids_are_shown(captured) -> None:
+    _, made = captured("steps=2")
+    assert "old man" in text_of(made.state)
+    for rules in (b"{", b'{"version": "1.0", "model": {"type": "no such"}}', b"\xff"):
+        spoilt = replace(made.state, tokenizer_files={"tokenizer.json": rules})
+        said = text_of(spoilt)
+        assert said.startswith("(its tokenizer.json cannot be read: "), said
+        assert str(spoilt.token_ids[0].tolist()) in said
+    bare = text_of(replace(made.state, tokenizer_files={}))
+    assert bare.startswith("(no tokenizer.json in the snapshot")
 
 
 def test_damage_and_absence_are_told_apart(harness, place) -> None:

@@ -227,8 +227,14 @@ def test_resume_of_what_is_no_sweep(tmp_path):
 
 
 def test_points_are_counted_as_hydra_sweeps_them():
-    assert config.points(["cache=a,b", "seed=range(3)", "steps=4", "name=choice(x,y)"]) == 12
-    assert config.points(["seed=1,2", "seed=1,2,3"]) == 3
+    assert config.jobs(["cache=a,b", "seed=range(3)", "steps=4", "name=choice(x,y)"]) == 12
+    assert config.jobs(["seed=1,2", "seed=1,2,3"]) == 3
+    assert config.jobs(["steps=4"]) == 1
+
+
+@pytest.mark.parametrize("axis", ["prune.ratio=interval(0.1, 0.9)", "seed=tag(t, 1, 2", "a=[1,"])
+def test_points_of_another_grammar_only_their_sweeper_counts(axis):
+    assert config.jobs([axis, "seed=1,2"]) is None
 
 
 EIGHT = ("steps=4", "seed=range(8)")

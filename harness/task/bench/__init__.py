@@ -16,6 +16,7 @@ from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.config import DTYPES, Config, TaskConfig, at_least, one_of, option
 from harness.errors import HarnessError
+from harness.model.experts import experts
 from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
@@ -26,8 +27,6 @@ from harness.task.bench import beside
 from harness.task.bench.likeness import Likeness
 from harness.task.bench.synthetic import synthetic_state
 
-EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-SENT = ("num_experts_per_tok", "moe_topk", "moe_k")  # experts that a token is sent to
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
 # cache, and on a GPU long enough that starting to read does not count
 
@@ -181,22 +180,14 @@ def weight_bytes(model: Any) -> int:
     """Bytes of weights that a decode step reads: all but an embedding table that is only looked up, and
     the experts that no token of one sequence is sent to."""
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
-    sent = _expert_share(model.config.get_text_config())
+    routed, sent = experts(model.config.get_text_config())
+    share = min(sent / routed, 1.0) if routed and sent else 1.0
     total = sum(
-        round(p.nbytes * (sent if ".experts." in name else 1))
+        round(p.nbytes * (share if ".experts." in name else 1))
         for name, p in model.named_parameters()
     )
     tied = head is not None and getattr(head, "weight", None) is table.weight
     return total if tied else total - table.weight.nbytes
-
-
-def _expert_share(config: Any) -> float:
-    """The share of its routed experts that one token is sent to; 1 where the config does not say."""
-    every, sent = (
-        next((n for name in names if (n := getattr(config, name, None))), 0)
-        for names in (EXPERTS, SENT)
-    )
-    return min(sent / every, 1.0) if every and sent else 1.0
 
 
 def _row(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from harness.errors import InputProblem
 from harness.pipeline.stored import words
 from harness.report.console import number
 from harness.snapshot.state import State
@@ -88,7 +89,7 @@ def _read(deviation: Deviation, one: State, two: State) -> Deviation:
 def _text(state: State, token: int) -> str:
     try:
         said = words(state, [token])
-    except Exception:  # whatever rules made to harm make the library raise
+    except InputProblem:
         return ""
     return "" if said is None else f" {said!r}"
 

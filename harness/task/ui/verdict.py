@@ -87,14 +87,15 @@ def _beside_memory(
     """Verdict, reason, metrics and noise floor: what another cache does to the state in memory."""
     cache = session.cfg.cache
     memory = _continued(session, state, cache)
-    back = _continued(session, restored.state, cache, memory.fed)
-    apart = metrics.compare(back.logits, memory.logits, memory.ids[:, 1:])
     try:
         other = replace(cache, name="view" if cache.name == "cloned" else "cloned")
         again = _continued(session, state, other, memory.fed)
         noise = metrics.compare(again.logits, memory.logits, memory.ids[:, 1:])
     except HarnessError:  # no other cache serves this model: only bit-equal counts
         noise = {}
+    drive.aside(session.loaded, state)
+    back = _continued(session, restored.state, cache, memory.fed)
+    apart = metrics.compare(back.logits, memory.logits, memory.ids[:, 1:])
     parted = (back.ids != memory.ids).any(0).nonzero()
     token, floor = int(parted[0, 0]) if len(parted) else None, noise or {"max_abs_diff": 0.0}
     verdict, reason = decide(

@@ -8,6 +8,7 @@ import torch
 from harness.capture.observe import observe_again
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.model.oracle import Cost
+from harness.pipeline import drive
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.rewind import cut
 from harness.prune.base import EVERY_QUERY
@@ -16,6 +17,7 @@ from harness.task.ui import picture
 from harness.task.ui.acts import Page
 from harness.task.ui.desk import POLICIES, Desk
 from harness.task.ui.shelf import Shelf
+from tests.pipeline.test_judge import Remembering
 
 EPS = torch.finfo(torch.float32).eps  # scores are kept in float32
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river . what is"
@@ -170,6 +172,23 @@ def test_the_verdict_notices_a_restore_that_is_not_the_same(desk, monkeypatch):
 
     monkeypatch.setattr(store, "load", stale)
     assert one.verdict(8).verdict in ("drifted", "diverged")
+
+
+def test_what_a_model_keeps_outside_of_its_cache_is_missed_by_a_pruned_thought(
+    session, tmp_path, monkeypatch
+):
+    """Beside memory too: the thought in memory leaves on the model what the restored one would want."""
+    import harness
+
+    opened = session("task=ui", "cache=view")
+    model = Remembering(opened.loaded.model.config).eval()
+    model.load_state_dict(opened.loaded.model.state_dict())
+    remembers = replace(opened, loaded=harness.wrap(model, opened.loaded.tokenizer))
+    one = begun(Desk(remembers, Shelf(tmp_path / "snapshots", opened.cfg.save), tmp_path), 3)
+    one.prune("keep_last", 12)
+    assert one.verdict(8).verdict in ("drifted", "diverged")
+    monkeypatch.setattr(drive, "aside", lambda loaded, state: None)
+    assert one.verdict(8).verdict == "exact"
 
 
 def test_acts_that_cannot_be_done_say_why_and_change_nothing(desk):
