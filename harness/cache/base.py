@@ -167,7 +167,7 @@ class Decoder(ABC):
             recurrent=recurrent,
             received=None,
         )
-        return grown if layer.window is None else grown.ending(layer.window - 1)
+        return grown if layer.window is None else ending(grown, layer.window - 1)
 
     def _check_added(self, layer: LayerState, added: Any, tokens: int) -> None:
         """Raise ConfigProblem for what `new_kv` may not give."""
@@ -268,3 +268,14 @@ def check_heads(state: State, wanted: tuple[int, int]) -> None:
                     f"layer {layer.index} of this state has {shape[0]} KV heads of {shape[1]}, the "
                     f"model {wanted[0]} of {wanted[1]}. Load the model it was captured from."
                 )
+
+
+def ending(layer: LayerState, tokens: int) -> LayerState:
+    """`layer` with no more than its last `tokens` tokens, as views."""
+    drop, kept = layer.kept - tokens, []
+    for segment in layer.segments:
+        cut = min(max(drop, 0), segment.tokens)
+        drop -= cut
+        if cut < segment.tokens:
+            kept.append(segment.cut(cut, segment.tokens))
+    return replace(layer, segments=tuple(kept))

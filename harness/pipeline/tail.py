@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness.cache.base import ending
 from harness.capture.layers import INDEXER
 from harness.compare.diagnosis import Diagnosis
 from harness.model.loaded import Loaded
@@ -27,7 +28,7 @@ def tail_of(runner: Any, tokens: int) -> Tail:
     states = [runner.commit(b) for b in range(branches)] if branches > 1 else [runner.commit()]
     if any(state.pruned or state.quantized for state in (runner.state, *states)):
         return ()
-    each = [[_copied(layer.ending(tokens)) for layer in state.layers] for state in states]
+    each = [[_copied(ending(layer, tokens)) for layer in state.layers] for state in states]
     if not each[1:]:
         return tuple(each[0])
     return tuple(

@@ -141,16 +141,6 @@ class LayerState(Portable):
     def nbytes(self) -> int:
         return sum(s.nbytes for s in self.segments) + sum(t.nbytes for t in self.recurrent.values())
 
-    def ending(self, tokens: int) -> "LayerState":
-        """The layer with no more than its last `tokens` tokens, as views."""
-        drop, kept = self.kept - tokens, []
-        for segment in self.segments:
-            cut = min(max(drop, 0), segment.tokens)
-            drop -= cut
-            if cut < segment.tokens:
-                kept.append(segment.cut(cut, segment.tokens))
-        return replace(self, segments=tuple(kept))
-
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """`(name, tensor)` of everything held, in stored order."""
         for number, segment in enumerate(self.segments):
