@@ -58,6 +58,17 @@ class My(LibraryDecoder):
         return layer.keys[:, :, -tokens:], layer.values[:, :, -tokens:]
 """,
 }
+CODE["hands_on"] = """
+from harness.cache import LibraryDecoder
+
+class My(LibraryDecoder):
+    def new_kv(self, index, tokens):
+        key, value = super().new_kv(index, tokens)
+        if index == 1:
+            value = value.clone()
+            value[:, 1, -1] *= SCALE
+        return key, value
+"""
 KEYS = {"prune": "ratio: 0.5", "cache": "", "quantize": "axis: token\ngroup: 64\nrecent: 0"}
 
 
@@ -105,3 +116,18 @@ def test_a_cache_that_loses_values_is_the_cause_not_the_state(mine):
     told = done.result["diagnosis"]
     assert done.code == 1 and told["cause"] == "cache", told
     assert "cache=my_cache makes of it" in told["evidence"] and "CACHE" in done.out
+
+
+@pytest.mark.parametrize("scale, verdict", [(1.001, "drifted"), (1.0, "exact")])
+def test_values_that_a_cache_hands_on_wrongly_are_told_though_every_logit_is_right(
+    mine, monkeypatch, scale, verdict
+):
+    monkeypatch.setitem(CODE, "hands_on", CODE["hands_on"].replace("SCALE", str(scale)))
+    done = mine("cache", "hands_on")
+    assert done.result["verdict"] == verdict and done.result["metrics"]["bitwise_equal"]
+    assert done.code == (verdict != "exact")
+    if verdict == "drifted":
+        told, last = done.result["diagnosis"], done.result["size"]["tokens"] + 3
+        where = told["cause"], told["layer"], told["head"], told["token"]
+        assert where == ("cache", 1, 1, last) and "`new_kv`" in told["evidence"]
+        assert f"the value of token {last} in layer 1, head 1 is off" in done.result["conclusion"]
