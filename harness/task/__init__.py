@@ -66,7 +66,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if not sweep:  # whose line of this point says it
             say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
-        if sweep or problem.exit_code == 3 or not fresh:
+        if sweep or problem.exit_code != 2 or not fresh:
             failure.record_failure(cfg, folder, verdict, problem, say)
         else:
             _log_to(None)  # what is logged from now on would look for the folder again

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import time
 
 import pytest
 
@@ -66,3 +67,16 @@ def test_a_folder_that_takes_nothing_makes_no_second_failure(refused, monkeypatc
     assert done.code == 3 and not done.folders
     assert done.out.count("harness: ") == 1 and "Traceback" not in done.out
     assert "No record of it could be written" in done.out
+
+
+def test_a_job_that_took_too_long_says_at_what(harness, monkeypatch) -> None:
+    monkeypatch.setattr("harness.pipeline.line.Line.capture", lambda line, **_: waits(line))
+    done = harness("steps=2", "limit_s=1")
+    page = (done.folders[0] / "report.html").read_text()
+    assert done.code == 1 and done.result["stage"] == "wait"
+    assert "At &#39;wait&#39;." in page and "stopped after limit_s=1 seconds" in page
+
+
+def waits(line) -> None:
+    line.session.say.stage("wait")
+    time.sleep(5)

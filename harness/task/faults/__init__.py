@@ -116,7 +116,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
     if len(rows) == 1:
         return f"A plain script with the same damage: {rows[0]['plain']}"
     return (
-        f"A plain script goes on without an error in {silent} of them, and {still} move no logit "
+        f"A plain script goes on without an error in {silent} of them, and {still} move{'s' * (still == 1)} no logit "
         "beyond the noise"
     )
 
