@@ -10,6 +10,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import track
+from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
@@ -42,7 +43,8 @@ def recorded(folder, runs, point) -> str:
 
 def concluded(folder) -> dict:
     points = [folder / "0", folder / "1"]
-    block = track.summarise(folder, points, pages.rows(points), ("", "", ""))
+    rows = pages.rows(points)
+    block = track.summarise(folder, points, rows, (*summary.told(rows, {}), summary.markdown(rows)))
     (folder / "sweep.json").write_text(json.dumps({"mlflow": block}))
     return block
 
