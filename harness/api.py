@@ -66,6 +66,8 @@ def load_model(
     device or a dtype that there is not.
     """
     kind, place = argument.plain(dtype), argument.plain(device)
+    argument.check_name("dtype", kind, "float32, bfloat16, ...")
+    argument.check_name("device", place, "auto, cpu, cuda")
     config.Config(name="api", dtype=kind, device=place)  # checks both
     if not isinstance(source, str | Path):
         raise InputProblem(
@@ -120,7 +122,9 @@ def save_state(
     """
     argument.check_state(state)
     argument.check_place("out", out)
-    access = store.Access.of(_named(encrypt), overwrite=overwrite, sign=_named(sign))
+    argument.check_flag("overwrite", overwrite)
+    keys = argument.place_of("encrypt", encrypt), argument.place_of("sign", sign)
+    access = store.Access.of(keys[0], overwrite=overwrite, sign=keys[1])
     return store.save(state, out, config.option("save", format, **options), access=access)
 
 
@@ -143,7 +147,9 @@ def load_state(
     RestoreRefused for another model or tokenizer (waived by `strict=False`: what follows is `drifted`).
     """
     argument.check_place("source", source)
-    access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
+    argument.check_flag("strict", strict)
+    keys = argument.place_of("decrypt", decrypt), argument.places_of("trusted", trusted)
+    access = store.Access.of(decrypt=keys[0], trusted=keys[1])
     state, _ = store.load(source, access)
     if model is None:
         return state
@@ -245,6 +251,10 @@ def resume(
     for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
     argument.check_model(model)
+    argument.place_of("decrypt", decrypt)
+    argument.places_of("trusted", trusted)
+    if source is not None:
+        argument.check_place("source", source)
     if isinstance(state, str | Path):
         source = source or state
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
@@ -296,10 +306,6 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     lossless = "" if state.pruned or state.quantized else cache
     cause = why(judgement, model, state, waived, reference.fed, lossless)
     return replace(judgement, diagnosis=cause.document())
-
-
-def _named(key: str | Path | None) -> str | None:
-    return None if key is None else str(key)
 
 
 def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:

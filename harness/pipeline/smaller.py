@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness import config, variants
+from harness.config.option import suited
 from harness.contract import agree
 from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
@@ -67,6 +68,7 @@ def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]
         )
     agree(f"{group}={kind.__name__}", f"{kind.__module__}.{kind.__name__}", kind, base)
     shared = {k: v for k, v in options.items() if k in schema.__dataclass_fields__}
+    suited(group, schema, shared)
     settings = schema(name=kind.__name__, **shared)
     for key in options.keys() - shared.keys():
         setattr(settings, key, options[key])
