@@ -31,6 +31,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import argument, drive, interop, smaller
 from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
+from harness.pipeline.format import settings_of, vouched
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
@@ -107,7 +108,7 @@ def capture_text(
 def save_state(
     state: State,
     out: str | Path,
-    format: str = "safetensors",
+    format: str | type = "safetensors",
     overwrite: bool = False,
     sign: str | Path | None = None,
     encrypt: str | Path | None = None,
@@ -115,8 +116,9 @@ def save_state(
 ) -> dict[str, Any]:
     """Write `state` to the directory (or fsspec URL) `out`, atomically; return the manifest.
 
-    A state that continues a snapshot beside `out` is written as its new segment only. overwrite: a
-    snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
+    format: an option of the group `save`, or a class of yours below `harness.save.Format`; options are
+    its keys. A state that continues a snapshot beside `out` is written as its new segment only.
+    overwrite: a snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
@@ -125,7 +127,7 @@ def save_state(
     argument.check_flag("overwrite", overwrite)
     keys = argument.place_of("encrypt", encrypt), argument.place_of("sign", sign)
     access = store.Access.of(keys[0], overwrite=overwrite, sign=keys[1])
-    return store.save(state, out, config.option("save", format, **options), access=access)
+    return store.save(state, out, settings_of(format, options), access=access)
 
 
 @python_says
@@ -136,18 +138,21 @@ def load_state(
     verify: str = "proof",
     trusted: Sequence[str | Path] = (),
     decrypt: str | Path | None = None,
+    format: type | None = None,
 ) -> State:
     """The State stored in `source`, every byte verified; with `model`, identity is compared too.
 
     verify: `proof` (the default) replays the last token, one decode step; `identity` runs nothing;
     `digest` compares no documents either. trusted: public keys, one of which must have signed it.
-    decrypt: the key file (or `env:NAME`) of an encrypted one.
+    decrypt: the key file (or `env:NAME`) of an encrypted one. format: your class that wrote it.
 
     Raises InputProblem for no snapshot, SnapshotInvalid for damage, Untrusted without signature or key,
     RestoreRefused for another model or tokenizer (waived by `strict=False`: what follows is `drifted`).
     """
     argument.check_place("source", source)
     argument.check_flag("strict", strict)
+    if format is not None:
+        vouched(format)
     keys = argument.place_of("decrypt", decrypt), argument.places_of("trusted", trusted)
     access = store.Access.of(decrypt=keys[0], trusted=keys[1])
     state, _ = store.load(source, access)
