@@ -62,7 +62,7 @@ def _plain(result: Mapping[str, Any]) -> str:
     word = {"refused": "Not restored: ", "failed": "It failed: "}.get(
         str(result.get("verdict")), ""
     )
-    said = f"{word}{reason.rstrip('.')}."
+    said = f"{word}{reason.removeprefix('restore refused: ').rstrip('.:')}."
     return said[0].upper() + said[1:]
 
 
