@@ -79,8 +79,8 @@ def _apart(result: Mapping[str, Any]) -> str:
     gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
     why = str(result.get("reason") or "").partition("\n")[0].rstrip(".")
     ratio = (result.get("oracle") or {}).get("ratio")
-    near = result.get("verdict") == "drifted" and ratio is not None and ratio <= 2
-    if why and gap is not None and floor and (gap <= floor or near):
+    near = 2 if result.get("verdict") == "drifted" and ratio is not None and ratio <= 2 else 1
+    if why and gap is not None and floor and gap <= near * floor:
         return why  # it is not these logits that make the verdict
     if gap is None or not isfinite(gap):
         return "its logits are not numbers"
