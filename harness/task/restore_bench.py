@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import Captured, capture
 from harness.config import Config, at_least
@@ -43,7 +44,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
     same = sum(bool(row["same_first_token"]) for row in rows)
-    reason = f"{restores.conclusion(rows)}{len(rows)} contexts measured, not judged; the first token is the same in {same}"  # fmt: skip
+    reason = f"{restores.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {same}"  # fmt: skip
     return finish_table(
         session, "bench", rows, restores.sections(rows), UNJUDGED, reason, restores.COLUMNS
     )
