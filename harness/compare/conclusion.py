@@ -106,16 +106,27 @@ def _speed(result: Mapping[str, Any]) -> str:
 def _codes(result: Mapping[str, Any]) -> str:
     """How lossy the codes are: the worst layer and head, of keys and of values."""
     coded = result.get("quantization") or {}
-    if not coded.get("layers"):
+    if not coded:
         return ""
+    nothing, share = f" quantize={coded['quantizer']} changed nothing: ", _share(coded)
+    if not coded.get("layers"):
+        return f"{nothing}it turned no key and no value into codes."
+    if not any(row.get(f"{p}_max_error", 1) for row in coded["layers"] for p in ("key", "value")):
+        same = "its codes give back every key and every value as it was"
+        if coded["kv_bytes"] >= coded["plain_bytes"]:
+            return f"{nothing}{same}, in {share} of the bytes."
+        return f" {coded['quantizer']} keeps {share} of the K/V bytes, and {same}."
     said = []
     for part in ("key", "value"):
         row = max(coded["layers"], key=lambda r: _size_of(r[f"{part}_error"]))
         error = _size_of(row[f"{part}_error"])
         much = f"by up to {error:.2%}" if isfinite(error) else "beyond any number"
         said.append(f"in {part}s {much} (layer {row['layer']}, head {row['head']})")
-    share = coded["kv_bytes"] / coded["plain_bytes"]
-    return f" {coded['quantizer']} keeps {share:.0%} of the K/V bytes and is off {', '.join(said)}."
+    return f" {coded['quantizer']} keeps {share} of the K/V bytes and is off {', '.join(said)}."
+
+
+def _share(coded: Mapping[str, Any]) -> str:
+    return f"{coded['kv_bytes'] / coded['plain_bytes']:.0%}"
 
 
 def _size_of(error: float | None) -> float:
