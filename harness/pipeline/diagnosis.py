@@ -74,6 +74,8 @@ def why(
     cache: the option that it went on with, where that is meant to lose nothing: what leaves the noise
     although the state does not is its doing.
     """
+    if judgement.diagnosis:  # the judge saw it already
+        return Diagnosis(**judgement.diagnosis)
     unsound = judgement.reason if judgement.verdict == "unsound" else ""
     told = diagnose(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None

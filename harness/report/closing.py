@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config.literal import typed
+from harness.config.literal import command, typed
 from harness.report.html import section
 from harness.report.names import plain
 
@@ -84,6 +84,17 @@ def swept(found: list[Record], axes: list[str], name: str) -> str:
     whose = models.pop().rpartition("/")[2] if len(models) == 1 else ""
     what = f"Sweep of {', '.join(axes)}" if axes else f"Sweep {name}"
     return f"{what}: {whose}" if whose else what
+
+
+def again(folder: Path) -> str:
+    """What runs the job in this folder by itself; nothing where it does not say what was typed."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
+    except OSError:  # run again from a record
+        return ""
+    return command(map(str, told or []))
 
 
 def of_sweep(folder: Path) -> list[Record]:

@@ -43,7 +43,7 @@ def sections(found: list[Row], axes: list[str], ways: dict[str, int]) -> list[Ro
             ]
             for r in rows
         ]
-        columns = ["point", *axes, *(heading(name) for name in ways)]
+        columns = ["folder", *axes, *(heading(name) for name in ways)]
         made.append(section("The Pareto front", columns=columns, rows=table))
     return made
 

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.config.literal import decoded
 from harness.report import choice, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
 from harness.report.closing import of_sweep, swept
 from harness.report.html import cell, grouped, page, section
+from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.objective import directions, figures, front
 from harness.report.verdicts import marked, target
@@ -115,20 +117,22 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
         _table(found, axes, first, ways, searched),
     ]
     if waiting := pending(folder, found):
-        told = f"Points {', '.join(waiting)}. Upload them: {again(folder)}"
+        told = f"{', '.join(map(called, waiting))}. Upload them: {again(folder)}"
         sections.append(section("Not yet on the tracking server", text=told))
     mixed = _of_other_code(folder, found)
     if mixed:
-        told = (
-            f"Points {', '.join(mixed)} were run by other code than the rest: delete their folders "
-        )
+        told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
     sections += of_sweep(folder)
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     verdict = _headline(found, bad, total or len(found))
     if searched and not bad:
         verdict = search.headline(found, ways) or verdict
-    reason = f"{len(found)} of {total} points." if total else f"{len(found)} points."
+    reason = (
+        f"{len(found)} of {machine.many(total, 'point')}."
+        if total
+        else f"{machine.many(len(found), 'point')}."
+    )
     counted = ", ".join(f"{n} {v}" for v, n in _counts(found).items())
     if verdict != counted and not searched:
         reason = f"{reason[:-1]}: {counted}."
@@ -180,7 +184,7 @@ def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
 def markdown(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> str:
     """What was varied and what came out, point by point: the parent run's description. ways: objectives."""
     axes = [*varied(found, ways), *ways]
-    head = ["point", *axes, "verdict", "reason"]
+    head = ["folder", *axes, "verdict", "reason"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for r in found[:200]:
         cells = [
@@ -235,9 +239,9 @@ def closing(
     if total and len(found) < total:
         lines.append(f"missing:      {total - len(found)} of {total}; run them with `{again(folder)}`")  # fmt: skip
     if waiting := pending(folder, found):
-        lines.append(f"not uploaded: points {', '.join(waiting)}; `{again(folder)}` tries again")  # fmt: skip
+        lines.append(f"not uploaded: {', '.join(map(called, waiting))}; `{again(folder)}` tries again")  # fmt: skip
     if aged:
-        lines.append(f"other code:   points {', '.join(aged)} were run before the code changed; delete their folders and resume to run them again")  # fmt: skip
+        lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
     return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
 
 
@@ -249,8 +253,10 @@ def _failed(found: list[dict[str, Any]]) -> list[str]:
         alike.setdefault((row["verdict"], said), []).append(row["point"])
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:
-        shown = ", ".join(points[:10]) + (f" and {len(points) - 10} more" if points[10:] else "")
-        lines.append(f"  point{'s' * (len(points) > 1)} {shown} {verdict}: {said}")
+        shown = ", ".join(map(called, points[:10])) + (
+            f" and {len(points) - 10} more" if points[10:] else ""
+        )
+        lines.append(f"  {shown} {verdict}: {said}")
     return lines
 
 
@@ -312,7 +318,7 @@ def _table(
             line.append(cell(r["reason"], kind="long"))
         table.append([*line, *(grouped(r[k]) for k in keys)])
     columns = [
-        "point",
+        "folder",
         *axes,
         *(search.heading(name) for name in ways),
         *(["front"] if best else []),

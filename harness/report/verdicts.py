@@ -5,9 +5,10 @@ from typing import Any
 
 from harness.report.badge import SIGNS, kind
 from harness.report.html import cell, section
+from harness.report.names import folder
 from harness.snapshot.result import ORDER, UNJUDGED
 
-STOPPED = ("failed", "refused")  # such points have no report
+STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order."
 
@@ -48,7 +49,7 @@ def marked(row: Row, best: set[str], text: str = "") -> Any:
 
 def target(row: Row) -> str:
     """Where a point's link leads, from the sweep's folder."""
-    return f"{row['point']}/{'result.json' if row['verdict'] in STOPPED else 'report.html'}"
+    return f"{row['point']}/report.html"
 
 
 def _grid(found: list[Row], across: str, down: list[str], best: set[str]) -> Row:
@@ -71,8 +72,8 @@ def _grid(found: list[Row], across: str, down: list[str], best: set[str]) -> Row
 def _tiles(found: list[Row], best: set[str]) -> Row:
     tiles = "".join(
         f'<a class="{kind(r["verdict"])}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
-        f'title="point {escape(r["point"])}: {escape(_said(r))}" '
-        f'aria-label="point {escape(r["point"])}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
+        f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '
+        f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
         for r in found
     )
     told = f"A tile per point, in order; each links to its run. {BEST * (bool(best))}"

@@ -29,10 +29,16 @@ MUTATION = (
     "mutated", "length_before", "length_after", "digest_before", "digest_after",
     "bytes_copied_per_token",
 )  # fmt: skip
+STEPS = ("first_divergence", "first_beyond")  # a record counts steps from 0, people from 1
 TIMES = (
     "load_model", "prefill", "prune", "save", "load", "restore", "first_token", "per_token",
     "recompute",
 )  # fmt: skip
+
+
+def counted(key: str, value: Any) -> Any:
+    """The value of a figure as people count it: the first step is step 1."""
+    return value + 1 if key in STEPS and value is not None else value
 
 
 def worse(verdict: str, required: str) -> bool:

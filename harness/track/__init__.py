@@ -185,8 +185,11 @@ def sweep_name(folder: Path) -> str:
 
 
 def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool = False) -> Any:
-    """Counts per verdict, the worst and the best; and every figure by point number, where it is not the same
-    in all. again: what was counted before may be zero now."""
+    """Counts per verdict, the worst and the best; and every figure by point, at the step that its folder is
+    named, where it is not the same in all. again: what was counted before may be zero now."""
+    numbered = [
+        (int(n) if (n := str(r.get("point"))).isdecimal() else i, r) for i, r in enumerate(rows)
+    ]
     yield "sweep/points", float(len(rows)), 0
     for verdict in ORDER:
         if (count := sum(r["verdict"] == verdict for r in rows)) or again:
@@ -200,7 +203,9 @@ def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool 
         "load_s",
         *sought,
     ):
-        known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip
+        known = [
+            (step, float(r[key])) for step, r in numbered if isinstance(r.get(key), int | float)
+        ]
         if any(v for _, v in known):
             yield f"sweep/largest_{key}", max(v for _, v in known), 0
             yield f"sweep/smallest_{key}", min(v for _, v in known), 0

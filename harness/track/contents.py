@@ -11,26 +11,17 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.config.literal import command, decoded, listed, spelled, texts
-from harness.snapshot.result import ORDER, outcome
+from harness.snapshot.result import ORDER, STEPS, outcome
+from harness.snapshot.result import counted as from_one
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
 FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
-PARAM_LIMIT, PARAMS = (
-    500,
-    40,
-)  # characters of one, and how many: what was chosen; the rest is a file
+PARAM_LIMIT = 500  # characters of one
+PARAMS = 40  # how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
-PLACES = (
-    "run",
-    "snapshot",
-    "a",
-    "b",
-    "model.path",
-    "engine.model",
-    "prompt.path",
-)  # by their last name
+PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
@@ -41,19 +32,20 @@ WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights"
 def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     """`section/name`, value and step of every finite number in the result that can differ by more
     than yes and no: those are tags. What there is for every step has a section of its own, whose charts
-    come before those of one bar."""
+    come before those of one bar. Steps are counted from 1."""
     for block, section in SECTIONS.items():
         for key, value in (result.get(block) or {}).items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             blank = block == "size" and not value  # of a task that stores nothing
             if number and value == value and key not in FLAT.get(block, ()) and not blank:
-                yield f"{section}/{key}", float(value), 0
+                name = f"{key}_from_1" if key in STEPS else key
+                yield f"{section}/{name}", float(from_one(key, value)), 0
     if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
         yield "mutation/bytes_copied_per_token", float(copied), 0
     for name, curve in list((result.get("curves") or {}).items())[:2]:
         whose = "noise_" if name.startswith("noise") else ""
         for key, values in curve.items():
-            for step, value in enumerate(values):
+            for step, value in enumerate(values, 1):
                 if isinstance(value, int | float):
                     yield f"by_step/{whose}{key}", float(value), step
 
@@ -71,8 +63,9 @@ def counted(rows: list[dict[str, Any]]) -> str:
 
 
 def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
-    """The metrics of `rows` as those of the run above them, each row's at the step of its number."""
-    return [(k, float(v), i) for i, row in enumerate(rows) for k, v in row["metrics"].items()]
+    """The metrics of `rows` as those of the run above them, each row's at the step of its number,
+    the first is 1."""
+    return [(k, float(v), i) for i, row in enumerate(rows, 1) for k, v in row["metrics"].items()]
 
 
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:
@@ -299,7 +292,11 @@ def note(result: dict[str, Any], run_id: str, folder: Path) -> str:
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     noise = result.get("noise_floor") or {}
-    rows = [f"| {k} | {_short(v)} | {_short(noise.get(k))} |" for k, v in (result.get("metrics") or {}).items()]  # fmt: skip
+    rows = [
+        f"| {k}{', from 1' * (k in STEPS)} | {_short(from_one(k, v))} "
+        f"| {_short(from_one(k, noise.get(k)))} |"
+        for k, v in (result.get("metrics") or {}).items()
+    ]
     table = ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
     again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
     if result.get("verdict") == "failed":

@@ -127,7 +127,7 @@ def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
         waiting |= {"run_id": block["run_id"]}
     base = sqlite3.connect(runs / "mlflow.db")
     asked = "select distinct step, value from metrics where run_uuid=? and key='answers/kl' order by step"
-    assert base.execute(asked, (block["run_id"],)).fetchall() == [(0, 1.0), (1, 0.5)]
+    assert base.execute(asked, (block["run_id"],)).fetchall() == [(1, 1.0), (2, 0.5)]
     below = (
         "select r.name from runs r join tags t using (run_uuid) where r.lifecycle_stage='active'"
         " and t.key='mlflow.parentRunId' and t.value=? order by r.name"

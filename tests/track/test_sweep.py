@@ -72,7 +72,7 @@ def test_console_says_how_far_it_is_and_what_failed(swept):
     reason = table(swept)[1]["reason"].splitlines()[0]
     assert said.count(reason[:150]) <= 4  # of three points below their lines, and once at the end
     (line,) = (x for x in said.splitlines() if "[2/6]" in x)
-    assert "failed" in line and " point 1: " in line
+    assert "failed" in line and " .../1: " in line and "point" not in line
 
 
 def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
@@ -170,7 +170,8 @@ def test_every_metric_of_a_point_arrives(swept, runs):
             "select step, value from metrics where run_uuid=? and key='by_step/kl' order by step",
             (result["mlflow"]["run_id"],),
         )
-        assert [v for _, v in steps] == result["curves"]["restored"]["kl"]
+        told = list(enumerate(result["curves"]["restored"]["kl"], 1))  # the first step is step 1
+        assert sorted(steps) == told
 
 
 def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
@@ -289,13 +290,13 @@ def test_resume_with_nothing_left_says_so_and_names_points_of_other_code(swept, 
     done = shell(f"resume={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 points were there, 0 were run now" in done.stdout
-    assert "other code:   points 1 were run before the code changed" in done.stdout
+    assert "other code:   .../1 ran before the code changed" in done.stdout
 
 
 def test_the_parent_run_describes_what_was_varied(swept):
     text = pages.markdown(pages.rows(sweep.finished(swept)))
     head, _, first, second = text.splitlines()[:4]
-    assert head == "| point | cache | prompt.batch | verdict | reason |"
+    assert head == "| folder | cache | prompt.batch | verdict | reason |"
     assert first.startswith("| 0 | dynamic | 1 | exact |") and "| 99 | failed |" in second
 
 
@@ -339,4 +340,4 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
     assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
     text = pages.markdown([{"point": "0", "reason": "r", **rows[0]}], ["evaluate.contains"])
-    assert text.splitlines()[0] == "| point | evaluate.contains | verdict | reason |"
+    assert text.splitlines()[0] == "| folder | evaluate.contains | verdict | reason |"
