@@ -19,7 +19,7 @@ from harness.config import Config, at_least
 from harness.model.loaded import Loaded
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, tokenizer_files
 from harness.report import restores
 from harness.report.console import Say
 from harness.save import store
@@ -100,7 +100,8 @@ def prefilled(session: Session, tokens: int) -> Captured:
     ids = torch.randint(0, size, (1, tokens), generator=draw)
     documents = {**session.documents, "generation": {"sampler": None, "steps": 0}}
     mask = torch.ones_like(ids)
-    return capture(session.loaded, ids, mask, documents, chunk=session.cfg.prompt.chunk)
+    files, chunk = tokenizer_files(session.loaded), session.cfg.prompt.chunk
+    return capture(session.loaded, ids, mask, documents, files, chunk=chunk)
 
 
 def restored(session: Session, state: State, place: Path, times: dict[str, list[float]]) -> int:

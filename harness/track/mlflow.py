@@ -256,9 +256,10 @@ class Mlflow:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
     def _begun(self, folder: Path) -> str | None:
-        wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"
-        found = self.client.search_runs([self.experiment], wanted, max_results=1)
-        return found[0].info.run_id if found else None
+        wanted = f"tags.record = '{contents.record_id(folder)}'"
+        there = self.client.search_runs([self.experiment], wanted)
+        cut = (r.info.run_id for r in there if r.info.status in ("RUNNING", "KILLED"))
+        return next(cut, None)
 
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         if watch is not None:

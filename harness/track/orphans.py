@@ -2,7 +2,7 @@
 
 Who records a run says so on it: which process of which machine, and from which folder. Where that process
 is provably gone (a power cut, `kill -9` of all), the next run, sweep or dashboard on that machine completes the
-upload from the folder; what cannot be completed, and a sweep, it marks as killed.
+upload from the folder; what cannot be completed, and a sweep with its points, it marks as killed.
 """
 
 import fcntl
@@ -76,17 +76,23 @@ def settle(store: Any, once: bool = False) -> None:
 
 
 def _complete(store: Any, run: Any) -> None:
-    """Complete the upload of `run` from its folder, or mark it as killed where that is not to be had."""
+    """Complete the upload of `run` from its folder, or mark it as killed where that is not to be had. Where the
+    run is a point, its sweep completes it, at its end or when it is resumed: nobody else writes there."""
     run_id, folder = run.info.run_id, Path(run.data.tags[UPLOADING].split(maxsplit=4)[-1])
     try:
         with (folder / PENDING).open() as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            tags = store.client.get_run(run_id).data.tags
             begun = read(folder / PENDING).get("run_id", run_id)
-            if begun == run_id and run.data.tags.get("record") == contents.record_id(folder):
-                now = store.client.get_run(run_id).data.tags.get(UPLOADING, "")
-                if gone(now) and not _left_to_its_sweep(store, folder):
-                    result = {**read(folder / "result.json"), "mlflow": None}
-                    store.log(folder, result, read(folder / NAME)["config"]["name"], again=True)
+            mine = begun == run_id and tags.get("record") == contents.record_id(folder)
+            if not gone(tags.get(UPLOADING, "")):
+                return
+            if mine and contents.in_sweep(folder):
+                if _lives(store, folder.parent):
+                    return
+            elif mine:
+                result = {**read(folder / "result.json"), "mlflow": None}
+                store.log(folder, result, read(folder / NAME)["config"]["name"], again=True)
                 return
     except BlockingIOError:
         return  # another process is at it
@@ -95,9 +101,9 @@ def _complete(store: Any, run: Any) -> None:
     store.client.set_terminated(run_id, "KILLED")
 
 
-def _left_to_its_sweep(store: Any, folder: Path) -> bool:
-    """Whether `folder` is a point of a sweep that still runs, which uploads what is left at its end."""
-    block = parent.known(folder.parent)
+def _lives(store: Any, sweep: Path) -> bool:
+    """Whether the sweep in this folder, as the store knows it, still runs."""
+    block = parent.known(sweep)
     if block.get("uri") != store.shown or not block.get("run_id"):
         return False
     above = store.client.get_run(block["run_id"])

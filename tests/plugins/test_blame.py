@@ -58,6 +58,17 @@ class My(LibraryDecoder):
         return layer.keys[:, :, -tokens:], layer.values[:, :, -tokens:]
 """,
 }
+CODE["nothing"] = """
+from harness.quantize import Quantizer, symmetric
+import torch
+
+class My(Quantizer):
+    def quantize(self, state):
+        return state
+
+    def encode(self, tensor, part):
+        return symmetric(tensor, self.span(tensor), torch.int8)
+"""
 CODE["hands_on"] = """
 from harness.cache import LibraryDecoder
 
@@ -109,6 +120,13 @@ def test_a_coarse_quantizer_is_meant_and_one_that_moves_rows_is_not(mine):
     assert told["cause"] == "rounding" and "quantized on purpose" in told["evidence"]
     told = mine("quantize", "rows", "compare=lossless").result["diagnosis"]
     assert told["cause"] != "rounding", told["evidence"]
+
+
+def test_a_quantizer_that_changes_nothing_is_told(mine):
+    done = mine("quantize", "nothing", "compare=lossy")
+    said = "quantize=my_nothing changed nothing: it turned no key and no value into codes"
+    assert done.code == 0 and said in done.result["conclusion"]
+    assert said in " ".join(done.out.split())
 
 
 def test_a_cache_that_loses_values_is_the_cause_not_the_state(mine):

@@ -115,6 +115,9 @@ def test_what_cannot_be_completed_is_killed_and_a_sweeps_point_is_left_to_its_sw
     )
     assert status(other) == "KILLED" and status(run_id) == "RUNNING", "its sweep lives"
     client.set_tag(above, "process", dead)
-    assert status(run_id) == "FINISHED" and status(above) == "KILLED"
+    assert status(run_id) == status(above) == "KILLED" and (point / "pending.json").exists()
+    result = {**read(point / "result.json"), "mlflow": None}
+    track.log(SETTINGS, str(runs), point, result, "x", again=True)  # as `resume=` does
+    assert status(run_id) == "FINISHED" and not (point / "pending.json").exists()
     assert process.wait() == 0
     parent._open.clear()
