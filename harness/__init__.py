@@ -11,7 +11,7 @@
     print(harness.judge(model, state))  # the same thought, or why not
 
 `to_cache` gives a state back to `model.generate`; `prune_state` and `quantize_state` make it smaller, by
-an option's name or by a class of yours. `help(harness.judge)` and the others say shapes and
+an option's name or by a class of yours, as `save_state` writes. `help(harness.judge)` and the others say shapes and
 errors; `except harness.HarnessError` catches every one of these. Nothing heavy is imported before a
 function is used.
 """

@@ -31,6 +31,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import argument, drive, interop, smaller
 from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
+from harness.pipeline.format import settings_of, vouched
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
@@ -66,6 +67,8 @@ def load_model(
     device or a dtype that there is not.
     """
     kind, place = argument.plain(dtype), argument.plain(device)
+    argument.check_name("dtype", kind, "float32, bfloat16, ...")
+    argument.check_name("device", place, "auto, cpu, cuda")
     config.Config(name="api", dtype=kind, device=place)  # checks both
     if not isinstance(source, str | Path):
         raise InputProblem(
@@ -105,7 +108,7 @@ def capture_text(
 def save_state(
     state: State,
     out: str | Path,
-    format: str = "safetensors",
+    format: str | type = "safetensors",
     overwrite: bool = False,
     sign: str | Path | None = None,
     encrypt: str | Path | None = None,
@@ -113,15 +116,18 @@ def save_state(
 ) -> dict[str, Any]:
     """Write `state` to the directory (or fsspec URL) `out`, atomically; return the manifest.
 
-    A state that continues a snapshot beside `out` is written as its new segment only. overwrite: a
-    snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
+    format: an option of the group `save`, or a class of yours below `harness.save.Format`; options are
+    its keys. A state that continues a snapshot beside `out` is written as its new segment only.
+    overwrite: a snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
     """
     argument.check_state(state)
     argument.check_place("out", out)
-    access = store.Access.of(_named(encrypt), overwrite=overwrite, sign=_named(sign))
-    return store.save(state, out, config.option("save", format, **options), access=access)
+    argument.check_flag("overwrite", overwrite)
+    keys = argument.place_of("encrypt", encrypt), argument.place_of("sign", sign)
+    access = store.Access.of(keys[0], overwrite=overwrite, sign=keys[1])
+    return store.save(state, out, settings_of(format, options), access=access)
 
 
 @python_says
@@ -132,18 +138,23 @@ def load_state(
     verify: str = "proof",
     trusted: Sequence[str | Path] = (),
     decrypt: str | Path | None = None,
+    format: type | None = None,
 ) -> State:
     """The State stored in `source`, every byte verified; with `model`, identity is compared too.
 
     verify: `proof` (the default) replays the last token, one decode step; `identity` runs nothing;
     `digest` compares no documents either. trusted: public keys, one of which must have signed it.
-    decrypt: the key file (or `env:NAME`) of an encrypted one.
+    decrypt: the key file (or `env:NAME`) of an encrypted one. format: your class that wrote it.
 
     Raises InputProblem for no snapshot, SnapshotInvalid for damage, Untrusted without signature or key,
     RestoreRefused for another model or tokenizer (waived by `strict=False`: what follows is `drifted`).
     """
     argument.check_place("source", source)
-    access = store.Access.of(decrypt=_named(decrypt), trusted=tuple(map(str, trusted)))
+    argument.check_flag("strict", strict)
+    if format is not None:
+        vouched(format)
+    keys = argument.place_of("decrypt", decrypt), argument.places_of("trusted", trusted)
+    access = store.Access.of(decrypt=keys[0], trusted=keys[1])
     state, _ = store.load(source, access)
     if model is None:
         return state
@@ -245,6 +256,10 @@ def resume(
     for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
     """
     argument.check_model(model)
+    argument.place_of("decrypt", decrypt)
+    argument.places_of("trusted", trusted)
+    if source is not None:
+        argument.check_place("source", source)
     if isinstance(state, str | Path):
         source = source or state
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
@@ -296,10 +311,6 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     lossless = "" if state.pruned or state.quantized else cache
     cause = why(judgement, model, state, waived, reference.fed, lossless)
     return replace(judgement, diagnosis=cause.document())
-
-
-def _named(key: str | Path | None) -> str | None:
-    return None if key is None else str(key)
 
 
 def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:

@@ -54,6 +54,12 @@ def human(nbytes: float) -> str:
     return f"{nbytes / 1024:.3g} KiB"
 
 
+def many(count: int, noun: str) -> str:
+    """`1 claim`, `0 claims`, `2 families`: what is counted, in the number that it has."""
+    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else several}"
+
+
 def shared(device: int) -> bool:
     """Whether other machines, or a program, may serve and change what lies on this device."""
     number = f"{os.major(device)}:{os.minor(device)}"

@@ -126,3 +126,19 @@ def test_errors_that_are_no_numbers_are_the_worst_and_said_so() -> None:
     said = conclusion({"verdict": "diverged", "metrics": metrics, "quantization": coded})
     assert "its logits are not numbers" in said
     assert "in keys beyond any number (layer 1, head 1), in values by up to 25.00%" in said
+
+
+@pytest.mark.parametrize(
+    "nbytes, off, said",
+    [
+        (4, 0.0, " quantize=mine changed nothing: its codes give back every key and every value"),
+        (2, 0.0, " mine keeps 50% of the K/V bytes, and its codes give back every key"),
+        (4, 0.5, " mine keeps 100% of the K/V bytes and is off in keys by up to 50.00%"),
+    ],
+)
+def test_codes_that_lose_nothing_are_told(nbytes, off, said) -> None:
+    row = {"layer": 0, "head": 0, "key_error": off, "value_error": 0.0}
+    row |= {"key_max_error": off, "value_max_error": 0.0}
+    coded = {"quantizer": "mine", "layers": [row], "kv_bytes": nbytes, "plain_bytes": 4}
+    metrics = {"max_abs_diff": 0.0, "first_divergence": None}
+    assert said in conclusion({"verdict": "exact", "metrics": metrics, "quantization": coded})

@@ -125,6 +125,7 @@ def test_what_some_task_reads_or_an_experiment_sets_is_no_mistake() -> None:
     config.check_typed(["task=diff", "cache=manual"])
     config.check_typed(["task=verify", "prune=none", "seed=3", "model=tiny"])
     config.check_typed(["experiment=claims", "steps=3"])
+    config.check_typed(["task=save", "prune=knorm", "prune.at=prefill"])  # as it is anyway
     config.check_typed(["steps=3", "cache=static", "prune=snapkv", "prune.ratio=0.5"])
     for task in ("save", "resume", "prune", "loop", "evaluate"):
         config.check_typed([f"task={task}", "steps=3", "prune=keep_last", "prune.tokens=8"])

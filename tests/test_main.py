@@ -140,6 +140,8 @@ MISTAKES = [
     (["task=evaluate", "quantize=int8"], 2, "Write 'task.quantizers=[int8]'"),
     (["task=evaluate", "prune=knorm", "task.prunes=[knorm]", "prune.ratio=0.2"], 2, "task.budgets"),
     (["task=evaluate", "fault=layer_swap"], 2, "task=experiment, task=faults read it"),
+    (["task=evaluate", "prompt=recall", "prune.at=4"], 2, "task=experiment, task=loop, task=prune"),
+    (["task=save", "prune=knorm", "prune.at=4"], 2, "prune.at=4 is not read by task=save"),
     (["task=bench", "prune=snapkv"], 2, "prune=snapkv is not read by task=bench"),
     (["task=faults", "fault=layer_swap", "quantize=int8"], 2, "quantize=int8 is not read"),
     (["task=resume", "snapshot=x", "prune=knorm"], 2, "only with prune.at=N"),

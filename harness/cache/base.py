@@ -160,17 +160,22 @@ class Decoder(ABC):
         self._check_added(layer, added, positions.shape[1])
         key, value = (t[rows] for t in added)
         fresh = Segment(key, value, positions[:, positions.shape[1] - key.shape[2] :].contiguous())
-        segments = (*layer.segments, fresh)
-        if layer.window is not None:
-            segments = _last(segments, layer.window - 1)
-        return replace(layer, segments=segments, seen=seen, recurrent=recurrent, received=None)
+        grown = replace(
+            layer,
+            segments=(*layer.segments, fresh),
+            seen=seen,
+            recurrent=recurrent,
+            received=None,
+        )
+        return grown if layer.window is None else ending(grown, layer.window - 1)
 
     def _check_added(self, layer: LayerState, added: Any, tokens: int) -> None:
         """Raise ConfigProblem for what `new_kv` may not give."""
         first = layer.segments[0]
+        least = tokens if layer.window is None else min(tokens, layer.window - 1)
         for part, new, old in zip(("key", "value"), added, (first.key, first.value)):
             wanted = (self.state.batch, old.shape[1], old.shape[3])
-            if (*new.shape[:2], *new.shape[3:]) != wanted or not 0 < new.shape[2] <= tokens:
+            if (*new.shape[:2], *new.shape[3:]) != wanted or not least <= new.shape[2] <= tokens:
                 raise ConfigProblem(
                     f"cache={self.settings.name}: `new_kv` gave a {part} of {list(new.shape)} for the {tokens} "
                     f"tokens that layer {layer.index} was fed; it gives "
@@ -265,13 +270,12 @@ def check_heads(state: State, wanted: tuple[int, int]) -> None:
                 )
 
 
-def _last(segments: tuple[Segment, ...], tokens: int) -> tuple[Segment, ...]:
-    """The last `tokens` tokens, as views."""
-    drop = sum(s.tokens for s in segments) - tokens
-    kept = []
-    for segment in segments:
+def ending(layer: LayerState, tokens: int) -> LayerState:
+    """`layer` with no more than its last `tokens` tokens, as views."""
+    drop, kept = layer.kept - tokens, []
+    for segment in layer.segments:
         cut = min(max(drop, 0), segment.tokens)
         drop -= cut
         if cut < segment.tokens:
             kept.append(segment.cut(cut, segment.tokens))
-    return tuple(kept)
+    return replace(layer, segments=tuple(kept))

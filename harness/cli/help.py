@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +42,38 @@ MORE = (
 
 
 def show(conf: Path, arguments: list[str]) -> str:
-    """Help for the task, the groups or the options among `arguments`, or for everything."""
+    """Help for the task, the groups or the options among `arguments`, or for everything, as wide as the
+    terminal and at most 80 columns."""
+    return _narrowed(_told(conf, arguments), _width())
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, WIDTH)
+
+
+def _narrowed(text: str, width: int) -> str:
+    """`text` folded where it is too wide, below the second column of its line; a command stays whole."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        near = len(line) - len(line.lstrip())
+        pair = re.search(r"^( *\S.*?(?:  +| # ))(\S.*)$", line)
+        head, said = pair.groups() if pair else (line, "")
+        if len(line) <= width or width == WIDTH or ("python -m" in (said or head) and not pair):
+            lines.append(line)
+        elif "python -m" in head:
+            lines += [head.rstrip(), *_hung(f"{'':{near + 4}}{said}", width, near + 4)]
+        else:
+            lines += _hung(line, width, min(len(head), width // 2) if said else near and near + 4)
+    return "\n".join(lines)
+
+
+def _hung(line: str, width: int, indent: int) -> list[str]:
+    return textwrap.wrap(
+        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _told(conf: Path, arguments: list[str]) -> str:
     words = [
         argument
         for i, argument in enumerate(arguments)
@@ -72,7 +104,7 @@ def _group(conf: Path, group: str) -> str:
     for option in known:
         name = f"  {option}{'*' * (option == usual)}".ljust(column)
         said = (_said(_lines(group, option)) or [""])[0]
-        lines += textwrap.wrap(f"{name}{said}", WIDTH, subsequent_indent=" " * column)
+        lines += textwrap.wrap(f"{name}{said}", _width(), subsequent_indent=" " * column)
     more = ["", f"`python -m harness {group}=OPTION --help` lists the keys of one."]
     return "\n".join([*lines, *_shared(group), *more])
 
@@ -194,11 +226,12 @@ def _common(task: str) -> list[str]:
 
 
 def _rows(keys: list[str]) -> list[str]:
-    """Keys with what each is, two in a row where both are short."""
+    """Keys with what each is, two in a row where both are short and the terminal is wide."""
     rows: list[str] = []
+    wide = _width() == WIDTH
     for key in keys:
         entry = f"{key:<14} {KEYS[key]}"
-        if rows and len(rows[-1]) <= 39 and len(entry) <= 38:
+        if wide and rows and len(rows[-1]) <= 39 and len(entry) <= 38:
             rows[-1] = f"{rows[-1]:<41}{entry}"
         else:
             rows.append(f"  {entry}")
@@ -219,20 +252,20 @@ def _folded(line: str) -> list[str]:
     """A long line as several; a command in it can still be copied."""
     if "python -m" in line:
         return [line]
-    return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+    return textwrap.wrap(line, _width(), subsequent_indent="  ")
 
 
 def _key(line: str) -> list[str]:
     """A line of a YAML; a comment that is too long goes on below itself."""
     head, sign, comment = line.partition("  # ")
-    if len(line) <= WIDTH or not sign:
+    if len(line) <= _width() or not sign:
         return [line]
-    first, *more = textwrap.wrap(comment, max(WIDTH - len(head) - 4, 30))
+    first, *more = textwrap.wrap(comment, max(_width() - len(head) - 4, 30))
     return [f"{head}  # {first}", *(f"{' ' * len(head)}  # {part}" for part in more)]
 
 
-def _wrapped(head: str, words: list[str], width: int = 80) -> list[str]:
-    lines, line = [], head
+def _wrapped(head: str, words: list[str]) -> list[str]:
+    lines, line, width = [], head, _width()
     for word in words:
         if len(line) + len(word) + 2 > width and line.strip():
             lines.append(line.rstrip())

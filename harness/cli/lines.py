@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import config
-from harness.config.literal import command, decoded, typed
+from harness import config, machine
+from harness.config.literal import decoded, typed
 
 WIDE = 60  # characters of an axis' values that are still told one by one
 
@@ -20,9 +20,7 @@ def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folde
     from harness.pipeline.finish import shown
 
     trials = cfg.hydra.sweeper.get("n_trials")
-    many = (
-        f"{total} point{'s' * (total != 1)}" if total else f"a search of {trials or 'some'} points"
-    )
+    many = machine.many(total, "point") if total else f"a search of {trials or 'some'} points"
     axes = [told for override in given if (told := _axis(override))]
     lines = [f"{many}: {', '.join(axes)}" if axes else many]
     if there:
@@ -59,41 +57,42 @@ def point(
 ) -> str:
     """What one point came to: the rest of its line, and below it why it failed. name: of its folder.
     seconds: that it took, and that are left. told: what a search is told of it, in place of a verdict."""
-    from harness.report import names, plots, search
+    from harness.report import names, plots
+    from harness.snapshot.objective import said
 
-    figures = ", ".join(f"{_last(n)} {search.shown(n, value)}" for n, value in told.items())
+    figures = said(told)
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
     why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
-    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} point {name}: {chose}"
+    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}: {chose}"
     return f"{line}\n  {names.in_brief(why)}" if why else line
 
 
 def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:
     """The Pareto front of a search as a table, and the command that runs its best point again: the first
     objective's. Nothing where no direction is known."""
-    import yaml
-
-    from harness.report import plots, search
+    from harness.report import names, plots, search
+    from harness.report.choice import varied
+    from harness.report.closing import of_point
     from harness.report.console import Say, tabled
-    from harness.report.objective import front as best
-    from harness.report.sweep import varied
+    from harness.snapshot.objective import shown
 
-    chosen = [rows[place] for place in best(rows, ways)]
-    if not chosen:
+    if not (chosen := search.ranked(rows, ways)):
         return
-    first, way = next(iter(ways.items()))
-    chosen.sort(key=lambda row: -way * row[first])
     axes = varied(rows, ways)
     say = Say()
     headline = search.headline(rows, ways) or "Best"
     say.line("\n" + textwrap.fill(f"{headline}. {search.conclusion(rows, ways)}", say.out.width))
     say.line()
     cells = [
-        [r["point"], *(plots.short(r[a]) for a in axes), *(search.shown(n, r[n]) for n in ways)]
+        [
+            names.folder(r["point"]),
+            *(plots.short(r[a]) for a in axes),
+            *(shown(n, r[n]) for n in ways),
+        ]
         for r in chosen
     ]
-    columns = ["point", *axes, *map(_last, ways)]
-    tabled(say, "The Pareto front" if ways.keys() - {first} else "The best", columns, cells)
-    typed = yaml.safe_load((folder / chosen[0]["point"] / ".hydra" / "overrides.yaml").read_text())
-    say.line(f"\npoint {chosen[0]['point']} again: {command(typed or [])}")
+    columns = ["folder", *axes, *map(_last, ways)]
+    tabled(say, "The Pareto front" if len(ways) > 1 else "The best", columns, cells)
+    best = chosen[0]["point"]
+    say.line(f"\n{names.folder(best)} again: {of_point(folder / best)}")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from harness import machine
 from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
@@ -44,7 +45,7 @@ def _no_sweep(folder: Path) -> str:
     if not folder.is_dir():
         return ": there is no such directory. Give the one that `python -m harness -m ...` wrote."
     if sweeps := sorted(place.parent for place in folder.glob("*/multirun.yaml")):
-        return f" holds {len(sweeps)} sweep{'s' * (len(sweeps) > 1)}; the newest is resume={sweeps[-1]}"
+        return f" holds {machine.many(len(sweeps), 'sweep')}; the newest is resume={sweeps[-1]}"
     return (
         " is not a sweep: it holds no readable multirun.yaml. Give the directory that "
         "`python -m harness -m ...` wrote."

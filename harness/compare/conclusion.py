@@ -62,7 +62,7 @@ def _plain(result: Mapping[str, Any]) -> str:
     word = {"refused": "Not restored: ", "failed": "It failed: "}.get(
         str(result.get("verdict")), ""
     )
-    said = f"{word}{reason.rstrip('.')}."
+    said = f"{word}{reason.removeprefix('restore refused: ').rstrip('.:')}."
     return said[0].upper() + said[1:]
 
 
@@ -78,7 +78,9 @@ def _largest(result: Mapping[str, Any], block: str) -> float | None:
 def _apart(result: Mapping[str, Any]) -> str:
     gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
     why = str(result.get("reason") or "").partition("\n")[0].rstrip(".")
-    if why and gap is not None and floor and gap <= floor:
+    ratio = (result.get("oracle") or {}).get("ratio")
+    near = 2 if result.get("verdict") == "drifted" and ratio is not None and ratio <= 2 else 1
+    if why and gap is not None and floor and gap <= near * floor:
         return why  # it is not these logits that make the verdict
     if gap is None or not isfinite(gap):
         return "its logits are not numbers"
@@ -104,16 +106,27 @@ def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
 def _codes(result: Mapping[str, Any]) -> str:
     """How lossy the codes are: the worst layer and head, of keys and of values."""
     coded = result.get("quantization") or {}
-    if not coded.get("layers"):
+    if not coded:
         return ""
+    nothing, share = f" quantize={coded['quantizer']} changed nothing: ", _share(coded)
+    if not coded.get("layers"):
+        return f"{nothing}it turned no key and no value into codes."
+    if not any(row.get(f"{p}_max_error", 1) for row in coded["layers"] for p in ("key", "value")):
+        same = "its codes give back every key and every value as it was"
+        if coded["kv_bytes"] >= coded["plain_bytes"]:
+            return f"{nothing}{same}, in {share} of the bytes."
+        return f" {coded['quantizer']} keeps {share} of the K/V bytes, and {same}."
     said = []
     for part in ("key", "value"):
         row = max(coded["layers"], key=lambda r: _size_of(r[f"{part}_error"]))
         error = _size_of(row[f"{part}_error"])
         much = f"by up to {error:.2%}" if isfinite(error) else "beyond any number"
         said.append(f"in {part}s {much} (layer {row['layer']}, head {row['head']})")
-    share = coded["kv_bytes"] / coded["plain_bytes"]
-    return f" {coded['quantizer']} keeps {share:.0%} of the K/V bytes and is off {', '.join(said)}."
+    return f" {coded['quantizer']} keeps {share} of the K/V bytes and is off {', '.join(said)}."
+
+
+def _share(coded: Mapping[str, Any]) -> str:
+    return f"{coded['kv_bytes'] / coded['plain_bytes']:.0%}"
 
 
 def _size_of(error: float | None) -> float:

@@ -83,6 +83,8 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     right = replace(right, floors=[stepped(state, right, i) for i in range(len(right.floors))])
     picture, first = picture_of(state, right)
     if first is None:
+        if _since(state) < state.tokens:
+            return Diagnosis("block", "kv_cache", dropped(state), picture=picture)
         drift = worn(state, right)
         gap = float((state.logits.double() - right.logits.double()).abs().max())
         allowed = MARGIN * right.logits_floor
@@ -100,6 +102,8 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
         return Diagnosis("rounding", "kv_cache", evidence, picture=picture)
     layer, heads, token = first
     cause, element, evidence = _numbers(state, right, layer, picture)
+    if evidence == dropped(state):
+        return Diagnosis(cause, element, evidence, picture=picture)
     off = picture[layer][token]
     numbers = ", ".join(map(str, heads))
     said = f"head {numbers}" if not heads[1:] else f"heads {numbers}"
@@ -127,7 +131,7 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     if not coded and (narrow := likeness.narrow(list(pairs.values()))):
         return "rounding", "kv_cache", f"every number is one of {narrow}"
     if all(not t[:, :, row].any() for t in stored[1:] for row in rows):
-        return "block", "kv_cache", f"{_span(rows)} hold zeros"
+        return "block", "kv_cache", f"{_span(rows)} {_many(rows, 'holds', 'hold')} zeros"
     order = list(pairs)
     place = likeness.other_layer(stored, [wanted[i] for i in order], [allowed[i] for i in order])
     if place is not None:
@@ -158,8 +162,13 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         return "identity", "attention_weights", evidence
     if moved := likeness.other_rows(stored, expected, rows, limit, by):
         row, source = next(iter(moved.items()))
-        evidence = f"{len(moved)} of {_span(rows)} hold other rows ({row} holds {source})"
-        return "block", "kv_cache", evidence
+        many = f"{len(moved)} rows hold what belongs in others: " if len(moved) > 1 else ""
+        return "block", "kv_cache", f"{many}row {row} holds what belongs in row {source}"
+    if any(clean):
+        part = "values" if clean[0] else "keys"
+        return "block", "kv_cache", f"only the {part} of {_span(rows)} are off"
+    if layer != first and _after_pruning(state, off, picture):
+        return "block", "kv_cache", dropped(state)
     padded = (state.attention_mask == 0).any(1)
     if layer > min(pairs) and bool(padded.any()):
         alone = [likeness.near(stored[p][~padded], expected[p][~padded], limit[p]) for p in (0, 1)]
@@ -170,6 +179,31 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         at, token = tie[0]
         return "routing", "model_config", f"the router of layer {at} ties at token {token}"
     return _spread(layer, off, set(pairs), rows, len(picture[layer]))
+
+
+def dropped(state: State) -> str:
+    """What a state says of itself that was pruned on purpose."""
+    said = f"pruned on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
+    later = ", and those read since then saw only what was left of the past"
+    return f"{said}{later if _since(state) < state.tokens else ''}"
+
+
+def _since(state: State) -> int:
+    """How many tokens were read over a whole past; those after them saw what a pruning left of it."""
+    history = state.documents["kv_format"].get("pruned") if state.pruned else None
+    return int(history[0].get("from_tokens", 0)) if history else state.tokens
+
+
+def _after_pruning(state: State, off: set[int], picture: list[list[float]]) -> bool:
+    """Whether every row that leaves the noise in the layers `off` was read over a pruned past."""
+    since = _since(state) - int((state.attention_mask == 0).sum(1).max())
+    for layer in state.layers:
+        if layer.index in off:
+            at = layer.positions.amax(1) if layer.per_head else layer.positions
+            rows = torch.tensor([not error <= MARGIN for error in picture[layer.index]])
+            if bool((at.cpu()[:, rows] < since).any()):
+                return False
+    return True
 
 
 def _opened(state: State) -> bool:
@@ -192,7 +226,8 @@ def _spread(layer: int, off: set[int], every: set[int], rows: list[int], count: 
     """What is left to tell by where the error lies: single layers, single rows, or all from here on."""
     rest = f"{len(off)} of {len(every)} layers are off"
     if len(rows) < count - 1:
-        return "block", "kv_cache", f"{_span(rows)} belong to none of the tokens in the buffer"
+        belong = _many(rows, "belongs", "belong")
+        return "block", "kv_cache", f"{_span(rows)} {belong} to none of the tokens in the buffer"
     if layer == min(every):
         return "block", "kv_cache", f"no row is one of a token in the buffer; {rest}"
     evidence = f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"
@@ -251,6 +286,10 @@ def _rows(state: State, problems: list[str]) -> Diagnosis | None:
             return Diagnosis("block", "kv_cache", text, layer.index)
     lost = [f for f in problems if "no pruning is recorded" in f]
     return Diagnosis("block", "kv_cache", lost[0]) if lost else None
+
+
+def _many(rows: list[int], one: str, several: str) -> str:
+    return one if len(rows) == 1 else several
 
 
 def _span(rows: list[int]) -> str:

@@ -92,15 +92,15 @@ def factor(stored: torch.Tensor, expected: torch.Tensor, allowed: float) -> floa
 def other_rows(
     stored: Pair, expected: Pair, rows: list[int], allowed: tuple[float, float], by: tuple[int, ...]
 ) -> dict[int, int]:
-    """For each of `rows` the expected row that stands there instead, where one does. by: told by
-    keys (0), values (1) or both."""
+    """For each of `rows` the expected row that stands there instead, where one does: not where the row's
+    own does as well. by: told by keys (0), values (1) or both."""
     place = {}
     for row in rows:
         fits = torch.ones(expected[0].shape[2], dtype=torch.bool, device=expected[0].device)
         for part in by:
             gap = expected[part].double() - stored[part][:, :, row : row + 1].double()
             fits &= gap.abs().amax((0, 1, 3)) <= allowed[part]
-        if bool(fits.any()):
+        if bool(fits.any()) and not bool(fits[row]):
             place[row] = int(fits.nonzero()[0, 0])
     return place
 

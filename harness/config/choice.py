@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import variants
 from harness.config.explain import option_meant
-from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas
+from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
 from harness.errors import ConfigProblem, suggestion
 
 _NAMES = re.compile(r"[\w,]+")
@@ -88,7 +88,10 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
     tasks = chosen("task", overrides)
     if not tasks or value in (_defaults().get(key), "null"):
         return None
-    passed = {key, override.lstrip("+").partition("=")[0]}  # the group, and the key in it
+    typed = override.lstrip("+").partition("=")[0]
+    if "." in typed and key in schemas() and str(shared(key).get(typed.partition(".")[2])) == value:
+        return None
+    passed = {key, typed}  # the group, and the key in it
     if any(passed.isdisjoint(unread(task)) for task in tasks):
         return None
     able = [t for t in variants.sound("task") if passed.isdisjoint(unread(t))]

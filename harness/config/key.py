@@ -1,8 +1,9 @@
 """What a schema says about one key: who reads it, and which values it may have."""
 
 from dataclasses import field
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from harness.errors import ConfigProblem, suggestion
 
@@ -30,6 +31,31 @@ def number(key: str, value: Any) -> None:
     """Raise ConfigProblem when `value` is given and is no number."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
         raise ConfigProblem(f"{key}={value} is not possible: give a number.")
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {  # a declared type -> what may be given for it, in words
+    bool: (bool, "True or False"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
+    list: ((list, tuple), "a list"),
+    dict: (dict, "a mapping"),
+    NoneType: (NoneType, "None"),
+}
+
+
+def typed(key: str, value: Any, hint: Any) -> None:
+    """Raise ConfigProblem when `value` is not of the type that a field declares (`hint`)."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    known = [_KINDS.get(get_origin(kind) or kind) for kind in kinds]
+    if None in known:  # any
+        return
+    if not any(
+        isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        for kind, _ in filter(None, known)
+    ):
+        said = " or ".join(words for _, words in filter(None, known))
+        raise ConfigProblem(f"{key} is {value!r}: give {said}.")
 
 
 def at_least(key: str, value: float | None, low: float) -> None:

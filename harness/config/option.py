@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import Any
 
 from harness import variants
+from harness.config.key import typed
 from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
@@ -60,7 +61,16 @@ def option(group: str, name: str, /, **keys: Any) -> Any:
     variants.check(group, group, [name])
     if problem := misread(group, [name], keys):
         raise ConfigProblem(problem)
-    return schema_of(group, name)(name=name, **keys)
+    schema = schema_of(group, name)
+    suited(group, schema, keys)
+    return schema(name=name, **keys)
+
+
+def suited(group: str, schema: Any, keys: Mapping[str, Any]) -> None:
+    """Raise ConfigProblem when one of `keys` is not of the type that `schema`, a dataclass, declares."""
+    for f in fields(schema):
+        if f.name in keys:
+            typed(f"{group}.{f.name}", keys[f.name], f.type)
 
 
 def sibling(group: str, settings: Any, name: str, /, **keys: Any) -> Any:

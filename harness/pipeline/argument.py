@@ -44,6 +44,29 @@ def check_place(name: str, value: Any) -> None:
         raise InputProblem(f"{name} is {value!r}: give the directory of a snapshot, or its URL.")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise InputProblem unless the argument `name` is True or False."""
+    if not isinstance(value, bool):
+        raise InputProblem(f"{name} is {value!r}: give True or False.")
+
+
+def places_of(name: str, value: Any) -> tuple[str, ...]:
+    """The files that the argument `name` lists; one alone is a list of one. Raises InputProblem."""
+    several = [value] if isinstance(value, str | PathLike) else value
+    if not isinstance(several, list | tuple) or not all(
+        isinstance(one, str | PathLike) for one in several
+    ):
+        raise InputProblem(f"{name} is {value!r}: give a list of files.")
+    return tuple(map(str, several))
+
+
+def place_of(name: str, value: Any) -> str | None:
+    """The file that the argument `name` names, None for none. Raises InputProblem."""
+    if value is not None and not isinstance(value, str | PathLike):
+        raise InputProblem(f"{name} is {value!r}: give a key file.")
+    return None if value is None else str(value)
+
+
 def check_name(name: str, value: Any, such_as: str) -> None:
     """Raise InputProblem for an argument `name` that is no name of an option."""
     if not isinstance(value, str):

@@ -44,16 +44,16 @@ def diagnose(
     if said:
         return said
     history = state.documents["kv_format"].get("pruned") or []
-    dropped = f"pruned on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
     if any(stage.get("positions") == "reindexed" for stage in history):
-        return Diagnosis("block", "kv_cache", dropped)
+        return Diagnosis("block", "kv_cache", diagnosis.dropped(state))
     state = state.to(loaded.device)
     right = right or recompute(loaded, state.token_ids, state.attention_mask)
     explanation = diagnosis.explain(state, right)
     if explanation.layer is not None or explanation.cause != "rounding":
         return explanation
     if history:
-        return Diagnosis("block", "kv_cache", dropped, picture=explanation.picture)
+        evidence = diagnosis.dropped(state)
+        return Diagnosis("block", "kv_cache", evidence, picture=explanation.picture)
     if fed is not None and (tie := _tie_after(loaded, state, fed)):
         where = f"the router of layer {tie[0]} ties at token {tie[1]}"
         evidence = f"{where}; {explanation.evidence} of the state"
@@ -74,6 +74,8 @@ def why(
     cache: the option that it went on with, where that is meant to lose nothing: what leaves the noise
     although the state does not is its doing.
     """
+    if judgement.diagnosis:  # the judge saw it already
+        return Diagnosis(**judgement.diagnosis)
     unsound = judgement.reason if judgement.verdict == "unsound" else ""
     told = diagnose(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None

@@ -48,7 +48,7 @@ class Mismatch:
     rendered: str
 
     def __str__(self) -> str:
-        return f"token {self.index} was {self.buffer!r} when it was processed, re-rendered it is {self.rendered!r}"
+        return f"token {self.index + 1} was {self.buffer!r} when it was processed, re-rendered it is {self.rendered!r}"
 
 
 @dataclass(frozen=True)

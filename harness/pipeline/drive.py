@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Protocol
 
@@ -11,10 +11,12 @@ import torch
 from harness import progress
 from harness.attention.kernels.cpu.program import compiling
 from harness.capture import new_cache, positions_of, prefill
+from harness.capture.layers import layers_of
 from harness.model.loaded import Loaded
 from harness.model.oracle import Oracle
 from harness.model.sampler import Sampler
 from harness.model.switch import crosses
+from harness.pipeline.tail import Tail, tail_of
 from harness.snapshot.state import State
 
 ASIDE = 32  # tokens of another thought: enough to leave a trace
@@ -29,7 +31,7 @@ class Rollout:
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
     chunks: in which lengths `fed` was fed. ended: every row came to its end. stored: `[batch, vocab]`,
-    the logits that `ids[:, 0]` was chosen from.
+    the logits that `ids[:, 0]` was chosen from. tail: what would be stored of `fed`.
     """
 
     logits: torch.Tensor
@@ -40,6 +42,7 @@ class Rollout:
     chunks: tuple[int, ...] = ()
     ended: bool = False
     stored: torch.Tensor | None = None
+    tail: Tail = ()
 
     @property
     def said(self) -> torch.Tensor:
@@ -54,6 +57,8 @@ class Runner(Protocol):
     def state(self) -> State: ...
 
     def step(self, ids: torch.Tensor) -> torch.Tensor: ...
+
+    def commit(self) -> State: ...
 
 
 class Uninterrupted:
@@ -79,6 +84,17 @@ class Uninterrupted:
             self._cache, where = new_cache(self.loaded), positions_of(self._mask)
             return self.loaded.forward(self._ids, where, mask, self._cache, keep=ids.shape[1])
         return self.loaded.forward(ids, positions, mask, self._cache)
+
+    def commit(self) -> State:
+        """The layers of the live cache as they are now, shared, and the ids that filled them."""
+        layers = layers_of(self._cache, positions_of(self._mask), self.loaded.text_config)
+        return replace(
+            self.state,
+            layers=layers,
+            token_ids=self._ids,
+            attention_mask=self._mask,
+            next_position=self._position[:, 0],
+        )
 
 
 def drive(
@@ -139,6 +155,7 @@ def drive(
         lengths,
         ended,
         stored,
+        tail_of(runner, sum(lengths)),
     )
 
 
@@ -155,8 +172,8 @@ def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uni
 
 def aside(loaded: Loaded, state: State) -> None:
     """Let the model think of something else: the first tokens of `state`, those after the very first
-    backwards, onto an empty cache. What it keeps outside of its cache is that thought's from here on, as it is wherever a
-    thought is brought back; a restored run that needs it is not the uninterrupted one."""
+    backwards, onto an empty cache. What it keeps outside of its cache is that thought's from here on, as
+    it is wherever a thought is brought back; a restored run that needs it is not the uninterrupted one."""
     begun = state.token_ids[:, :ASIDE].to(loaded.device)
     ids = torch.cat([begun[:, :1], begun[:, 1:].flip(1)], dim=1)
     mask = torch.ones_like(ids)

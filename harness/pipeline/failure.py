@@ -6,28 +6,56 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.config import Config, TrackConfig, composed
-from harness.errors import RestoreRefused, SnapshotInvalid
+from harness.errors import HarnessError, RestoreRefused, SnapshotInvalid, disk_is_full
+
+if TYPE_CHECKING:
+    from harness.report.console import Say
 
 MANIFEST = "manifest.json"  # says that a snapshot is whole; nothing heavy is imported for its name
 
 Stamp = tuple[int, int]
 
 
-def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exception) -> None:
-    """`result.json` with the reason, sealed and tracked where the configuration was sound."""
+def record_failure(
+    cfg: Config | None, folder: Path, verdict: str, problem: Exception, say: "Say", remedy: str = ""
+) -> None:
+    """`result.json` with the reason and `report.html` of it, sealed and tracked where the configuration was
+    sound. What the disk does not take is told and no second failure, but by a point of a sweep, which a
+    full disk ends. remedy: where the message has none."""
+    from harness.pipeline.finish import shown
+
+    try:
+        _record(cfg, folder, verdict, problem, say, remedy)
+        if not say.quiet and (folder / "report.html").is_file():
+            say.problem(f"report: {shown(folder)}/report.html")
+    except OSError as lost:
+        if say.quiet and disk_is_full(lost):
+            raise
+        say.problem(f"No record of it could be written to {folder}: {lost.strerror or lost}.")
+
+
+def _record(
+    cfg: Config | None, folder: Path, verdict: str, problem: Exception, say: "Say", remedy: str
+) -> None:
     from harness.compare.conclusion import conclusion
     from harness.pipeline.finish import options, shown, write
     from harness.snapshot.result import SCHEMA, write_json
 
+    reason = str(problem)
+    if not isinstance(problem, HarnessError):
+        reason = f"unexpected {type(problem).__name__}: {reason}"
     record = {
         "schema": SCHEMA,
         "verdict": verdict,
-        "reason": str(problem),
+        "reason": reason,
         "exit_code": getattr(problem, "exit_code", 1),
         "folder": shown(folder),
+        "stage": say.what,
+        "stages": [{"stage": stage, "s": seconds} for stage, seconds in say.stages],
+        **({"remedy": remedy} if remedy else {}),
     }
     if isinstance(problem, RestoreRefused):
         record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
@@ -43,8 +71,11 @@ def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exce
     record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is not None:
-        write(cfg, folder, {**record, "task": cfg.task.name, "options": options(cfg)})
+        record |= {"task": cfg.task.name, "options": options(cfg)}
+        _draw(folder, record)
+        write(cfg, folder, record)
         return
+    _draw(folder, record)
     write_json(folder / "result.json", record)
     if (folder.parent / "multirun.yaml").is_file():
         try:
@@ -52,6 +83,14 @@ def record_failure(cfg: Config | None, folder: Path, verdict: str, problem: Exce
         except Exception:  # what was wrong in the configuration may be wrong here too; it is told
             with (folder / "harness.log").open("a") as log:
                 log.write(traceback.format_exc())
+
+
+def _draw(folder: Path, record: dict[str, Any]) -> None:
+    """The page, or nothing where the disk does not take it: the record is worth more."""
+    from harness.report import failure
+
+    with suppress(OSError):
+        failure.write(folder / "report.html", record)
 
 
 def _record_composed(folder: Path, record: dict[str, Any]) -> None:

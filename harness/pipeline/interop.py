@@ -187,9 +187,11 @@ def _rows(
     ids = ids.to(device, torch.int64)
     if bool((ids < 0).any()):
         raise InputProblem("input_ids holds a negative number, which is no token.")
-    mask = (
-        torch.ones_like(ids) if attention_mask is None else torch.as_tensor(attention_mask).to(ids)
-    )
+    if attention_mask is not None and not torch.is_tensor(attention_mask):
+        raise InputProblem(
+            f"attention_mask is a {type(attention_mask).__name__}: give a tensor of [batch, tokens], 0 for padding."
+        )
+    mask = torch.ones_like(ids) if attention_mask is None else attention_mask.to(ids)
     if mask.shape != ids.shape:
         raise InputProblem(f"attention_mask is {list(mask.shape)}, input_ids {list(ids.shape)}.")
     if bool((mask.diff(dim=1) < 0).any()) or not bool((mask[:, -1] == 1).all()):

@@ -14,6 +14,7 @@ from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
+from harness.pipeline.tail import compare_tails
 from harness.snapshot.state import State
 
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
@@ -87,12 +88,30 @@ def judge(
     verdict, reason = decide(
         *pair, metrics, noise, oracle, other_token, waived, sound, stored=stored
     )
+    diagnosis: dict[str, Any] = {}
+    tied = yardstick.routed(loaded)  # another expert moves keys by far more than rounding does
+    if verdict == "exact" or (verdict == "equivalent" and not tied):
+        outlier = compare_tails(
+            loaded, state, reference.fed, restored.tail, reference.tail, measured.tail
+        )
+        if outlier is not None:
+            verdict, reason = "drifted", f"{outlier}; every chosen token is the same"
+            diagnosis = outlier.diagnosis().document()
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)
         for name, logits in paths.items()
     }
-    return Judgement(verdict, reason, metrics, noise, oracle, sound.document(), curves=curves)
+    return Judgement(
+        verdict,
+        reason,
+        metrics,
+        noise,
+        oracle,
+        sound.document(),
+        curves=curves,
+        diagnosis=diagnosis,
+    )
 
 
 def _stored(

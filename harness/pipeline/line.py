@@ -34,9 +34,10 @@ from harness.pipeline.prune import moves, policy_of, pruned, scored, without_sco
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
-from harness.pipeline.session import Session, check_options
+from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
 from harness.pipeline.switching import Switching
+from harness.pipeline.tail import tail_of
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.console import Say
@@ -82,7 +83,6 @@ class Line:
             cfg, sampler = resumed(resolved(cfg, manifest), manifest["documents"], cfg.snapshot)
             if cfg.task.name in CONTINUING:
                 say.line(sampler)
-        check_options(cfg)
         session = Session.open(cfg, folder, say)
         return cls(session, fault, {"sampler": session.sampler().document()})
 
@@ -99,7 +99,9 @@ class Line:
         self.sampler = session.sampler()
         self.captured = session.capture(rows, self.sampler)
         self.whole = state = self.captured.state
-        say.done(f"{state.tokens} tokens, 13 elements, {machine.human(state.kv_bytes)} of K/V")
+        say.done(
+            f"{machine.many(state.tokens, 'token')}, 13 elements, {machine.human(state.kv_bytes)} of K/V"
+        )
         account = [dict(entry) for entry in rows[0].account]
         self.record["text"] = {"prompt": rows[0].text, "account": account}
         return state
@@ -192,7 +194,7 @@ class Line:
         except RestoreRefused as refused:
             refused.diagnosis = diagnose(live.loaded, state, refused.differences).document()
             raise
-        say.done(f"{state.tokens} tokens, {state.kept_tokens} kept, verified")
+        say.done(f"{machine.many(state.tokens, 'token')}, {state.kept_tokens} kept, verified")
         if waived:
             say.note(told(waived))
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
@@ -249,6 +251,7 @@ class Line:
             ids=torch.cat([path.ids, choice], dim=1),
             fed=torch.cat([path.fed, last], dim=1),
             chunks=(*path.chunks, 1),
+            tail=tail_of(runner, path.fed.shape[1] + 1),
         )
 
     def uninterrupted(
@@ -275,7 +278,9 @@ class Line:
             path = drive.drive(run, sampler, steps, prompt, follow, lambda ids: count(1))
         if self.captured is not None:
             session.times["recompute"] = drive.recompute_seconds(loaded, state)
-        session.say.done(f"{path.fed.shape[1]} steps{', the end' if path.ended else ''}")
+        session.say.done(
+            f"{machine.many(path.fed.shape[1], 'step')}{', the end' if path.ended else ''}"
+        )
         return path
 
     def judge(self, restored: Restored, state: State) -> Judgement:
@@ -288,7 +293,7 @@ class Line:
             _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: count(1))
         compiled = compiling() - compiled
         warm = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
-        say.done(f"{path.fed.shape[1]} steps, teacher forced{warm}")
+        say.done(f"{machine.many(path.fed.shape[1], 'step')}, teacher forced{warm}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(

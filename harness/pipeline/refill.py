@@ -64,7 +64,7 @@ def _refuse(state: State, off: float, limit: float, where: str, row: int) -> Non
     mend = "" if padded else " A padded batch needs its `attention_mask` too."
     raise InputProblem(
         f"the cache is not what these ids give: {where} is off by {off:.3g} (allowed {limit:.3g}). Give "
-        "exactly the ids that filled it, and the `position_ids` of the forward where they did not "
+        "the model and exactly the ids that filled it, and the `position_ids` of the forward where they did not "
         f"count from 0.{mend}"
     )
 

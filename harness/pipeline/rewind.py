@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.library import Replay
 from harness.capture import capture, new_cache, positions_of, prefill
 from harness.compare.identity import differences
@@ -60,7 +61,7 @@ class Rewind:
     @property
     def way(self) -> str:
         """How it came there, in words."""
-        again = f"{self.replayed} token{'s' * (self.replayed != 1)}"
+        again = machine.many(self.replayed, "token")
         ways = {
             CUT: f"cut there, {again} replayed for the logits",
             CHECKPOINT: f"from the checkpoint {self.source}, {again} replayed",

@@ -51,7 +51,8 @@ class Session:
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say) -> "Session":
-        """Seed, set threads, load the model (shared between jobs of one process)."""
+        """Check the options, seed, set threads, load the model (shared between jobs of one process)."""
+        check_options(cfg)
         seed(cfg.seed)
         if cfg.out and cfg.task.name in WRITING:
             store.check_place(cfg.out)

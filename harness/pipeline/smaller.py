@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness import config, variants
+from harness.config.option import suited
 from harness.contract import agree
 from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
@@ -59,6 +60,17 @@ def _reading(chosen: Any) -> Iterator[None]:
 
 def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]) -> Any:
     """An instance of a caller's class, its settings the `schema` of the group and `options`."""
+    built: Any = class_of(group, kind, base)
+    shared = {k: v for k, v in options.items() if k in schema.__dataclass_fields__}
+    suited(group, schema, shared)
+    settings = schema(name=kind.__name__, **shared)
+    for key in options.keys() - shared.keys():
+        setattr(settings, key, options[key])
+    return built(settings)
+
+
+def class_of(group: str, kind: Any, base: type) -> type:
+    """`kind`, a caller's class for `group`. Raises ConfigProblem unless it keeps to its `base`."""
     if not (isinstance(kind, type) and issubclass(kind, base)):
         public = f"harness.{group}.{variants.BASES[group]}"
         raise ConfigProblem(
@@ -66,9 +78,4 @@ def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]
             f"class below {public}, not {kind!r}."
         )
     agree(f"{group}={kind.__name__}", f"{kind.__module__}.{kind.__name__}", kind, base)
-    shared = {k: v for k, v in options.items() if k in schema.__dataclass_fields__}
-    settings = schema(name=kind.__name__, **shared)
-    for key in options.keys() - shared.keys():
-        setattr(settings, key, options[key])
-    built: Any = kind
-    return built(settings)
+    return kind

@@ -21,6 +21,7 @@ from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
 from harness.model.twin import kinds_seen
 from harness.pipeline.drive import Rollout, Uninterrupted
+from harness.pipeline.tail import Tail, tail_of
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
@@ -34,12 +35,14 @@ class Yardstick:
     """Logits `[batch, n, vocab]` after the fed ids, each row alone and unpadded.
 
     uncached: the library's own forward in the working dtype. exact: the same in float64, None where
-    `compare.oracle=false`. rechunked: a second plain path, the prompt in other chunks.
+    `compare.oracle=false`. rechunked: a second plain path, the prompt in other chunks; tail: what it
+    would store of the fed ids.
     """
 
     uncached: torch.Tensor
     exact: torch.Tensor | None
     rechunked: torch.Tensor
+    tail: Tail
     soundness: Soundness
 
 
@@ -90,7 +93,9 @@ def _measured(
     with _counted(loaded, state, fed, "noise, without a cache"):
         uncached = alone(loaded, state, fed, chunks=reference.chunks)
     with _counted(loaded, state, fed, f"noise, chunks of {other}"):
-        again = rechunked(loaded, state, fed, other)
+        again, live = cached(loaded, state, fed, (1,) * fed.shape[1], other)
+    tail = tail_of(live, fed.shape[1])
+    del live
     exact = None
     if settings.oracle:
         with _counted(loaded.oracle, state, fed, "float64 oracle"):
@@ -106,15 +111,16 @@ def _measured(
         logic(loaded, state, begun, chunked, ones, other, rounding),
     ]
     if not routed(loaded):
-        cached = {
+        both = {
             "the uninterrupted run": reference.logits,
             chunked: again,
         }
         paths += [
             rounded_path(f"{name} in {_name(loaded)}", logits, error, scale, loaded.dtype)
-            for name, logits in cached.items()
+            for name, logits in both.items()
         ]
-    return Yardstick(uncached, exact, again, Soundness({"error": error, "against": against}, paths))
+    soundness = Soundness({"error": error, "against": against}, paths)
+    return Yardstick(uncached, exact, again, tail, soundness)
 
 
 def routed(loaded: Loaded) -> bool:
@@ -143,12 +149,12 @@ def logic(
     asked = loaded.twin if dear else loaded
     model, who = asked.oracle, "" if asked is loaded else " (twin)"
     with _counted(model, state, fed, "float64, the same with a cache"):
-        cached = replayed(model, state, fed, chunks, chunk)
+        stepped, _ = cached(model, state, fed, chunks, chunk)
     with _counted(model, state, fed, "float64, without a cache"):
         uncached = alone(model, state, fed, chunks=chunks)
     if model.narrowed:
         rounding = None
-    return exact_path(f"{name} in float64{who}", cached, uncached, model.layers, rounding)
+    return exact_path(f"{name} in float64{who}", stepped, uncached, model.layers, rounding)
 
 
 def alone(
@@ -194,16 +200,16 @@ def _before(switch: int | None, lengths: Sequence[int]) -> int:
     return max((end for end in ends if end <= switch), default=0)
 
 
-def replayed(
+def cached(
     model: Loaded | Oracle,
     state: State,
     fed: torch.Tensor,
     chunks: Sequence[int],
     chunk: int | None,
     before: bool = False,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, Uninterrupted]:
     """Logits `[batch, n, vocab]` (with `before`, and of the prompt's last token) of a plain cached run in `model`'s precision: the prompt in pieces of
-    `chunk`, then `fed` in pieces of `chunks`, by the code that every plain run goes through."""
+    `chunk`, then `fed` in pieces of `chunks`, by the code that every plain run goes through; and that run itself."""
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     cache = new_cache(model)
     last = prefill(model, ids, mask, positions_of(mask), cache, chunk)
@@ -211,14 +217,14 @@ def replayed(
     live = Uninterrupted(model, cache, there.unpruned(last[:, -1]))
     pieces = fed.to(model.device).split(list(chunks), dim=1)
     first = [last[:, -1:]] if before else []
-    return torch.cat([*first, *(live.step(piece) for piece in pieces)], 1)
+    return torch.cat([*first, *(live.step(piece) for piece in pieces)], 1), live
 
 
 def rechunked(
     loaded: Loaded, state: State, fed: torch.Tensor, chunk: int, before: bool = False
 ) -> torch.Tensor:
     """The second plain path: the prompt prefilled in other chunks, then token by token."""
-    return replayed(loaded, state, fed, (1,) * fed.shape[1], chunk, before)
+    return cached(loaded, state, fed, (1,) * fed.shape[1], chunk, before)[0]
 
 
 def _counted(

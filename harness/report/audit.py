@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.report.console import tabled
 from harness.report.html import link, page, section
 from harness.report.names import plain
 from harness.snapshot.elements import spoken
-from harness.snapshot.result import write_text
+from harness.snapshot.result import STEPS, write_text
 
 WIDTH = {"explanation": 2000}
 FOUND = "None: every claim of the record was found again."
@@ -26,8 +27,8 @@ def write(path: Path, document: dict[str, Any]) -> None:
         section(
             "Differences",
             text="" if rows else FOUND if not document.get("uncompared") else FOUND_PARTLY,
-            columns=columns,
-            rows=[[spoken(short(d.get(c, ""), WIDTH.get(c, 160))) for c in columns] for d in rows],
+            columns=[plain(c) for c in columns],
+            rows=[[_told(d, c) for c in columns] for d in rows],
         )
     ]
     alike: dict[str, list[str]] = {}  # points that share what changed
@@ -77,7 +78,7 @@ def reason(document: dict[str, Any]) -> str:
     """What came out, in a line; of what was left out it does not say that it is the same."""
     count, left_out = len(document["differences"]), document.get("uncompared")
     if count:
-        return f"{count} difference{'s' * (count != 1)}"
+        return machine.many(count, "difference")
     if not left_out:
         return f"every figure and token is reproduced, {document['compared']}"
     said = f"what was compared is reproduced, {document['compared']}"
@@ -96,6 +97,12 @@ def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(differences, key=lambda d: (points.index(d.get("point")), d["what"] != "run"))
 
 
+def _told(difference: dict[str, Any], column: str) -> str:
+    """One cell; what the record counts from 0 says so."""
+    said = spoken(short(difference.get(column, ""), WIDTH.get(column, 160)))
+    return said + " (from 0)" * (column == "what" and said.endswith(STEPS))
+
+
 def _where(place: dict[str, Any]) -> str:
     if not place.get("platform"):
         return "It did not come to its end."
@@ -106,14 +113,14 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     """The same, in the terminal."""
     rows = explaining(document["differences"])
     if rows:
-        found = [[f"{d.get('point', '')} {spoken(d['what'])}".strip(), short(d["recorded"], 24), short(d["found"], 24), short(d["explanation"], 2000)] for d in rows[:40]]  # fmt: skip
+        found = [[f"{d.get('point', '')} {_told(d, 'what')}".strip(), short(d["recorded"], 24), short(d["found"], 24), short(d["explanation"], 2000)] for d in rows[:40]]  # fmt: skip
         tabled(say, "Differences", ["what", "recorded", "found", "explanation"], found)
         say.line()
     decisive = {c["what"] for changed in document["environment"].values() for c in changed if c["decisive"]}  # fmt: skip
     if decisive:
         say.line(f"changed since: {', '.join(sorted(decisive))}")
     many = document["points"]
-    say.line(f"compared:     {document['compared']}, {many} run{'s' * (many != 1)}")
+    say.line(f"compared:     {document['compared']}, {machine.many(many, 'run')}")
     if left_out := document.get("uncompared"):
         say.line(f"not compared: {', '.join(left_out)} (made by another version)")
     if document.get("signed_by"):

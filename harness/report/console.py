@@ -17,8 +17,8 @@ from rich.table import Table
 
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
-from harness.report.names import counted, judged_by, plain
-from harness.snapshot.result import UNJUDGED
+from harness.report.names import judged_by, plain
+from harness.snapshot.result import UNJUDGED, counted
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
@@ -37,6 +37,7 @@ class Say:
         self.quiet = quiet
         self.out: Console = Console(highlight=False, soft_wrap=False)
         self.what = ""  # the work that goes on
+        self._stages: list[tuple[str, float]] = []
         self._start = 0.0
         self._open = self._midline = False
         self._bar = Bar(Console(stderr=True, highlight=False))
@@ -79,11 +80,18 @@ class Say:
     def done(self, result: str = "") -> None:
         """Say how the announced work ended."""
         seconds = time.perf_counter() - self._start
+        self._stages.append((self.what, seconds))
         log.info("%s: %s%s(%.2f s)", self.what, result, " " * bool(result), seconds)
         if not self.quiet:
             sys.stderr.write(f"{result}{' ' * bool(result)}({seconds:.2f} s)\n")
             sys.stderr.flush()
         self._open, self.what, self._bar.line = False, "", ""
+
+    @property
+    def stages(self) -> list[tuple[str, float]]:
+        """What was announced so far and the seconds that it took, that which goes on too."""
+        going = [(self.what, time.perf_counter() - self._start)] if self.what else []
+        return [*self._stages, *going]
 
     def _begun(self, line: str, more: str | None = None) -> None:
         """What now stands on the open line of stderr, and the last part of it, which is written.
@@ -287,7 +295,9 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What it cost: bytes, seconds, what became of the cache that was handed in."""
     size, moved = result["size"], result["mutation"]
     kept = size["kept_tokens"]
-    tokens = f"{size['tokens']:,} tokens" + (f", {kept:,} kept" if kept != size["tokens"] else "")
+    tokens = f"{size['tokens']:,} token{'s' * (size['tokens'] != 1)}" + (
+        f", {kept:,} kept" if kept != size["tokens"] else ""
+    )
     bytes_ = (
         f"{machine.human(size['kv_bytes'])} of K/V, {machine.human(size['stored_bytes'])} stored"
     )

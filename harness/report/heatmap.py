@@ -76,16 +76,22 @@ def _matrix(rows: list[dict[str, Any]]) -> str:
     )
     head = "".join(f'<th scope="col">{h}</th>' for h in heads)
     body = "".join(
-        "<tr>"
-        f"<td>{escape(r['fault'])}</td><td>{escape(_element(r))}</td>"
-        + "".join(_cell("named" if r[c] else "", "--good", 0.55 if r[c] else 0.0) for c in CHECKS)
-        + f'<td style="padding-left:.6rem">{escape(r["strict"])}</td>'
-        + _cell(r["plain"], "--bad", SHADES.get(r["plain"], 0.0))
-        + _cell(_shift(r["shift"]), "--bad", _heat(r["shift"]))
-        + "</tr>"
+        f"<tr>{''.join(_cell(head, *cell) for head, cell in zip(heads, _cells(r), strict=True))}</tr>"
         for r in rows
     )
-    return f'<div class="many matrix"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="many matrix cards"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cells(row: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Text, and colour and strength of its ground, below each heading."""
+    return [
+        (row["fault"],),
+        (_element(row),),
+        *(("named" if row[c] else "", "--good", 0.55 if row[c] else 0.0) for c in CHECKS),
+        (row["strict"], "--good", 0.0),
+        (row["plain"], "--bad", SHADES.get(row["plain"], 0.0)),
+        (_shift(row["shift"]), "--bad", _heat(row["shift"])),
+    ]
 
 
 def _element(row: dict[str, Any]) -> str:
@@ -93,9 +99,10 @@ def _element(row: dict[str, Any]) -> str:
     return f"{row['element']} {row['element_name']}" if row["element"] else ""
 
 
-def _cell(text: str, colour: str, strength: float) -> str:
+def _cell(head: str, text: str, colour: str = "", strength: float = 0.0) -> str:
     shade = f"color-mix(in srgb, var({colour}) {round(strength * 60)}%, transparent)"
-    return f'<td style="background:{shade};padding-left:.6rem">{escape(text)}</td>'
+    style = f' style="background:{shade};padding-left:.6rem"' if colour else ""
+    return f'<td data-label="{head}"{style}>{escape(text)}</td>'
 
 
 def _shift(value: float | None) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 
-LISTED = 12  # rows with sentences; more are a table on any screen
+CARDS = 300  # rows; more are a table on any screen
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
@@ -119,15 +119,17 @@ def _style() -> str:
 
 def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     """How the table of a block stands on its page: `right`, the columns of numbers; `shape`, the classes
-    of its width; `heads`, where each row becomes a list of its own on a narrow screen."""
+    of its width; `heads`, where each row becomes a card of its own on a narrow screen."""
     rows, columns = block.get("rows") or [], block.get("columns") or []
     prose = any(_width(_text(value)) in ("long", "words") for row in rows for value in row[1:])
-    listed = prose and len(columns) > 3 and len(rows) <= LISTED
+    right = _numeric(rows)
+    few = 3 if prose and 0 not in right else 4  # a number is no heading of a card
+    cards = len(columns) > few and len(rows) <= CARDS
     wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
     return {
-        "right": _numeric(rows),
-        "shape": wide + " listed" * listed,
-        "heads": columns if listed else None,
+        "right": right,
+        "shape": wide + " cards" * cards,
+        "heads": columns if cards else None,
     }
 
 

@@ -53,6 +53,7 @@ NAMES = {
     "first_beyond": "first step beyond",
     "bad": "steps beyond",
     "answer": "answer",
+    "point": "folder",
     "cached_growth": "time per turn, last quarter over first, cached",
     "naive_growth": "time per turn, last quarter over first, naive",
     "recalled": "answers that were right",
@@ -68,12 +69,9 @@ NAMES = {
 }
 
 
-STEPS = ("first_divergence", "first_beyond")  # the record counts steps from 0, people from 1
-
-
-def counted(key: str, value: Any) -> Any:
-    """The value of a figure as people count it: the first step is step 1."""
-    return value + 1 if key in STEPS and value is not None else value
+def folder(point: object) -> str:
+    """A sweep's point as people are told of it: by its folder, whose name Hydra counts from 0."""
+    return f".../{point}"
 
 
 def plain(key: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.html import cell, page, section
-from harness.report.names import counted, plain
-from harness.snapshot.result import UNJUDGED, write_text
+from harness.report.names import plain
+from harness.snapshot.result import UNJUDGED, counted, write_text
 
 COLUMNS = ["case", "verdict", "reused_tokens", "prompt_tokens", "max_abs_diff", "noise_floor",
            "oracle_error", "plain_error", "kl_max", "top1_agreement", "first_beyond", "bad", "repeats"]  # fmt: skip

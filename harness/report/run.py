@@ -6,9 +6,9 @@ from typing import Any
 from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, grouped, link, page, section
-from harness.report.names import counted, judged_by, plain
+from harness.report.names import judged_by, plain
 from harness.snapshot.elements import spoken
-from harness.snapshot.result import write_text
+from harness.snapshot.result import counted, write_text
 
 PART = 40  # characters of what was said, where two answers part
 DIGESTS = ("digest_before", "digest_after")

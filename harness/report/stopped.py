@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from harness.config.literal import command
 from harness.report.badge import SIGNS
+from harness.report.closing import again
 from harness.report.html import cell, section
 from harness.report.names import in_brief
 from harness.report.verdicts import STOPPED, target
@@ -24,19 +24,11 @@ def sections(folder: Path, found: list[Row], axes: list[str]) -> list[Row]:
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
             " ".join(f"{a}={row[a]}" for a in axes),
             cell(in_brief(row["reason"]), kind="long"),
-            cell(_again(folder / row["point"]), kind="code"),
+            cell(again(folder / row["point"]), kind="code"),
         ]
         for row in points[:MOST]
     ]
     more = f" The first {MOST} of {len(points)}." if len(points) > MOST else ""
     told = f"Such a point has no figures, so no picture shows it.{more}"
-    columns = ["point", "what it was", "why", "to run it again"]
+    columns = ["folder", "what it was", "why", "to run it again"]
     return [section("What failed", text=told, columns=columns, rows=table)]
-
-
-def _again(point: Path) -> str:
-    """What runs the point in this folder by itself. Raises OSError."""
-    import yaml
-
-    told = yaml.safe_load((point / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-    return command(map(str, told))

@@ -11,6 +11,7 @@ SCHEMA = 1
 GOOD = ("exact", "equivalent")
 ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
 UNJUDGED, UNSOUND = "unjudged", "unsound"
+DONE = "done"  # what a job came to whose task has no word of its own for it
 COMPARING = ("experiment", "resume", "chat", "referee")  # a verdict is what they are for
 PASSED = {"save": "saved", "verify": "intact", "faults": "every fault caught", "diff": "the same",
           "architectures": "no cell is wrong", "audit": "same"}  # fmt: skip
@@ -29,10 +30,16 @@ MUTATION = (
     "mutated", "length_before", "length_after", "digest_before", "digest_after",
     "bytes_copied_per_token",
 )  # fmt: skip
+STEPS = ("first_divergence", "first_beyond")  # a record counts steps from 0, people from 1
 TIMES = (
     "load_model", "prefill", "prune", "save", "load", "restore", "first_token", "per_token",
     "recompute",
 )  # fmt: skip
+
+
+def counted(key: str, value: Any) -> Any:
+    """The value of a figure as people count it: the first step is step 1."""
+    return value + 1 if key in STEPS and value is not None else value
 
 
 def worse(verdict: str, required: str) -> bool:

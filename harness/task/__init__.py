@@ -4,6 +4,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if not sweep:  # whose line of this point says it
             say.problem(f"harness: {problem}")
         verdict = "refused" if problem.exit_code == 3 else "failed"
-        if sweep or problem.exit_code == 3 or not fresh:
-            failure.record_failure(cfg, folder, verdict, problem)
+        if sweep or problem.exit_code != 2 or not fresh:
+            failure.record_failure(cfg, folder, verdict, problem, say)
         else:
             _log_to(None)  # what is logged from now on would look for the folder again
             failure.remove(folder)
@@ -79,14 +80,15 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             raise interrupt.Stopped(said) from None
         if sweep and disk_is_full(problem):
             raise
-        (folder / "harness.log").open("a").write(traceback.format_exc())
+        with suppress(OSError):
+            (folder / "harness.log").open("a").write(traceback.format_exc())
         said = f"unexpected {type(problem).__name__}: {problem}{variants.meant(problem)}"
         whose = variants.author(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
         place = f"{fault}\nThe details are in {folder / 'harness.log'}."
         if not sweep:
             say.problem(f"harness: {said}\n{place}")
-        failure.record_failure(cfg, folder, "failed", problem)
+        failure.record_failure(cfg, folder, "failed", problem, say, place)
         return Outcome(1, "failed", str(folder), f"{said}. {place}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture
@@ -53,7 +54,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             rows.append(row)
         say.done()
     steady = sum(bool(row["bitwise_equal"]) for row in rows)
-    reason = f"{steady} of {len(rows)} combinations repeat bit for bit; nothing was judged"
+    reason = f"{steady} of {machine.many(len(rows), 'combination')} repeat bit for bit; nothing was judged"
     page = [
         section(
             "Repeated",

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import Captured, capture
 from harness.config import Config, at_least
 from harness.model.loaded import Loaded
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, tokenizer_files
 from harness.report import restores
 from harness.report.console import Say
 from harness.save import store
@@ -43,7 +44,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
     same = sum(bool(row["same_first_token"]) for row in rows)
-    reason = f"{restores.conclusion(rows)}{len(rows)} contexts measured, not judged; the first token is the same in {same}"  # fmt: skip
+    reason = f"{restores.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {same}"  # fmt: skip
     return finish_table(
         session, "bench", rows, restores.sections(rows), UNJUDGED, reason, restores.COLUMNS
     )
@@ -99,7 +100,8 @@ def prefilled(session: Session, tokens: int) -> Captured:
     ids = torch.randint(0, size, (1, tokens), generator=draw)
     documents = {**session.documents, "generation": {"sampler": None, "steps": 0}}
     mask = torch.ones_like(ids)
-    return capture(session.loaded, ids, mask, documents, chunk=session.cfg.prompt.chunk)
+    files, chunk = tokenizer_files(session.loaded), session.cfg.prompt.chunk
+    return capture(session.loaded, ids, mask, documents, files, chunk=chunk)
 
 
 def restored(session: Session, state: State, place: Path, times: dict[str, list[float]]) -> int:

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from harness import machine
 from harness.config import Config
 from harness.engine import saved
 from harness.errors import ConfigProblem, InputProblem
@@ -56,7 +57,9 @@ def _foreign(cfg: Config, folder: Path, say: Say) -> Outcome:
         )
     state, measured = foreign.adopted(line.session, there, ids, str(cfg.foreign))
     far = max(row["off_by"] for row in measured["layers"])
-    say.done(f"{there.kind}, {len(ids)} tokens, at most {far:.3g} from this model's own")
+    say.done(
+        f"{there.kind}, {machine.many(len(ids), 'token')}, at most {far:.3g} from this model's own"
+    )
     restored = line.restore(line.save(state))
     judgement = line.judge(restored, restored.state)
     return line.finish(judgement, foreign=measured)
@@ -79,7 +82,7 @@ def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:
     owners = len(before["lineage"])
     record = {
         "verdict": UNJUDGED,
-        "reason": f"self-contained; it referred to {owners} other snapshots before",
+        "reason": f"self-contained; it referred to {machine.many(owners, 'other snapshot')} before",
         **Stored(target, manifest).record(back, back),
     }
     rows = [[k, v] for k, v in record["size"].items()]

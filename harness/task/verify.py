@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.compare.identity import told, waived_earlier
 from harness.config import Config
 from harness.errors import MISSING_PARENT, SnapshotInvalid
@@ -26,7 +27,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         seconds = time.perf_counter() - start
         record: dict[str, Any] = {
             "verdict": "refused" if faults else UNJUDGED,
-            "reason": f"{len(faults)} fault{'s' * (len(faults) > 1)}"
+            "reason": machine.many(len(faults), "fault")
             if faults
             else "every byte matches its digest",
             "time_s": {"verify": seconds},

@@ -11,7 +11,7 @@ from harness import variants
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import ORDER, write_json
-from harness.track import beside, contents, parent
+from harness.track import beside, contents, orphans, parent
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
 
@@ -86,12 +86,12 @@ def summarise(
     folder: Path,
     points: list[Path],
     rows: list[dict[str, Any]],
-    text: str,
+    told: tuple[str, str, str],
     sought: Sequence[str] = (),
     total: int | None = None,
 ) -> dict[str, Any] | None:
-    """The sweep's parent run, with summary metrics and pages, described by `text`; None when nothing
-    is tracked. sought: columns of `rows` that a search looked for. total: points that
+    """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
+    in a few words, which point to choose, the table of all. sought: columns of `rows` that a search looked for. total: points that
     were asked for; with fewer the sweep was stopped."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
@@ -103,8 +103,8 @@ def summarise(
     again = (folder / "sweep.json").exists()
     try:
         run_id, earlier = store.summary(
-            folder, sweep_name(folder), {**parent.tags(folder), "verdict": contents.counted(rows)},
-            list(_totals(rows, sought, again)), files, text,
+            folder, sweep_name(folder), parent.tags(folder),
+            list(_totals(rows, sought, again)), files, told,
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "KILLED" if len(rows) < (total or 0) else contents.status(rows),
         )  # fmt: skip
@@ -131,7 +131,7 @@ def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began:
         "folder": str(folder),
         "name": sweep_name(folder),
         "began": int(began * 1000),
-        "process": parent.stamp(),
+        "process": orphans.stamp(),
     }
     beside.begin(store, runs_dir)
     _sweeps.add((os.getpid(), str(folder)))
@@ -185,11 +185,14 @@ def sweep_name(folder: Path) -> str:
 
 
 def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool = False) -> Any:
-    """Counts per verdict, the worst and the best; and every figure by point number, where it is not the same
-    in all. again: what was counted before may be zero now."""
+    """Counts per verdict, the worst and the best; and every figure by point, at the step that its folder is
+    named, where it is not the same in all. again: what was counted before may be zero now."""
+    numbered = [
+        (int(n) if (n := str(r.get("point"))).isdecimal() else i, r) for i, r in enumerate(rows)
+    ]
     yield "sweep/points", float(len(rows)), 0
     for verdict in ORDER:
-        if (count := sum(r["verdict"] == verdict for r in rows)) or again:
+        if (count := sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)) or again:
             yield f"sweep/{verdict}", float(count), 0
     for key in (
         "kl_max",
@@ -200,7 +203,9 @@ def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool 
         "load_s",
         *sought,
     ):
-        known = [(i, float(r[key])) for i, r in enumerate(rows) if isinstance(r.get(key), int | float)]  # fmt: skip
+        known = [
+            (step, float(r[key])) for step, r in numbered if isinstance(r.get(key), int | float)
+        ]
         if any(v for _, v in known):
             yield f"sweep/largest_{key}", max(v for _, v in known), 0
             yield f"sweep/smallest_{key}", min(v for _, v in known), 0

@@ -20,7 +20,8 @@ def main() -> None:
             message = json.loads(line)
             os.chdir(message["place"])
             if "begin" in message:
-                track.ready(SimpleNamespace(**message["begin"]), message["runs_dir"])
+                with suppress(Exception):  # who asks is told what is wrong
+                    track.ready(SimpleNamespace(**message["begin"]), message["runs_dir"])
                 continue
             if "tell" in message:
                 with suppress(Exception):  # it is done at the end, where it was not done now

@@ -17,7 +17,7 @@ from harness import interrupt
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import exit_code, write_json
-from harness.track import contents, inputs, parent
+from harness.track import blank, contents, description, inputs, orphans, parent
 
 BATCH = 1000  # metrics per request, the server's limit
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
@@ -51,33 +51,38 @@ class Mlflow:
         self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
 
     def ready(self) -> None:
-        """Import the client; open the store where that is a file which is there. Raises Unreachable."""
+        """Import the client; open the store where that is a file which is there, have an empty one ready
+        where it is not. Raises Unreachable."""
         import mlflow.tracking  # noqa: F401
         import sqlalchemy  # noqa: F401
 
-        if self.local and (self.runs_dir / "mlflow.db").is_file():
+        if self.local and not (self.runs_dir / "mlflow.db").is_file():
+            blank.make()
+        elif self.local:
             with self._reachable():
-                pass
+                orphans.settle(self, once=True)
 
     def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False,
             watch: Any = None) -> dict[str, Any]:  # fmt: skip
         """Log the run in `folder`; return the `mlflow` block of its `result.json`. watch: what was
         sampled of the machine meanwhile.
 
-        Until that is complete `pending.json` lies in the folder, with the run id once there is
-        one: who comes again continues that run; and with the rows of the runs below it. again: look for a run that was created by a
-        try that could not write its id down. Raises Unreachable.
+        Until that is complete `pending.json` lies in the folder, with the run id once there is one: who
+        comes again continues that run; and with the rows of the runs below it. again: look for a run that
+        was created by a try that could not write its id down. Raises Unreachable.
         """
         with self._reachable(), self._ending() as begun:
+            orphans.settle(self, once=True)
             with interrupt.held():
-                waiting = _pending(folder)
-                found = waiting.get("run_id") or (self._begun(folder) if again else None)
-                run_id = found or self._create(
-                    contents.run_name(result, folder, name),
-                    contents.tags(result, folder)
-                    | parent.above(folder, self.shown, self.settings.experiment),
-                    contents.began(folder),
-                )
+                waiting, mine = _pending(folder), orphans.uploading(folder)
+                run_id = waiting.get("run_id") or (self._begun(folder) if again else None)
+                if run_id:
+                    self.client.set_tag(run_id, *next(iter(mine.items())))
+                else:
+                    above = parent.above(folder, self.shown, self.settings.experiment)
+                    told = contents.tags(result, folder) | above | mine
+                    asked = contents.run_name(result, folder, name)
+                    run_id = self._create(asked, told, contents.began(folder))
                 begun.append(run_id)
                 block = {
                     "run_id": run_id,
@@ -88,8 +93,11 @@ class Mlflow:
                 known = {**block, "reason": "upload not complete", "children": rows}
                 write_json(folder / PENDING, known)
                 write_json(folder / "result.json", {**result, "mlflow": block})
-            self._fill(run_id, folder, result, watch)
+            when = int((folder / NAME).stat().st_mtime * 1000)
+            self._fill(run_id, folder, result, when, watch, rows)
             self._children(run_id, rows)
+            self.client.delete_tag(run_id, orphans.UPLOADING)
+            self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
             (folder / PENDING).unlink()
         return block
 
@@ -97,8 +105,8 @@ class Mlflow:
         """A sweep's parent run, `RUNNING`: its own where the sweep in `folder` has one, else a new one.
         Writes its id into `folder`. Raises Unreachable."""
         with self._reachable(), interrupt.held():
-            self._bury()
-            if run_id := self._parent(folder):
+            orphans.settle(self)
+            if run_id := parent.of(self.client, self.experiment, folder):
                 self.client.update_run(run_id, status="RUNNING", name=name)
                 self.client.set_tag(run_id, "process", tags["process"])
             else:
@@ -109,19 +117,25 @@ class Mlflow:
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
-                files: list[Path], text: str, when: int, points: dict[str, str],
+                files: list[Path], told: tuple[str, str, str], when: int, points: dict[str, str],
                 status: str) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
         """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it;
-        its id, and `{run id: earlier ids}` of points that were run again. status: of the whole. Raises
-        Unreachable."""
+        its id, and `{run id: earlier ids}` of points that were run again. told: what it came to in a few
+        words, which point to choose, the table of all. status: of the whole. Raises Unreachable."""
         with self._reachable():
-            run_id = self._parent(folder) or self._create(name, tags)
-            word, name = tags["verdict"], contents.headed(tags["verdict"], name)
-            for tag, said in (("verdict", word), ("outcome", word), ("conclusion", name)):
+            run_id = parent.of(self.client, self.experiment, folder) or self._create(name, tags)
+            words, sentence, table = told
+            name = contents.headed(words, name)
+            for tag, said in (
+                ("verdict", words),
+                ("outcome", words),
+                ("conclusion", sentence or name),
+            ):
                 self.client.set_tag(run_id, tag, said)  # more points may have come
             self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when, contents.axes_parameters(folder))
-            text = contents.comparison(self.experiment, run_id, list(points.values())) + text
+            links = description.comparison(self.experiment, run_id, list(points.values()))
+            text = description.of_sweep(words, sentence, links, table)
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))
@@ -176,7 +190,7 @@ class Mlflow:
             with suppress(MlflowException):
                 for key, value in tags.items():
                     self.client.set_experiment_tag(self.experiment, key, value)
-                self._bury()
+                orphans.settle(self)
             return self.experiment
 
     @contextmanager
@@ -205,6 +219,8 @@ class Mlflow:
             raise Unreachable(reason, tried=False)
         try:
             with _lock(self.runs_dir, self.local):
+                if self.local:
+                    blank.put(self.runs_dir / "mlflow.db")
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.experiment = self._experiment()
             yield
@@ -239,30 +255,13 @@ class Mlflow:
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
-    def _parent(self, folder: Path) -> str | None:
-        """The parent run of the sweep in `folder`, also where its id could not be written down."""
-        if run_id := parent.known(folder).get("run_id"):
-            return run_id
-        quote = '"' if "'" in folder.name else "'"
-        wanted = f"tags.sweep = {quote}{folder.name}{quote} and tags.kind = '{parent.SUMMARY}'"
-        there = self.client.search_runs([self.experiment], wanted)
-        same = (r for r in there if r.data.tags.get("folder") == str(folder))
-        return next((r.info.run_id for r in same), None)
-
-    def _bury(self) -> None:
-        """Mark the sweeps as killed that run no more: their process on this machine is gone."""
-        asked = f"attributes.status = 'RUNNING' and tags.kind = '{parent.SUMMARY}'"
-        for run in self.client.search_runs([self.experiment], asked):
-            if parent.gone(run.data.tags.get("process", "")):
-                self.client.set_terminated(run.info.run_id, "KILLED")
-
     def _begun(self, folder: Path) -> str | None:
-        wanted = f"tags.record = '{contents.record_id(folder)}' and attributes.status = 'RUNNING'"
-        found = self.client.search_runs([self.experiment], wanted, max_results=1)
-        return found[0].info.run_id if found else None
+        wanted = f"tags.record = '{contents.record_id(folder)}'"
+        there = self.client.search_runs([self.experiment], wanted)
+        cut = (r.info.run_id for r in there if r.info.status in ("RUNNING", "KILLED"))
+        return next(cut, None)
 
-    def _fill(self, run_id: str, folder: Path, result: dict[str, Any], watch: Any) -> None:
-        when = int((folder / NAME).stat().st_mtime * 1000)
+    def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         if watch is not None:
             from mlflow.entities import Metric
 
@@ -273,8 +272,8 @@ class Mlflow:
         inputs.note(self.client, self.experiment, run_id, folder, result)
         self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
         self._artifacts(run_id, folder, result)
-        self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id, folder))
-        self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
+        note = description.note(result, run_id, folder, rows)
+        self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _children(self, above: str, rows: list[dict[str, Any]]) -> None:
         """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`), whose

@@ -3,12 +3,10 @@
 Only the process that begins a sweep creates it, and leaves its id in the sweep's folder
 (`mlflow.json`), where the workers of any launcher read it. A point that is quicker than that is put
 below it at the sweep's end. What is still running when that process ends was stopped; where nobody was
-left to say so (a power cut, `kill -9` of all), the next sweep or dashboard on that machine does.
+left to say so, `orphans.py` does.
 """
 
 import atexit
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,32 +18,6 @@ from harness.snapshot.result import write_json
 
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
 _open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
-
-
-def stamp() -> str:
-    """This process, so that any other on its machine can tell whether it is still there; empty where
-    nothing says when it began."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{socket.gethostname()} {boot} {os.getpid()} {_start(os.getpid())}"
-    except (OSError, IndexError):
-        return ""
-
-
-def gone(process: str) -> bool:
-    """Whether a process of this machine provably is no more: the machine was started anew, or nothing that
-    began then has its number."""
-    mine, (host, boot, pid, start) = stamp().split(), (process.split() + [""] * 4)[:4]
-    if not mine or host != mine[0] or not start:
-        return False
-    with suppress(OSError, IndexError):
-        return boot != mine[1] or _start(int(pid)) != start
-    return True
-
-
-def _start(pid: int) -> str:
-    """When a process began, in ticks since the machine did."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def tags(folder: Path) -> dict[str, str]:
@@ -105,6 +77,17 @@ def above(folder: Path, uri: str, experiment: str) -> dict[str, str]:
 def keep(folder: Path, block: dict[str, str]) -> None:
     """Leave the id where the workers look for it."""
     write_json(folder / PARENT, block)
+
+
+def of(client: Any, experiment: str, folder: Path) -> str | None:
+    """The parent run of the sweep in `folder`, also where its id could not be written down."""
+    if run_id := known(folder).get("run_id"):
+        return run_id
+    quote = '"' if "'" in folder.name else "'"
+    wanted = f"tags.sweep = {quote}{folder.name}{quote} and tags.kind = '{SUMMARY}'"
+    there = client.search_runs([experiment], wanted)
+    same = (r for r in there if r.data.tags.get("folder") == str(folder))
+    return next((r.info.run_id for r in same), None)
 
 
 def below(client: Any, experiment: str, parent: str) -> Iterator[Any]:

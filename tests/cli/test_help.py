@@ -79,3 +79,19 @@ def test_a_word_that_stands_alone_has_help_of_its_own(harness, word) -> None:
     assert (
         f"example: python -m harness {word} " in done.out and "groups and options" not in done.out
     )
+
+
+@pytest.mark.parametrize("words", [[], ["task=evaluate"], ["prune"], ["prune=snapkv"], ["fault"]])
+def test_help_is_as_wide_as_the_terminal_and_commands_stay_whole(monkeypatch, words) -> None:
+    told = {}
+    for width in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        told[width] = help.show(CONF, [*words, "--help"])
+    lines = [line for line in told[60].splitlines() if "python -m" not in line]
+    assert max(map(len, lines)) <= 60 < max(map(len, told[80].splitlines()))
+    assert told[80] == told[200] and words_of(told[60]) == words_of(told[80])
+
+
+def words_of(text: str) -> str:
+    """A comment that is folded has its sign on each line, a hyphen may end one."""
+    return "".join(text.replace("#", "").split())

@@ -188,6 +188,13 @@ EARLY = [
     (["save=gzip", "save.level=99"], "save.level=99 is not possible"),
     (["save=blosc2", "save.codec=nope"], "save.codec=nope is not possible"),
     (["quantize=kivi", "quantize.group=0"], "quantize.group=0 is too small"),
+    (
+        ["task=evaluate", "prompt=recall", "save=gzip", "save.level=99"],
+        "save.level=99 is not possible",
+    ),
+    (["task=evaluate"], "prompt=turns asks nothing that could be scored"),
+    (["task=chat", "save=gzip", "save.level=99"], "save.level=99 is not possible"),
+    (["task=ui", "prune=snapkv", "prune.window=-3"], "prune.window=-3 is too small"),
     (["--config-dir", "mine", "prune=odd"], "prune=odd: its YAML says name: nope. Write name: odd"),
     (["--config-dir", "mine", "prune=bare"], "prune=bare: its YAML has no `name:`"),
     (["--config-dir", "mine", "cache=other", "prune=none"], "cache=other names json.JSONDecoder"),
@@ -213,7 +220,7 @@ def test_a_wrong_setting_is_told_before_a_model_is_read(harness, place, words, s
 
 
 def test_told_late_where_nobody_asks_the_variants_first(harness, place, monkeypatch) -> None:
-    monkeypatch.setattr("harness.pipeline.line.check_options", lambda cfg: None)
+    monkeypatch.setattr("harness.pipeline.session.check_options", lambda cfg: None)
     assert "model tiny" in harness("save=gzip", "save.level=99").out
 
 

@@ -10,6 +10,7 @@ from harness.compare.picture import MARGIN
 from harness.fault import edit
 from harness.model.loaded import Loaded
 from harness.pipeline.diagnosis import diagnose, recompute
+from harness.pipeline.step import joined
 from harness.snapshot.state import State
 
 
@@ -131,6 +132,44 @@ def test_a_pruned_state_is_said_to_be_pruned(captured):
     assert "pruned on purpose: 8 of" in told.evidence
 
 
+def test_what_was_read_over_a_pruned_past_is_no_damage_and_damage_is_seen_all_the_same(captured):
+    from harness import resume
+    from harness.prune.registry import policy
+
+    session, made = captured("prune=sink_window", "prune.tokens=8")
+    small = policy(session.cfg.prune).prune(made.state)
+    run = resume(session.loaded, small, " what is k ?", steps=4)
+    list(run)
+    grown = run.state.with_layers(tuple(map(joined, run.state.layers)))
+    told = diagnose(session.loaded, grown)
+    assert (told.cause, told.layer) == ("block", None)
+    assert (
+        f"pruned on purpose: {grown.kept_tokens} of" in told.evidence
+        and "saw only what was left" in told.evidence
+    )
+    last = grown.kept_tokens - 1
+    assert (
+        diagnose(session.loaded, one(grown, 1, 0, 3, 9.0)).token == 3
+    )  # read before it was pruned
+    assert diagnose(session.loaded, one(grown, 0, 0, last, 9.0)).token == last  # knows no past
+    history = made.state.documents["kv_format"] | {"pruned": None}
+    blind = replace(grown, documents={**grown.documents, "kv_format": history})
+    assert "pruned on purpose" not in diagnose(session.loaded, blind).evidence
+
+
+def test_what_is_wrong_with_one_row_is_said_in_grammar(healthy):
+    loaded, state = healthy
+    told = diagnose(loaded, one(state, 0, 0, 3, 0.5))
+    assert told.evidence.startswith("only the keys of row 3 are off; ")
+
+    def blank(t):
+        return t * (torch.arange(t.shape[2]) != 3)[:, None].to(t)
+
+    assert diagnose(loaded, edit.layers(state, blank, blank)).evidence.startswith(
+        "row 3 holds zeros; "
+    )
+
+
 def test_a_router_that_meets_a_tie_is_named():
     from transformers import MixtralConfig, MixtralForCausalLM
 
@@ -177,7 +216,7 @@ def test_the_main_line_says_why_and_draws_it(harness):
     assert done.code == 1, done.out
     said = done.result["diagnosis"]
     assert (said["cause"], said["layer"]) == ("block", 0)
-    assert "hold other rows" in said["evidence"]
+    assert "rows hold what belongs in others: row " in said["evidence"]
     assert f"diagnosis:    BLOCK: {said['evidence']}" in done.out
     page = (done.folders[0] / "report.html").read_text()
     assert "Diagnosis" in page

@@ -1,5 +1,7 @@
 """A cache that is not what its ids give is refused, wherever it went wrong; healthy ones never are."""
 
+import copy
+
 import pytest
 import torch
 from transformers import DynamicCache
@@ -39,6 +41,18 @@ def test_a_wrong_id_is_named_by_its_token(mine, ids, token) -> None:
     wrong[1, token] += 1
     with pytest.raises(harness.InputProblem, match=rf"key of token {token} in row 1, layer 0"):
         harness.from_cache(mine, cache, wrong)
+
+
+def test_a_cache_of_another_model_of_the_same_shape_is_refused(mine, ids) -> None:
+    cache = harness.to_cache(harness.from_cache(mine, filled(mine, ids), ids), mine)
+    other = copy.deepcopy(mine.model)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 1e-3)
+    with pytest.raises(harness.InputProblem, match="Give the model and exactly the ids"):
+        harness.from_cache(harness.wrap(other, mine.tokenizer), cache, ids)
+    harness.from_cache(harness.wrap(copy.deepcopy(mine.model), mine.tokenizer), cache, ids)
 
 
 def test_one_damaged_row_of_values_is_found(mine, ids) -> None:

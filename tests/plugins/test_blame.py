@@ -58,6 +58,28 @@ class My(LibraryDecoder):
         return layer.keys[:, :, -tokens:], layer.values[:, :, -tokens:]
 """,
 }
+CODE["nothing"] = """
+from harness.quantize import Quantizer, symmetric
+import torch
+
+class My(Quantizer):
+    def quantize(self, state):
+        return state
+
+    def encode(self, tensor, part):
+        return symmetric(tensor, self.span(tensor), torch.int8)
+"""
+CODE["hands_on"] = """
+from harness.cache import LibraryDecoder
+
+class My(LibraryDecoder):
+    def new_kv(self, index, tokens):
+        key, value = super().new_kv(index, tokens)
+        if index == 1:
+            value = value.clone()
+            value[:, 1, -1] *= SCALE
+        return key, value
+"""
 KEYS = {"prune": "ratio: 0.5", "cache": "", "quantize": "axis: token\ngroup: 64\nrecent: 0"}
 
 
@@ -100,8 +122,30 @@ def test_a_coarse_quantizer_is_meant_and_one_that_moves_rows_is_not(mine):
     assert told["cause"] != "rounding", told["evidence"]
 
 
+def test_a_quantizer_that_changes_nothing_is_told(mine):
+    done = mine("quantize", "nothing", "compare=lossy")
+    said = "quantize=my_nothing changed nothing: it turned no key and no value into codes"
+    assert done.code == 0 and said in done.result["conclusion"]
+    assert said in " ".join(done.out.split())
+
+
 def test_a_cache_that_loses_values_is_the_cause_not_the_state(mine):
     done = mine("cache", "cache")
     told = done.result["diagnosis"]
     assert done.code == 1 and told["cause"] == "cache", told
     assert "cache=my_cache makes of it" in told["evidence"] and "CACHE" in done.out
+
+
+@pytest.mark.parametrize("scale, verdict", [(1.001, "drifted"), (1.0, "exact")])
+def test_values_that_a_cache_hands_on_wrongly_are_told_though_every_logit_is_right(
+    mine, monkeypatch, scale, verdict
+):
+    monkeypatch.setitem(CODE, "hands_on", CODE["hands_on"].replace("SCALE", str(scale)))
+    done = mine("cache", "hands_on")
+    assert done.result["verdict"] == verdict and done.result["metrics"]["bitwise_equal"]
+    assert done.code == (verdict != "exact")
+    if verdict == "drifted":
+        told, last = done.result["diagnosis"], done.result["size"]["tokens"] + 3
+        where = told["cause"], told["layer"], told["head"], told["token"]
+        assert where == ("cache", 1, 1, last) and "`new_kv`" in told["evidence"]
+        assert f"the value of token {last} in layer 1, head 1 is off" in done.result["conclusion"]

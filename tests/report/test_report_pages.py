@@ -236,13 +236,16 @@ def test_values_nearly_alike_have_ticks_that_can_be_told_apart() -> None:
     assert max(map(len, said([0.6, 0.9]))) <= 5
 
 
-def test_a_row_with_sentences_becomes_a_list_on_a_narrow_screen_and_figures_stay_a_table() -> None:
+def test_a_wide_row_becomes_a_card_on_a_narrow_screen_and_a_small_table_stays_one() -> None:
     row = ["layer.0.key", "[0, 4]", "a sentence that is longer than any name or number is", 7]
     told = html.section("told", columns=["what", "where", "why", "n"], rows=[row])
     page = html.page("t", [told])
-    assert " listed" in page and 'data-label="why" class="long"' in page
-    assert "data-label=" not in html.page("t", [told | {"rows": [row] * (html.LISTED + 1)}])
+    assert " cards" in page and 'data-label="why" class="long"' in page
+    assert "data-label=" not in html.page("t", [told | {"rows": [row] * (html.CARDS + 1)}])
     assert "data-label=" not in html.page("t", [told | {"columns": ["a"] * 3, "rows": [row[1:]]}])
+    for n in (4, 5):  # figures
+        figures = told | {"columns": list("abcde")[:n], "rows": [list(range(n))]}
+        assert ('data-label="d"' in html.page("t", [figures])) is (n == 5)
 
 
 def test_a_page_can_be_heard_and_reached_by_keys() -> None:
@@ -307,7 +310,9 @@ def test_a_fault_names_the_element_it_hits() -> None:
            "plain": "error", "shift": 2.0, **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
     control = row | {"fault": "none", "element": 0, "element_name": "control"}
     drawn = heatmap._matrix([control, row])
-    assert "<td>layer_swap</td><td>1 kv_cache</td>" in drawn and "<td>none</td><td></td>" in drawn
+    told = re.sub(r' data-label="[^"]*"', "", drawn)
+    assert "<td>layer_swap</td><td>1 kv_cache</td>" in told and "<td>none</td><td></td>" in told
+    assert drawn.count('data-label="strict restore"') == 2  # a card on a phone, as every wide table
     assert "#" not in re.sub(r"style=.*?>", "", drawn)
 
 

@@ -13,14 +13,16 @@ from browsing import needs_browser
 from harness.cli.arguments import literal_text
 from harness.compare.conclusion import conclusion
 from harness.config.literal import typed
-from harness.report import plots, run
+from harness.report import audit, plots, run
+from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
+from harness.track import contents, description
 
 ROOT = Path(__file__).resolve().parents[2]
 SCROLLED = """
 document.querySelectorAll('details').forEach(e => e.open = true)
-return [...document.querySelectorAll('.rows:not(.many)')].filter(e => e.scrollWidth > e.clientWidth + 1).length
+return [...document.querySelectorAll('.rows')].filter(e => e.scrollWidth > e.clientWidth + 1).length
 """
 WIDER = """
 return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.closest('svg')
@@ -76,6 +78,13 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     page = (done.folders[0] / "report.html").read_text()
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1
+    told = list(contents.metrics(done.result))
+    (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
+    assert at == row + 1
+    assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]
+    note = description.note(done.result, "id", done.folders[0])
+    assert f"| first_divergence, from 1 | {row + 1} | - |" in note
+    assert audit._told({"what": "metrics.first_divergence"}, "what").endswith(" (from 0)")
 
 
 def test_right_and_wrong_answers_are_told_apart():
@@ -113,7 +122,7 @@ def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
     browser.get(page_of_an_answer.as_uri())
     try:
         assert browser.execute_script(WIDER) == []
-        assert browser.execute_script(SCROLLED) == 0, "a table of few columns fits a phone"
+        assert browser.execute_script(SCROLLED) == 0, "every table fits a phone"
         charts = "return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
         assert all(250 < w <= width for w in browser.execute_script(charts))
         browser.execute_script(
@@ -122,6 +131,28 @@ def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
         assert len(browser.execute_script(WIDER)) == 1  # the twin
         browser.execute_script("document.querySelector('.rows td').style.minWidth = '2000px'")
         assert browser.execute_script(SCROLLED) == 1
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.browser
+@needs_browser
+def test_a_wide_table_is_cards_on_a_phone(browser, tmp_path):
+    columns = ["case", *(f"what was measured {n}" for n in range(9)), "reason"]
+    rows = [
+        [f"case {n}", *range(9), "every log-probability is bit-equal to the run's own"]
+        for n in (1, 2)
+    ]
+    (tmp_path / "wide.html").write_text(page("T", [section("Cases", columns=columns, rows=rows)]))
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get((tmp_path / "wide.html").as_uri())
+    try:
+        assert browser.execute_script(SCROLLED) == 0 and browser.execute_script(WIDER) == []
+        label = "return getComputedStyle(document.querySelectorAll('td')[4], '::before').content"
+        assert "what was measured 3" in str(browser.execute_script(label))
+        browser.execute_script("document.querySelector('.cards').classList.remove('cards')")
+        assert browser.execute_script(SCROLLED) == 1  # the twin
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -8,9 +8,10 @@ import torch
 
 from harness.config import option
 from harness.pipeline.quantize import quantizer_of
+from harness.report.console import fitted
 from harness.snapshot.state import State
 from harness.task import diff
-from harness.task.diff.deviation import continues, differences, explained
+from harness.task.diff.deviation import BRIEF, Deviation, continues, differences, explained
 
 
 def flipped(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,6 +84,16 @@ def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(ca
     assert reason.startswith(
         f"{1 + len(rest)} differences; the first at token 8 of what was read: "
     )
+
+
+def test_the_differences_are_a_table_on_80_columns(captured) -> None:
+    texts = ("let k be 5 .", "let k be 5 . the bird sang .")
+    one, two = (captured("prompt=text", f"text={text}")[1].state for text in texts)
+    listed = list(explained(one, two))
+    assert fitted(BRIEF, [d.brief() for d in listed], 80)
+    assert not fitted(diff.COLUMNS, [d.row() for d in listed], 80)  # the twin: with every digit
+    near = Deviation("proof", "kv", "1.00000000001", "1.00000000002")
+    assert near.brief()[1:3] == [near.a, near.b], "what differs is never shortened to the same"
 
 
 def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, harness) -> None:

@@ -26,6 +26,8 @@ from harness.config import (
     TrackConfig,
     option,
 )  # fmt: skip
+from harness.fault import edit
+from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.line import Line
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored
@@ -101,6 +103,15 @@ def test_a_resumed_loop_goes_on_bit_for_bit(prune, sampling, tmp_path):
     assert rest == whole[stop:]  # probabilities, positions and culled tokens too
     for a, b in zip(loop.state.tensors(), again.state.tensors(), strict=True):
         assert a[0] == b[0] and (a[0] == "rng" or torch.equal(a[1], b[1]))
+
+
+def test_what_a_loop_read_over_what_it_kept_is_no_damage(tmp_path):
+    _, loop, _ = looped(config(tmp_path, {"name": "sink_window", "tokens": 9}), tmp_path, 6)
+    told = diagnose(loop.loaded, loop.state)
+    assert told.evidence.startswith("pruned on purpose: 9 of "), told.evidence
+    read = loop.state.layers[1].positions[0] < loop.state.tokens - 6  # before the loop
+    damaged = edit.layers(loop.state, lambda k: k + 0.5 * read[:, None].to(k), only=1)
+    assert (told := diagnose(loop.loaded, damaged)).layer == 1, told.evidence
 
 
 def test_a_sampled_loop_without_its_generator_goes_elsewhere(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import track
+from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
@@ -42,7 +43,8 @@ def recorded(folder, runs, point) -> str:
 
 def concluded(folder) -> dict:
     points = [folder / "0", folder / "1"]
-    block = track.summarise(folder, points, pages.rows(points), "")
+    rows = pages.rows(points)
+    block = track.summarise(folder, points, rows, (*summary.told(rows, {}), summary.markdown(rows)))
     (folder / "sweep.json").write_text(json.dumps({"mlflow": block}))
     return block
 
@@ -73,7 +75,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=3000.0)  # as if it was not kept
     assert parent.known(folder)["run_id"] == above
     points = [folder / "0", folder / "1"]
-    track.summarise(folder, points, pages.rows(points), "", total=3)
+    track.summarise(folder, points, pages.rows(points), ("", "", ""), total=3)
     assert client.get_run(above).info.status == "KILLED"  # stopped before its last point
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=4000.0)
     parent.abandon()
@@ -127,7 +129,7 @@ def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
         waiting |= {"run_id": block["run_id"]}
     base = sqlite3.connect(runs / "mlflow.db")
     asked = "select distinct step, value from metrics where run_uuid=? and key='answers/kl' order by step"
-    assert base.execute(asked, (block["run_id"],)).fetchall() == [(0, 1.0), (1, 0.5)]
+    assert base.execute(asked, (block["run_id"],)).fetchall() == [(1, 1.0), (2, 0.5)]
     below = (
         "select r.name from runs r join tags t using (run_uuid) where r.lifecycle_stage='active'"
         " and t.key='mlflow.parentRunId' and t.value=? order by r.name"

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
 from harness.capture import capture, positions_of, prefill, static_cache
@@ -85,8 +86,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     wrong = [r for r in rows if r["outcome"] in WRONG and r["cache"] != "dynamic"]
     good = Counter(r["cache"] for r in rows if r["outcome"] in GOOD)
     counts = ", ".join(f"{cache} {good[cache]}" for cache in (AUTO, *cfg.task.caches))
-    many = "family" if len(chosen) == 1 else "families"
-    reason = f"{len(chosen)} {many}; exact or equivalent: {counts}; wrong: {len(wrong)}"
+    reason = (
+        f"{machine.many(len(chosen), 'family')}; exact or equivalent: {counts}; wrong: {len(wrong)}"
+    )
     verdict = "diverged" if wrong else "equivalent"
     columns = ["family", "cache", "outcome", "save", "resume", "error_ratio"]
     return finish_table(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
+from harness import machine
 from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted, printable
 from harness.pipeline.finish import Outcome, finish, options, shown
@@ -42,13 +43,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     by = {signed(point, cfg.trusted) for point in points} if cfg.trusted else set()
     if cfg.trusted and sweep:
         by.add(signed(target, cfg.trusted, "sweep.json"))
-    say.stage(f"verify {len(points)} record{'s' * (len(points) > 1)}")
+    say.stage(f"verify {machine.many(len(points), 'record')}")
     findings: list[Finding] = []
     for point in points:
         findings += _named(verified(point, cfg, run_id), point, sweep)
     if sweep:
         findings += [*summary(target, points), *derived.sweep_page(target, points)]
-    say.done(f"{len(findings)} differences")
+    say.done(machine.many(len(findings), "difference"))
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, target, points, findings, None, by)
 
@@ -59,13 +60,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         evidence[point.name] = _kept(folder, point, fresh)
         differences, environments[point.name] = reproduced(point, fresh)
         findings += _named(differences, point, sweep)
-    say.done(f"{len(again)} run{'s' * (len(again) != 1)}")
+    say.done(machine.many(len(again), "run"))
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
         for point, (differences, allowed) in floors(cfg, unequal, folder).items():
             findings += _named(differences, point, sweep)
             evidence[point.name]["floors"] = allowed
-        say.done(f"{len(unequal)} runs in another precision")
+        say.done(f"{machine.many(len(unequal), 'run')} in another precision")
     return _conclude(cfg, folder, say, target, points, findings, environments, by, evidence)
 
 
@@ -89,7 +90,7 @@ def _checked(cfg: Config, folder: Path, say: Say, target: Path) -> Outcome:
     say.stage(f"check the audit in {shown(target)}")
     by = {signed(target, cfg.trusted)} if cfg.trusted else set()
     findings = list(report.checked(target))
-    say.done(f"{len(findings)} differences")
+    say.done(machine.many(len(findings), "difference"))
     document = read(target / "audit.json")
     compared = "its report, drawn again from its evidence; nothing was run"
     again: dict[str, Any] = {name: [] for name in document.get("environment") or {}}

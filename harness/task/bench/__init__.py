@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.base import Decoder
 from harness.cache.registry import check as check_caches
 from harness.cache.registry import decoder as build_decoder
@@ -76,7 +77,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
     sections = report.sections(rows)
-    reason = f"{report.fastest(rows)}{len(rows)} figures measured in {seconds:.0f} s of decoding, not judged"  # fmt: skip
+    reason = f"{report.fastest(rows)}{machine.many(len(rows), 'figure')} measured in {seconds:.0f} s of decoding, not judged"  # fmt: skip
     if fast := sum((r["times_limit"] or 1) < 1 for r in rows):
         reason += f"; {fast} are faster than memory, so a processor's cache held what they read"
     record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model)}}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from harness import variants
+from harness import machine, variants
 from harness.config import Config, one_of
 from harness.errors import ConfigProblem, InputProblem
 from harness.model.ending import end_tokens
@@ -73,7 +73,7 @@ def _scripted(
     rows: list[dict[str, Any]] = []
     stored: Stored | None = None
     say.stage("chat")
-    say.done(f"{len(turns)} turns")
+    say.done(machine.many(len(turns), "turn"))
     for turn in turns:
         row, seconds = spoken(session, dialogue, turn, dialogue.turns + 1)
         state = dialogue.state(pauses.parent)

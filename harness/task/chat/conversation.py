@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import interrupt
+from harness import interrupt, machine
 from harness.errors import HarnessError
 from harness.pipeline.dialogue import Dialogue, Exchange
 from harness.pipeline.finish import (
@@ -174,7 +174,7 @@ class Conversation:
             }
         )
         count = len(said.ids)
-        pace = f"{count} token{'s' * (count != 1)} in {said.seconds:.2f} s"
+        pace = f"{machine.many(count, 'token')} in {said.seconds:.2f} s"
         cut = "" if said.ended else "stopped, " if self._stopped() else "cut by steps, "
         name = place.name if isinstance(place, Path) else place
         self.terminal.tell(f"[{cut}{pace}; {said.total} remembered; {name}]")
@@ -183,7 +183,7 @@ class Conversation:
 def remembered(dialogue: Dialogue) -> str:
     """`3 turns, 64 tokens`."""
     turns = dialogue.turns
-    return f"{turns} turn{'s' * (turns != 1)} and {len(dialogue.buffer)} tokens remembered"
+    return f"{machine.many(turns, 'turn')} and {len(dialogue.buffer)} tokens remembered"
 
 
 def concluded(talk: Conversation, folder: Path) -> Outcome:

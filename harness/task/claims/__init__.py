@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.config import Config
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
@@ -37,7 +38,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     from harness.report import claims
 
     counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
-    reason = f"{len(rows)} claims settled: " + ", ".join(f"{n} {v}" for v, n in counts.items())
+    reason = f"{machine.many(len(rows), 'claim')} settled: "
+    reason += ", ".join(f"{n} {v}" for v, n in counts.items() if n)
     columns, children = ["claim", "verdict", "says"], [_child(row) for row in rows]
     sections = claims.sections(rows)
     return finish_table(

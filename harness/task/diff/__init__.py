@@ -14,7 +14,7 @@ from harness.report.console import Say, tabled
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.diff import foreign
-from harness.task.diff.deviation import Deviation, continues, explained
+from harness.task.diff.deviation import BRIEF, Deviation, continues, explained
 
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
@@ -43,7 +43,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record["verdict"] = "exact" if not deviations else ("drifted" if same_token else "diverged")
     grown = continues(one, two)
     record["reason"] = grown or _reason(deviations)
-    rows = [d.row() for d in deviations if not (grown and d.where == "form")]  # it says as much
+    listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
+    rows = [d.row() for d in listed]
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
     figures = [[name, *m.values()] for name, m in measured.items()]
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
@@ -51,7 +52,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         sections.append(html.section("In logits", columns=columns, rows=figures))
     outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0)
     if deviations:
-        tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
+        tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
         say.line()
         tabled(say, "In logits", columns, figures)
         say.line()

@@ -1,5 +1,6 @@
 """Where two states begin to differ: field by field, tensor by tensor, bit by bit."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -15,6 +16,8 @@ from harness.snapshot.state import State
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
 MODEL = ("token_embeddings", "attention_weights", "layer_norm", "model_config", "tokenizer")
 MISSING = "(missing)"
+BRIEF = ["what and where", "a", "b", "how much"]
+DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,25 @@ class Deviation:
 
     def row(self) -> list[str]:
         return [self.what, self.where, self.a, self.b, self.bits, self.amount]
+
+    def brief(self) -> list[str]:
+        """What a terminal has room for: `BRIEF`. The page and `result.json` have every digit."""
+        short = [_brief(side) for side in (self.a, self.b)]
+        a, b = short if short[0] != short[1] else (self.a, self.b)
+        return [
+            f"{self.what} {self.where}",
+            a,
+            b,
+            "; ".join(filter(None, (self.amount, self.bits))),
+        ]
+
+
+def _brief(side: str) -> str:
+    """A digest by its first digits, a float by six."""
+    try:
+        return f"{float(side):.6g}" if "." in side else side
+    except ValueError:
+        return DIGEST.sub(lambda found: found[0][:10] + "...", side)
 
 
 def explained(one: State, two: State) -> list[Deviation]:

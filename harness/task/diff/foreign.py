@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from harness import machine
 from harness.config import Config
 from harness.engine import saved
 from harness.errors import InputProblem
@@ -58,7 +59,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     largest = max((r[4] for r in rows if isinstance(r[4], float)), default=None)
     far = "" if largest is None else f"; keys and values lie up to {number(largest)} apart"
     reason = (
-        f"{len(rows)} differences{far}" if rows else "the same tokens, keys and values, bit for bit"
+        f"{machine.many(len(rows), 'difference')}{far}"
+        if rows
+        else "the same tokens, keys and values, bit for bit"
     )
     record = {
         "differences": [dict(zip(COLUMNS, r)) for r in rows],
@@ -95,7 +98,7 @@ def differences(one: Past, two: Past) -> list[list[Any]]:
         shorter = min(len(one.tokens), len(two.tokens))
         first = next((i for i, (x, y) in pairs if x != y), shorter)
         ends = [p.tokens[first] if first < len(p.tokens) else "none" for p in (one, two)]
-        rows.append(["tokens", f"token {first}", *ends, None, None])
+        rows.append(["tokens", f"token {first + 1}", *ends, None, None])
     if one.forms != two.forms:
         rows.append(["kept as", "all", one.forms, two.forms, None, None])
     if len(one.layers) != len(two.layers):

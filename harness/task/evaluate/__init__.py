@@ -7,7 +7,7 @@ by prompt. Once per model the yardstick is asked whether the path that fills the
 
 from pathlib import Path
 
-from harness import variants
+from harness import machine, variants
 from harness.cache.registry import check as check_caches
 from harness.config import CacheConfig, Config, option, sibling
 from harness.errors import ConfigProblem
@@ -17,7 +17,7 @@ from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.questions import questions
+from harness.pipeline.questions import check_kind, questions
 from harness.pipeline.session import Session
 from harness.progress import over
 from harness.report.console import Say
@@ -31,6 +31,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     check_choice(cfg)
     cells = Cells(cfg)
     caches = cached(cfg)
+    check_kind(cfg.prompt)
     asking = questions(cfg.prompt, None) if cfg.prompt.name == "jsonl" else None  # before the model
     session = Session.open(cfg, folder, say)
     if asking is None:
@@ -41,10 +42,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     progress = Progress(cfg.runs_dir, identity(session, cells, asking))
     before = len(progress.answered)
     many = len(cells.every)
-    say.stage(f"{len(asking)} prompts, {many} cell{'s' * (many != 1)}")
+    say.stage(f"{machine.many(len(asking), 'prompt')}, {machine.many(many, 'cell')}")
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
-    say.done(f"{before} were answered before" if before else "")
+    say.done(f"{before} {'was' if before == 1 else 'were'} answered before" if before else "")
     model = called(cfg, session.loaded.source)
     rows = averages(model, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder)

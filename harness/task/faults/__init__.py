@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.config import Config
 from harness.errors import ConfigProblem, suggestion
 from harness.fault.base import Fault, Target
@@ -67,7 +68,7 @@ def measure_all(
     check that cries on this bed whatever happens would count as having noticed them all."""
     say = session.say
     faults = [fault for fault in chosen.values() if fault.bed == name]
-    say.stage(f"{name}: {len(faults)} rows")
+    say.stage(f"{name}: {machine.many(len(faults), 'row')}")
     bed = beds.build(name, session, session.cfg.steps)
     inner = bed.session
     healthy = plain.resume(bed, inner.loaded, bed.state, inner.cfg.sampling, bed.state.rng)
@@ -99,7 +100,7 @@ def described(fault: Fault) -> str:
 
 def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
     """What was found, in one sentence. missed: the faults that no check noticed."""
-    count, seen = f"{len(rows)} fault{'s' * (len(rows) != 1)}", len(rows) - len(missed)
+    count, seen = machine.many(len(rows), "fault"), len(rows) - len(missed)
     said = f"{count}: all noticed"
     if len(rows) == 1:
         by = " and ".join(column for column in COLUMNS if rows[0][column])
@@ -115,15 +116,16 @@ def summary(rows: list[dict[str, Any]]) -> str:
     if len(rows) == 1:
         return f"A plain script with the same damage: {rows[0]['plain']}"
     return (
-        f"A plain script goes on without an error in {silent} of them, and {still} move no logit "
+        f"A plain script goes on without an error in {silent} of them, and {still} move{'s' * (still == 1)} no logit "
         "beyond the noise"
     )
 
 
 def seconds(rows: list[dict[str, Any]]) -> str:
-    """One line: what each check took over all rows."""
-    names = (*COLUMNS, "plain", "diagnosis")
-    return "Seconds: " + ", ".join(f"{n} {sum(r[f'{n}_s'] for r in rows):.1f}" for n in names)
+    """One line: what each check took over all rows, if it took a tenth of a second."""
+    took = {n: sum(r[f"{n}_s"] for r in rows) for n in (*COLUMNS, "plain", "diagnosis")}
+    told = ", ".join(f"{n} {s:.1f} s" for n, s in took.items() if s >= 0.05)
+    return f"Time: {told or 'less than a tenth of a second'}"
 
 
 def _chosen(cfg: Config) -> list[Fault]:
@@ -145,7 +147,7 @@ def _clean_runs(session: Session) -> tuple[int, list[str]]:
     """How many healthy states were diagnosed, and what was said of those that were not left alone."""
     session.say.stage(f"diagnosis of {accuracy.CLEAN} clean runs")
     said = accuracy.alarms(session, accuracy.CLEAN)
-    session.say.done(f"{len(said)} false alarms")
+    session.say.done(machine.many(len(said), "false alarm"))
     return accuracy.CLEAN, said
 
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from harness import machine
 from harness.capture import capture, pad_left
 from harness.compare.diagnosis import Diagnosis
 from harness.pipeline import bed as beds
@@ -64,5 +65,5 @@ def line(rows: list[dict[str, Any]], runs: int = 0, said: Sequence[str] = ()) ->
     right, wrong = top1(rows)
     text = f"Diagnosis: cause right in {right} of {len(rows)} ({right / max(len(rows), 1):.1%})"
     text += f", not {', '.join(wrong)}" if wrong else ""
-    text += f"; {len(said)} false alarms in {runs} clean runs" if runs else ""
+    text += f"; {machine.many(len(said), 'false alarm')} in {runs} clean runs" if runs else ""
     return text + (f" ({said[0]})" if said else "")

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.cache.registry import decoder
 from harness.config import DTYPES, Config, SaveConfig, at_least, one_of, option
 from harness.model.loaded import Loaded
@@ -61,7 +62,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.stage("prefill")
     tokens = cfg.task.tokens or _usual(session.loaded)
     whole = payload.prefilled(session, 2 * tokens)
-    say.done(f"{whole.tokens} tokens, {whole.kv_bytes >> 20} MiB of K/V")
+    say.done(f"{machine.many(whole.tokens, 'token')}, {whole.kv_bytes >> 20} MiB of K/V")
     rows = []
     for dtype in cfg.task.dtypes:
         state = payload.halves(whole, getattr(torch, dtype))

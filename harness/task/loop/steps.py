@@ -160,7 +160,8 @@ def _declared(state: State, settings: PruneConfig, budget: int | None) -> State:
         "at": "every step of a loop",
     }
     before = state.documents["kv_format"].get("pruned", [])
-    if record not in before:
+    if not any(record.items() <= stage.items() for stage in before):
+        record["from_tokens"] = state.kept_tokens
         state = state.document("kv_format", pruned=[*before, record])
     return state.document("generation", loop=loop)
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import interrupt
+from harness import interrupt, machine
 from harness.config import Config, at_least, within
 from harness.errors import InputProblem
 from harness.snapshot.result import UNJUDGED
@@ -120,7 +120,7 @@ def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     from harness.report import html
 
     names = shelf.names()
-    reason = f"{len(names)} snapshot{'s' * (len(names) != 1)} in {shown(shelf.folder)}"
+    reason = f"{machine.many(len(names), 'snapshot')} in {shown(shelf.folder)}"
     rows = [[name, shelf.stored_bytes(name)] for name in names]
     snapshots = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
     record = {"verdict": UNJUDGED, "reason": reason, "snapshots": snapshots}

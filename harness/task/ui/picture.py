@@ -10,7 +10,8 @@ from typing import Any
 
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
-from harness.report.names import counted, plain
+from harness.report.names import plain
+from harness.snapshot.result import counted
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
 from harness.task.ui.elsewhere import Continued
@@ -175,7 +176,7 @@ def comparison(found: Comparison) -> str:
         for i, text, p, q in found.rows
     )
     a, b = (f"branch {safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
-    where = "have the same text" if found.parted is None else f"part at token {found.parted}"
+    where = "have the same text" if found.parted is None else f"part at token {found.parted + 1}"
     same = "the same" if found.metrics["top1_agreement"] else "not the same"
     apart = (
         f"their most probable next token is {same}. KL {found.metrics['kl_max']:.3g} nats, largest "

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.task.ui import picture
 from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
@@ -83,7 +84,7 @@ def beside(desk: Desk) -> str:
 
 def counted(tokens: int) -> str:
     """So many tokens."""
-    return f"{tokens} token{'s' * (tokens != 1)}"
+    return machine.many(tokens, "token")
 
 
 def whole(value: Any, most: int, name: str) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness import progress
+from harness import machine, progress
 
 SURE = 2.0  # seconds of work after which the rest can be guessed
 
@@ -71,7 +71,7 @@ class Work:
         took = time.monotonic() - self._began
         rest = took / self.done * (self.total - self.done) if self.done else 0.0
         left = f", about {rest:.0f} s left" if took > SURE and rest >= 1 else ""
-        return f"{self.what} {self.done} of {self.total} token{'s' * (self.total != 1)}{left}."
+        return f"{self.what} {self.done} of {machine.many(self.total, 'token')}{left}."
 
 
 class Counted:

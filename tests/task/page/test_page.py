@@ -114,7 +114,7 @@ def test_branch_compare_prune_and_verdict(browser, page):
     press(browser, "compare")
     text = shown(
         browser,
-        f"Branch B at {SENT + 9} tokens and branch A at {SENT + 6} tokens part at token {SENT + 6}",
+        f"Branch B at {SENT + 9} tokens and branch A at {SENT + 6} tokens part at token {SENT + 7}",
         "largest logit difference",
     )
     assert len(browser.find_elements("css selector", "#compared tbody tr")) == 8

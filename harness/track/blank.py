@@ -1,0 +1,48 @@
+"""An empty sqlite store, made beside the work and put in its place whole.
+
+MLflow makes one in some hundred steps, each of them on disk before the next: seconds for which nobody should
+wait, and a store that is broken for good where they are cut off.
+"""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_made: list[TemporaryDirectory[str]] = []  # in which this process has one ready
+NAME = "mlflow.db"
+
+
+def make() -> None:
+    """Have one ready. Raises what MLflow raises."""
+    from mlflow.tracking import MlflowClient
+    from sqlalchemy import Engine, event
+
+    def hurry(connection: object, _: object) -> None:
+        connection.execute("PRAGMA synchronous = OFF")  # type: ignore[attr-defined]  # a copy lasts
+
+    place = TemporaryDirectory(prefix="harness-")
+    event.listen(Engine, "connect", hurry)
+    try:
+        MlflowClient(tracking_uri=f"sqlite:///{place.name}/{NAME}").search_experiments(
+            max_results=1
+        )
+    finally:
+        event.remove(Engine, "connect", hurry)
+    _made.append(place)
+
+
+def put(path: Path) -> None:
+    """Make `path` an empty store, unless it is there. Nobody else may do so meanwhile. Raises OSError."""
+    if path.exists():
+        return
+    if not _made:
+        make()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as copy:
+            copy.write(Path(_made[0].name, NAME).read_bytes())
+            copy.flush()
+            os.fsync(copy.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,82 @@
+"""A job that came to no end leaves a page too, and a disk that takes nothing makes no second failure of it."""
+
+import errno
+import re
+import time
+
+import pytest
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def refused(harness):
+    assert harness("task=save", "out=one").code == 0
+    return lambda: harness("task=resume", "snapshot=one", "model=tiny_gpt2")
+
+
+def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
+    done = refused()
+    page = (done.folders[0] / "report.html").read_text()
+    assert done.code == 3 and "Not restored: what was saved at one is not what is loaded" in page
+    again = "python -m harness task=resume snapshot=one model=tiny_gpt2"
+    for says in (
+        "What failed",
+        "Where",
+        "How to mend it",
+        "restore.strict=false",
+        "Differences",
+        again,
+    ):
+        assert says in page, says
+    links = re.findall(r'href="([^"]+)"', page)
+    assert {"result.json", "record.json", "harness.log"} == set(links)
+    assert all((done.folders[0] / link).is_file() for link in links)
+    assert "report: runs/resume/" in done.out
+
+
+def test_the_stage_is_said_and_what_was_spent_before(harness) -> None:
+    done = harness("fault=layer_swap", "steps=2")
+    page = (done.folders[0] / "report.html").read_text()
+    *_, last = done.result["stages"]
+    assert done.code == 3 and done.result["stage"] == last["stage"] and f"{last['stage']}" in page
+    assert all(row["stage"] in page for row in done.result["stages"]) and "<h2>Diagnosis" in page
+
+
+def test_what_nobody_expected_says_whose_fault_it_is(harness, monkeypatch) -> None:
+    monkeypatch.setattr("harness.pipeline.line.Line.capture", lambda *_, **__: 1 // 0)
+    done = harness("steps=2")
+    page = (done.folders[0] / "report.html").read_text()
+    assert done.code == 1 and "unexpected ZeroDivisionError" in page
+    assert "This is a fault of the harness" in page and "harness.log" in page
+
+
+def test_a_full_disk_costs_the_page_and_not_the_record(refused, monkeypatch) -> None:
+    monkeypatch.setattr("harness.report.failure.write_text", full)
+    done = refused()
+    assert done.code == 3 and done.result["verdict"] == "refused"
+    assert not (done.folders[0] / "report.html").exists() and "report: " not in done.out
+
+
+def test_a_folder_that_takes_nothing_makes_no_second_failure(refused, monkeypatch) -> None:
+    monkeypatch.setattr("harness.snapshot.result.write_text", full)
+    monkeypatch.setattr("harness.report.failure.write_text", full)
+    done = refused()
+    assert done.code == 3 and not done.folders
+    assert done.out.count("harness: ") == 1 and "Traceback" not in done.out
+    assert "No record of it could be written" in done.out
+
+
+def test_a_job_that_took_too_long_says_at_what(harness, monkeypatch) -> None:
+    monkeypatch.setattr("harness.pipeline.line.Line.capture", lambda line, **_: waits(line))
+    done = harness("steps=2", "limit_s=1")
+    page = (done.folders[0] / "report.html").read_text()
+    assert done.code == 1 and done.result["stage"] == "wait"
+    assert "At &#39;wait&#39;." in page and "stopped after limit_s=1 seconds" in page
+
+
+def waits(line) -> None:
+    line.session.say.stage("wait")
+    time.sleep(5)

@@ -1,0 +1,57 @@
+"""A format's class given straight from Python, without a YAML or a name to import it by."""
+
+import pytest
+import torch
+
+import harness
+from harness.save import Format, registry, tensor_bytes, tensor_of
+
+KEY = 0x55
+
+
+class Masked(Format):
+    """Every byte turned by a key that stands before all."""
+
+    extension = "masked"
+
+    def write(self, sink, stream):
+        key = self.settings.key if hasattr(self.settings, "key") else KEY
+        sink.write(bytes([key]))
+        for _, tensor in stream:
+            sink.write(bytes(byte ^ key for byte in bytes(tensor_bytes(tensor))))
+
+    def read(self, source, wanted):
+        key = source.exactly(1)[0]
+        for name, row in wanted.items():
+            data = bytes(byte ^ key for byte in source.exactly(row["nbytes"]))
+            yield name, tensor_of(data, row)
+
+
+@pytest.fixture
+def state(monkeypatch):
+    monkeypatch.setattr(registry, "_classes", {})
+    return harness.capture_text(harness.load_model("tiny"), "let k be 5 .")
+
+
+@pytest.mark.parametrize("options", [{}, {"key": 7}])
+def test_a_class_writes_and_is_vouched_for_by_whoever_gives_it(state, tmp_path, options) -> None:
+    manifest = harness.save_state(state, tmp_path / "a", format=Masked, **options)
+    assert manifest["payload_target"] == f"{__name__}.Masked"
+    payload = next(tmp_path.glob("a/*.masked")).read_bytes()
+    assert payload[0] == options.get("key", KEY)
+    back = harness.load_state(tmp_path / "a")
+    assert torch.equal(back.layers[1].value, state.layers[1].value)
+    registry._classes.clear()  # as in another process
+    with pytest.raises(harness.Untrusted, match="takes the class itself, as `format`"):
+        harness.load_state(tmp_path / "a")
+    back = harness.load_state(tmp_path / "a", format=Masked)
+    assert torch.equal(back.layers[1].key, state.layers[1].key)
+
+
+def test_what_is_no_format_is_one_sentence(state, tmp_path) -> None:
+    for wrong in (int, 5, Masked()):
+        with pytest.raises(harness.ConfigProblem, match="save: give the name of an option"):
+            harness.save_state(state, tmp_path / "a", format=wrong)
+    with pytest.raises(harness.ConfigProblem, match="sync is 'x': give True or False"):
+        harness.save_state(state, tmp_path / "a", format=Masked, sync="x")
+    assert not (tmp_path / "a").exists()
