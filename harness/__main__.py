@@ -47,7 +47,7 @@ def _run(given: list[str]) -> int:
         return 0
     if "--version" in given or word:
         return _verb(given)
-    from harness.cli import point, resume, sweep
+    from harness.cli import point, resume, summary, sweep
 
     sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
@@ -70,7 +70,7 @@ def _run(given: list[str]) -> int:
             app(job)()
         finally:
             with interrupt.held():
-                summary = sweep.conclude()
+                code = summary.conclude()
     except HarnessError as problem:
         return _fail(str(problem), problem.exit_code)
     except Exception as problem:
@@ -86,7 +86,7 @@ def _run(given: list[str]) -> int:
         if (message := sweep.lost(problem)) is not None:
             return _fail(message, 1)
         raise
-    return max([summary, *(o.exit_code for o in job.outcomes)])
+    return max([code, *(o.exit_code for o in job.outcomes)])
 
 
 def _verb(given: list[str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, machine
-from harness.config.literal import command, decoded, typed
+from harness.config.literal import decoded, typed
 
 WIDE = 60  # characters of an axis' values that are still told one by one
 
@@ -57,9 +57,10 @@ def point(
 ) -> str:
     """What one point came to: the rest of its line, and below it why it failed. name: of its folder.
     seconds: that it took, and that are left. told: what a search is told of it, in place of a verdict."""
-    from harness.report import names, plots, search
+    from harness.report import names, plots
+    from harness.snapshot.objective import said
 
-    figures = ", ".join(f"{_last(n)} {search.shown(n, value)}" for n, value in told.items())
+    figures = said(told)
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
     why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
@@ -70,18 +71,14 @@ def point(
 def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:
     """The Pareto front of a search as a table, and the command that runs its best point again: the first
     objective's. Nothing where no direction is known."""
-    import yaml
-
     from harness.report import names, plots, search
+    from harness.report.choice import varied
+    from harness.report.closing import of_point
     from harness.report.console import Say, tabled
-    from harness.report.objective import front as best
-    from harness.report.sweep import varied
+    from harness.snapshot.objective import shown
 
-    chosen = [rows[place] for place in best(rows, ways)]
-    if not chosen:
+    if not (chosen := search.ranked(rows, ways)):
         return
-    first, way = next(iter(ways.items()))
-    chosen.sort(key=lambda row: -way * row[first])
     axes = varied(rows, ways)
     say = Say()
     headline = search.headline(rows, ways) or "Best"
@@ -91,11 +88,11 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
         [
             names.folder(r["point"]),
             *(plots.short(r[a]) for a in axes),
-            *(search.shown(n, r[n]) for n in ways),
+            *(shown(n, r[n]) for n in ways),
         ]
         for r in chosen
     ]
     columns = ["folder", *axes, *map(_last, ways)]
-    tabled(say, "The Pareto front" if ways.keys() - {first} else "The best", columns, cells)
-    typed = yaml.safe_load((folder / chosen[0]["point"] / ".hydra" / "overrides.yaml").read_text())
-    say.line(f"\n{names.folder(chosen[0]['point'])} again: {command(typed or [])}")
+    tabled(say, "The Pareto front" if len(ways) > 1 else "The best", columns, cells)
+    best = chosen[0]["point"]
+    say.line(f"\n{names.folder(best)} again: {of_point(folder / best)}")

@@ -20,14 +20,7 @@ from harness.cli import afar, lines, point, slurm
 from harness.config import jobs
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
-from harness.report.objective import directions, objectives
-from harness.snapshot import signature
-from harness.snapshot.digest import digest_bytes
-from harness.snapshot.record import PENDING
-from harness.snapshot.result import write_text
-
-RECORD = "sweep.json"
-SIGNATURE = RECORD + signature.SUFFIX
+from harness.snapshot.objective import objectives
 
 
 class Watch:
@@ -196,49 +189,12 @@ def _failed(folder: Path) -> dict[str, int]:
     failed = (
         p
         for p in finished(folder)
-        if _read(p / "result.json", "verdict") == "failed" or not (p / "record.json").is_file()
+        if read_key(p / "result.json", "verdict") == "failed" or not (p / "record.json").is_file()
     )
     return {p.name: _written(p) or 0 for p in failed}
 
 
-def conclude() -> int:
-    """After the last point: `sweep.csv`, `sweep.html`, the MLflow parent run; the exit code."""
-    folder = Watch.folder
-    afar.end()
-    if folder is None:
-        return 0
-    from harness.report import sweep as pages
-    from harness.track import summarise, upload
-
-    if not (points := finished(folder)):
-        return 0
-    upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
-    rows = pages.rows(points)
-    pages.write(folder, rows, Watch.total)
-    sought = list(directions(folder))  # by a search
-    told = pages.markdown(rows, sought)
-    tracked = summarise(folder, points, rows, told, sought, Watch.total)
-    record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
-    if waiting := pages.pending(folder, rows):
-        record |= {"not_uploaded": waiting, "upload": pages.again(folder)}
-    record["sealed"] = {
-        "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
-        "records": {p.name: _read(p / "record.json", "id") for p in points},
-    }
-    text = json.dumps(record, indent=2) + "\n"
-    write_text(folder / RECORD, text)
-    (folder / SIGNATURE).unlink(missing_ok=True)
-    if Watch.sign:
-        (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
-    before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
-    if before:
-        print(lines.resumed(before, len(points) - before))
-    lines.front(folder, rows, directions(folder))
-    print("\n".join(pages.closing(folder, rows, Watch.total, point.aged(points))))
-    return max(int(row["exit_code"]) for row in rows)
-
-
-def _read(file: Path, key: str) -> Any:
+def read_key(file: Path, key: str) -> Any:
     """One value of a JSON file; None where it has none. The id of `record.json` is a point's seal, and one
     that was refused before it ran may have none."""
     try:
@@ -256,7 +212,7 @@ def lost(problem: Exception) -> str | None:
     folder = Watch.folder
     if folder is None or not (folder / "multirun.yaml").is_file():
         return None
-    from harness.report.sweep import again
+    from harness.report.summary import again
 
     log = folder / "launcher.log"
     log.write_text("".join(traceback.format_exception(problem)), "utf-8")

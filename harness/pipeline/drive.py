@@ -172,8 +172,8 @@ def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uni
 
 def aside(loaded: Loaded, state: State) -> None:
     """Let the model think of something else: the first tokens of `state`, those after the very first
-    backwards, onto an empty cache. What it keeps outside of its cache is that thought's from here on, as it is wherever a
-    thought is brought back; a restored run that needs it is not the uninterrupted one."""
+    backwards, onto an empty cache. What it keeps outside of its cache is that thought's from here on, as
+    it is wherever a thought is brought back; a restored run that needs it is not the uninterrupted one."""
     begun = state.token_ids[:, :ASIDE].to(loaded.device)
     ids = torch.cat([begun[:, :1], begun[:, 1:].flip(1)], dim=1)
     mask = torch.ones_like(ids)

@@ -11,13 +11,19 @@ SIGNS = {"exact": "=", "equivalent": "\u2248", "drifted": "\u0394", "diverged": 
 
 
 def kind(verdict: Any) -> str:
-    """Which colour a verdict has; what is no verdict has that of what was not judged."""
+    """Which colour a verdict has, or a task's own word; anything else has that of what was not judged."""
+    if verdict in PASSED.values() or verdict in MISSED.values():
+        return "good" if verdict in PASSED.values() else "bad"
     return KIND.get(str(verdict), "soft")
+
+
+def sign(verdict: Any) -> str:
+    """Its sign: that of the verdict, a tick or a cross for a task's own word, none for what says nothing."""
+    own = {"good": "\u2713", "bad": "\u00d7"}.get(kind(verdict), "")
+    return SIGNS.get(str(verdict), own)
 
 
 def badge(result: dict[str, Any]) -> tuple[str, str]:
     """`(words, colour)` above the page of a `result.json`; no words where its conclusion stands alone."""
     words = outcome(result)
-    if words in PASSED.values():
-        return words, "good"
-    return words, "bad" if words in MISSED.values() else kind(words)
+    return words, kind(words)

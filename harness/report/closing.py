@@ -17,6 +17,7 @@ READING = (
     "referee",
     "loop",
 )  # tasks whose prompt says what was read
+PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
 Record = dict[str, Any]
 
 
@@ -97,13 +98,29 @@ def again(folder: Path) -> str:
     return command(map(str, told or []))
 
 
-def of_sweep(folder: Path) -> list[Record]:
-    """The command of the sweep in `folder`, as its own configuration has it."""
+def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
+    """The command of the sweep in `folder`, as its own configuration has it, and that of its best point. best:
+    the row of that point, where there is one."""
     import yaml
 
     try:
-        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
-        words = [typed(str(word)) for word in told["hydra"]["overrides"]["task"]]
+        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
+        asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
+        commands = [" ".join(["python -m harness -m", *map(typed, [*map(str, told["task"]), *asked])])]  # fmt: skip
     except (OSError, KeyError, TypeError):
         return []
-    return [section("Run it again", pre=" ".join(["python -m harness -m", *words]))]
+    commands += [told for row in best if (told := of_point(folder / row["point"]))]
+    note = "The first runs the whole sweep, the second its best point." if commands[1:] else ""
+    return [section("Run it again", text=note, pre="\n".join(commands))]
+
+
+def of_point(folder: Path) -> str:
+    """The command that runs the point in `folder` by itself; empty where it is not known."""
+    import yaml
+
+    try:
+        return command(
+            yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
+        )
+    except (OSError, TypeError):
+        return ""

@@ -3,15 +3,13 @@
 from typing import Any
 
 from harness.report import plots
-from harness.report.console import number
 from harness.report.html import cell as link
 from harness.report.html import section
 from harness.report.names import plain
-from harness.report.objective import front
 from harness.report.verdicts import target
+from harness.snapshot.objective import BYTES, KIB, front, shown
 
 Row = dict[str, Any]
-BYTES, KIB = "bytes", 1024
 APART = 0.12  # share of the front's height between two points that are named in the picture
 WORDS = {1: "more is better", -1: "less is better", 0: ""}
 
@@ -66,18 +64,17 @@ def conclusion(found: list[Row], ways: dict[str, int]) -> str:
     return f"From {_told(ends[0], ways)} to {_told(ends[-1], ways)}."
 
 
+def ranked(found: list[Row], ways: dict[str, int]) -> list[Row]:
+    """The points of the front, the best by the first objective first; none where a direction is unknown."""
+    best = [found[place] for place in front(found, ways)]
+    return sorted(best, key=lambda row: tuple(-way * row[name] for name, way in ways.items()))
+
+
 def hopeless(found: list[Row], ways: dict[str, int]) -> bool:
     """Whether what should be large is nowhere above zero."""
     return any(
         way > 0 and not any((row.get(name) or 0) > 0 for row in found) for name, way in ways.items()
     )
-
-
-def shown(name: str, value: Any) -> str:
-    """A figure for a person: bytes in KiB."""
-    if isinstance(value, int | float) and name.endswith(BYTES):
-        return f"{value / KIB:,.0f} KiB" if value >= 10 * KIB else f"{value:,.0f} bytes"
-    return number(value)
 
 
 def cell(name: str, value: Any) -> Any:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,19 @@ from harness.config.literal import decoded
 from harness.report import choice, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
+from harness.report.choice import SECONDS, SIZES, varied
 from harness.report.closing import of_sweep, swept
 from harness.report.html import cell, grouped, page, section
 from harness.report.names import folder as called
-from harness.report.names import in_brief
-from harness.report.objective import directions, figures, front
-from harness.report.verdicts import marked, target
-from harness.snapshot.record import PENDING
-from harness.snapshot.result import METRICS, ORDER, TIMES, UNJUDGED, exit_code, write_text
+from harness.report.summary import again, counted, counts, pending, searched
+from harness.report.verdicts import marked, target, word
+from harness.snapshot.objective import directions, figures, front
+from harness.snapshot.result import DONE, METRICS, exit_code, outcome, write_text
 
-SECONDS = tuple(f"{k}_s" for k in TIMES)
 TABLE = {
     "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
     "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
 }  # fmt: skip
-SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
 
@@ -49,6 +46,7 @@ def _row(folder: Path) -> dict[str, Any]:
     return {
         "point": folder.name,
         "verdict": result["verdict"],
+        "outcome": outcome(result) or DONE,
         "exit_code": exit_code(result),
         "reason": result["reason"],
         **(result.get("options") or {}),
@@ -83,14 +81,6 @@ def as_text(found: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
 
 
-def varied(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> list[str]:
-    """The columns that were swept: options or overrides with more than one value. ways: objectives."""
-    measured = {"point", "verdict", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max", "mutated",
-                "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
-                *METRICS, *SIZES, *SECONDS, *ways}  # fmt: skip
-    return [k for k in found[0] if k not in measured and len({str(r[k]) for r in found}) > 1]
-
-
 def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
     """Both files, into the sweep's directory."""
     table = io.StringIO(newline="")
@@ -107,14 +97,14 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
     axes = varied(found, ways)
     winners = choice.chosen(found, axes)
     first = {row["point"] for row in winners}
-    searched = bool(ways) and all(r["verdict"] == UNJUDGED for r in found)
+    alone = searched(found, ways)
     sections = [
         *stopped.sections(folder, found, axes),
         *search.sections(found, axes, ways),
-        *([] if searched else grid.sections(found, axes, first)),
+        *([] if alone else grid.sections(found, axes, first)),
         *panels.sections(found, axes),
         *_options(found, axes),
-        _table(found, axes, first, ways, searched),
+        _table(found, axes, first, ways, alone),
     ]
     if waiting := pending(folder, found):
         told = f"{', '.join(map(called, waiting))}. Upload them: {again(folder)}"
@@ -123,19 +113,20 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
     if mixed:
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
-    sections += of_sweep(folder)
+    sections += of_sweep(
+        folder, search.ranked(found, ways)[:1] or winners[:1] * (len(winners) == 1)
+    )
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     verdict = _headline(found, bad, total or len(found))
-    if searched and not bad:
+    if alone and not bad:
         verdict = search.headline(found, ways) or verdict
     reason = (
         f"{len(found)} of {machine.many(total, 'point')}."
         if total
         else f"{machine.many(len(found), 'point')}."
     )
-    counted = ", ".join(f"{n} {v}" for v, n in _counts(found).items())
-    if verdict != counted and not searched:
-        reason = f"{reason[:-1]}: {counted}."
+    if verdict != (tally := counted(found)) and not alone:
+        reason = f"{reason[:-1]}: {tally}."
     if said := search.conclusion(found, ways):
         reason += f" {said}"
     lost = search.hopeless(found, ways) or _answerless(found)
@@ -144,7 +135,7 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
             " No point gives a right answer." if _answerless(found) else " None reaches anything."
         )
     elif winners:
-        reason += f" {choice.told(winners, axes)}"
+        reason += f" {choice.told(winners, axes, found)}"
     if mixed:
         reason += f" {len(mixed)} of them were run by other code."
     tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost or bool(mixed))
@@ -166,7 +157,7 @@ def _answerless(found: list[dict[str, Any]]) -> bool:
 
 def _tone(found: list[dict[str, Any]], lost: bool) -> str:
     """The colour of the whole: that of its worst verdict, and no success where every answer is wrong."""
-    kinds = {kind(row["verdict"]) for row in found if row["verdict"] != "done"}
+    kinds = {kind(word(row)) for row in found}
     worst = next((k for k in ("bad", "fair", "soft", "alike") if k in kinds), "good")
     return "fair" if lost and worst in ("good", "alike", "soft") else worst
 
@@ -178,33 +169,7 @@ def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
         return f"{failed} of {total} failed"
     if bad or len(found) < total:
         return f"{len(found) - bad} of {total} as required"
-    return ", ".join(f"{count} {verdict}" for verdict, count in _counts(found).items())
-
-
-def markdown(found: list[dict[str, Any]], ways: Iterable[str] = ()) -> str:
-    """What was varied and what came out, point by point: the parent run's description. ways: objectives."""
-    axes = [*varied(found, ways), *ways]
-    head = ["folder", *axes, "verdict", "reason"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for r in found[:200]:
-        cells = [
-            r["point"],
-            *(plots.short(r[a]) for a in axes),
-            r["verdict"],
-            in_brief(r["reason"], 120),
-        ]
-        lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
-    return "\n".join(lines)
-
-
-def pending(folder: Path, found: list[dict[str, Any]]) -> list[str]:
-    """The points that the tracking server does not have yet."""
-    return [r["point"] for r in found if (folder / r["point"] / PENDING).exists()]
-
-
-def again(folder: Path) -> str:
-    """The command that runs what is missing in a sweep and uploads what is pending."""
-    return f"python -m harness -m resume={_here(folder)}"
+    return counted(found)
 
 
 def _of_other_code(folder: Path, found: list[dict[str, Any]]) -> list[str]:
@@ -221,55 +186,11 @@ def _of_other_code(folder: Path, found: list[dict[str, Any]]) -> list[str]:
     return [point for point, code in codes.items() if code != most[0][0]]
 
 
-def _here(path: Path) -> Path:
-    """Relative to the working directory where it lies below it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def closing(
-    folder: Path, found: list[dict[str, Any]], total: int | None, aged: list[str]
-) -> list[str]:
-    """What the console says at the end. aged: points that other code than today's has run."""
-    counts = _counts(found)
-    lines = ["", f"verdicts:     {', '.join(f'{n} {v}' for v, n in counts.items())}"]
-    if set(counts) == {UNJUDGED} and all(directions(folder).values()):
-        lines = [""]  # a search
-    lines += _failed(found)
-    place = _here(folder)
-    if total and len(found) < total:
-        lines.append(f"missing:      {total - len(found)} of {total}; run them with `{again(folder)}`")  # fmt: skip
-    if waiting := pending(folder, found):
-        lines.append(f"not uploaded: {', '.join(map(called, waiting))}; `{again(folder)}` tries again")  # fmt: skip
-    if aged:
-        lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
-    return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
-
-
-def _failed(found: list[dict[str, Any]]) -> list[str]:
-    """Points that came to no end, those that say the same in one line."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for row in (r for r in found if r["verdict"] in grid.STOPPED):
-        said = in_brief(row["reason"], 150)
-        alike.setdefault((row["verdict"], said), []).append(row["point"])
-    lines = []
-    for (verdict, said), points in list(alike.items())[:20]:
-        shown = ", ".join(map(called, points[:10])) + (
-            f" and {len(points) - 10} more" if points[10:] else ""
-        )
-        lines.append(f"  {shown} {verdict}: {said}")
-    return lines
-
-
-def _counts(found: list[dict[str, Any]]) -> dict[str, int]:
-    counted = Counter(r["verdict"] for r in found)
-    return {v: counted[v] for v in (*ORDER, "done") if counted[v]}
-
-
 def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
     """What each option came to, where there are too many points to look at one by one."""
     if len(found) <= MANY:
         return []
-    said = list(_counts(found))
+    said = list(counts(found))
     keys = [
         k
         for k in ("kl_max", "stored_bytes", "per_token_s")
@@ -283,7 +204,7 @@ def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any
         if len(groups) <= FEW:
             for value, some in groups.items():
                 middle = [_median([r[k] for r in some if r.get(k) is not None]) for k in keys]
-                table.append([f"{axis}={value}", len(some), *(sum(r["verdict"] == v for r in some) for v in said), *middle])  # fmt: skip
+                table.append([f"{axis}={value}", len(some), *(sum(word(r) == v for r in some) for v in said), *middle])  # fmt: skip
     columns = ["option", "points", *said, *(f"{TABLE[k]}, median" for k in keys)]
     return [section("By option", columns=columns, rows=table)] if table else []
 
@@ -297,9 +218,9 @@ def _table(
     axes: list[str],
     first: set[str],
     ways: dict[str, int],
-    searched: bool,
+    alone: bool,
 ) -> dict[str, Any]:
-    """searched: the figures say it all; no verdict and no reason."""
+    """alone: the figures say it all; no verdict and no reason."""
     keys = [k for k in TABLE if any(r.get(k) is not None for r in found)]
     if not any(r.get("stored_bytes") for r in found):
         keys = [k for k in keys if k != "stored_bytes"]
@@ -311,10 +232,10 @@ def _table(
         line += [search.cell(name, r[name]) for name in ways]
         if best:
             line.append(cell("\u25c6 front" if id(r) in best else "", kind="alike"))
-        if not searched:
+        if not alone:
             line.append(marked(r, first))
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
-        if not searched:
+        if not alone:
             line.append(cell(r["reason"], kind="long"))
         table.append([*line, *(grouped(r[k]) for k in keys)])
     columns = [
@@ -323,6 +244,6 @@ def _table(
         *(search.heading(name) for name in ways),
         *(["front"] if best else []),
     ]
-    columns += [*([] if searched else ["verdict"]), *asked, *([] if searched else ["reason"])]
+    columns += [*([] if alone else ["verdict"]), *asked, *([] if alone else ["reason"])]
     columns += [TABLE[k] for k in keys]
     return section("Every point", columns=columns, rows=table, fold=len(found) > MANY)

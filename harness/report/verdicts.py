@@ -3,14 +3,17 @@
 from html import escape
 from typing import Any
 
-from harness.report.badge import SIGNS, kind
+from harness.report.badge import kind, sign
 from harness.report.html import cell, section
 from harness.report.names import folder
 from harness.snapshot.result import ORDER, UNJUDGED
 
 STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
-BEST = "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order."
+BEST = (
+    "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order. "
+    "Where not even that is reached, the nearest: the smaller KL divergence comes before the bytes."
+)
 
 Row = dict[str, Any]
 
@@ -26,6 +29,11 @@ def sections(found: list[Row], axes: list[str], best: set[str]) -> list[Row]:
     return [_grid(found, across, [a for a in axes if a != across], best)]
 
 
+def word(row: Row) -> str:
+    """What a point came to, in the word of its task: its verdict where that is what it is for."""
+    return str(row.get("outcome") or row["verdict"])
+
+
 def rank(verdict: Any) -> int:
     """Where a verdict stands, the best one first; what is no verdict stands with what was not judged."""
     return ORDER.index(verdict if verdict in ORDER else UNJUDGED)
@@ -33,18 +41,16 @@ def rank(verdict: Any) -> int:
 
 def legend(found: list[Row]) -> str:
     """The verdicts that are there, each with its colour and its sign."""
-    said = sorted(dict.fromkeys(str(r["verdict"]) for r in found), key=rank)
-    return "".join(
-        f'<span><b class="key {kind(v)}">{SIGNS.get(v, "?")}</b> {escape(v)}</span>' for v in said
-    )
+    said = sorted(dict.fromkeys(map(word, found)), key=rank)
+    return "".join(f'<span><b class="key {kind(v)}">{sign(v)}</b> {escape(v)}</span>' for v in said)
 
 
 def marked(row: Row, best: set[str], text: str = "") -> Any:
     """The cell of a verdict: its sign, its colour, a link to the run, and whether it is the best."""
-    verdict = str(row["verdict"])
+    verdict = word(row)
     where = target(row) if text else ""
     tone = kind(verdict) + " best" * (row["point"] in best)
-    return cell(text or verdict, where, tone, SIGNS.get(verdict, ""))
+    return cell(text or verdict, where, tone, sign(verdict))
 
 
 def target(row: Row) -> str:
@@ -71,9 +77,9 @@ def _grid(found: list[Row], across: str, down: list[str], best: set[str]) -> Row
 
 def _tiles(found: list[Row], best: set[str]) -> Row:
     tiles = "".join(
-        f'<a class="{kind(r["verdict"])}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
+        f'<a class="{kind(word(r))}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
         f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '
-        f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{SIGNS.get(str(r["verdict"]), "?")}</i></a>'
+        f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{sign(word(r))}</i></a>'
         for r in found
     )
     told = f"A tile per point, in order; each links to its run. {BEST * (bool(best))}"
@@ -83,4 +89,4 @@ def _tiles(found: list[Row], best: set[str]) -> Row:
 
 
 def _said(row: Row) -> str:
-    return f"{row['verdict']}, {row['answer']}" if row.get("answer") else str(row["verdict"])
+    return f"{word(row)}, {row['answer']}" if row.get("answer") else word(row)

@@ -11,6 +11,7 @@ SCHEMA = 1
 GOOD = ("exact", "equivalent")
 ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
 UNJUDGED, UNSOUND = "unjudged", "unsound"
+DONE = "done"  # what a job came to whose task has no word of its own for it
 COMPARING = ("experiment", "resume", "chat", "referee")  # a verdict is what they are for
 PASSED = {"save": "saved", "verify": "intact", "faults": "every fault caught", "diff": "the same",
           "architectures": "no cell is wrong", "audit": "same"}  # fmt: skip

@@ -86,12 +86,12 @@ def summarise(
     folder: Path,
     points: list[Path],
     rows: list[dict[str, Any]],
-    text: str,
+    told: tuple[str, str, str],
     sought: Sequence[str] = (),
     total: int | None = None,
 ) -> dict[str, Any] | None:
-    """The sweep's parent run, with summary metrics and pages, described by `text`; None when nothing
-    is tracked. sought: columns of `rows` that a search looked for. total: points that
+    """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
+    in a few words, which point to choose, the table of all. sought: columns of `rows` that a search looked for. total: points that
     were asked for; with fewer the sweep was stopped."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
@@ -103,8 +103,8 @@ def summarise(
     again = (folder / "sweep.json").exists()
     try:
         run_id, earlier = store.summary(
-            folder, sweep_name(folder), {**parent.tags(folder), "verdict": contents.counted(rows)},
-            list(_totals(rows, sought, again)), files, text,
+            folder, sweep_name(folder), parent.tags(folder),
+            list(_totals(rows, sought, again)), files, told,
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "KILLED" if len(rows) < (total or 0) else contents.status(rows),
         )  # fmt: skip
@@ -192,7 +192,7 @@ def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool 
     ]
     yield "sweep/points", float(len(rows)), 0
     for verdict in ORDER:
-        if (count := sum(r["verdict"] == verdict for r in rows)) or again:
+        if (count := sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)) or again:
             yield f"sweep/{verdict}", float(count), 0
     for key in (
         "kl_max",

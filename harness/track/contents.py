@@ -1,17 +1,15 @@
-"""What a run tells a tracking server: metrics in named sections, parameters, tags, a description, what
-went into it."""
+"""What a run tells a tracking server: metrics in named sections, parameters, tags, what went into it."""
 
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from harness.config.literal import command, decoded, listed, spelled, texts
-from harness.snapshot.result import ORDER, STEPS, outcome
+from harness.config.literal import decoded, listed, spelled, texts
+from harness.snapshot import objective
+from harness.snapshot.result import STEPS, UNJUDGED, outcome
 from harness.snapshot.result import counted as from_one
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
@@ -25,7 +23,6 @@ PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.pat
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
-COMPARED = 50  # points of a sweep in one comparison
 WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 
 
@@ -55,13 +52,6 @@ def status(rows: list[dict[str, Any]]) -> str:
     return "FAILED" if any(int(row["exit_code"]) for row in rows) else "FINISHED"
 
 
-def counted(rows: list[dict[str, Any]]) -> str:
-    """How many points came out how, the best first, as the console says it."""
-    tally = Counter(str(row["verdict"]) for row in rows)
-    order = [*(v for v in ORDER if v in tally), *(v for v in tally if v not in ORDER)]
-    return ", ".join(f"{tally[verdict]} {verdict}" for verdict in order)
-
-
 def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
     """The metrics of `rows` as those of the run above them, each row's at the step of its number,
     the first is 1."""
@@ -77,7 +67,7 @@ def parameters(folder: Path) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError, KeyError):
         return
     every = dict(_flat(tree))
-    typed = [_key(o) for o in _overrides(folder) if _telling(o)]
+    typed = [_key(o) for o in overrides(folder) if _telling(o)]
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
     ]
@@ -117,8 +107,8 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     """Verdict, element digests, options, code state, sweep: what runs are searched by."""
     git = (result.get("environment") or {}).get("git") or {}
     found = {
-        "verdict": str(result.get("verdict")),
-        "outcome": outcome(result) or None,
+        "verdict": None if wordless(result) else str(result.get("verdict")),
+        "outcome": word(result, folder) or None,
         "conclusion": str(result.get("conclusion") or result.get("reason"))[:PARAM_LIMIT],
         "task": str(result.get("task")),
         "folder": str(result.get("folder", folder)),
@@ -151,7 +141,25 @@ def began(folder: Path) -> int:
 
 def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
     """What came out, and of what: a list of runs shows little more than the beginning of their names."""
-    return headed(outcome(result), _asked(result, folder, name))
+    return headed(word(result, folder), _asked(result, folder, name))
+
+
+def word(result: dict[str, Any], folder: Path) -> str:
+    """What came out, in a few words: the outcome; where the task has no word for it the figures that a search
+    is told, where one asks."""
+    if said := outcome(result):
+        return said
+    try:
+        wanted = json.loads((folder / "record.json").read_text("utf-8"))["config"]["report"]
+        names = wanted["objectives"] or []
+    except (OSError, ValueError, KeyError):
+        return ""
+    return objective.said(objective.figures(folder, names))
+
+
+def wordless(result: dict[str, Any]) -> bool:
+    """Whether the task has no verdict that anything was judged by."""
+    return result.get("verdict") == UNJUDGED and outcome(result) != UNJUDGED
 
 
 def headed(outcome: str, name: str) -> str:
@@ -164,7 +172,7 @@ def _asked(result: dict[str, Any], folder: Path, name: str) -> str:
     if in_sweep(folder):
         told = " ".join(map(read, varied(folder)))
         return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", told)[:NAMED] or name
-    typed = [read(o, True) for o in _overrides(folder) if _telling(o)]
+    typed = [read(o, True) for o in overrides(folder) if _telling(o)]
     said = " ".join(typed if name == "experiment" and typed else [name, *typed])
     if said == name and (options := result.get("options")):
         said = f"{name} {options.get('model', '')}".strip()
@@ -176,7 +184,7 @@ def varied(folder: Path) -> list[str]:
     if not in_sweep(folder):
         return []
     shared = {spelled(override) for override in swept(folder.parent)}
-    return [override for override in _overrides(folder) if spelled(override) not in shared]
+    return [override for override in overrides(folder) if spelled(override) not in shared]
 
 
 def swept(sweep: Path) -> list[str]:
@@ -195,7 +203,7 @@ def searched(sweep: Path) -> list[str]:
     return [f"{k}={v}" for k, v in (told["hydra"].get("sweeper", {}).get("params") or {}).items()]
 
 
-def _overrides(folder: Path) -> list[str]:
+def overrides(folder: Path) -> list[str]:
     import yaml
 
     try:
@@ -281,50 +289,6 @@ def model(result: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
 
 def in_sweep(folder: Path) -> bool:
     return (folder.parent / "multirun.yaml").is_file()
-
-
-def note(result: dict[str, Any], run_id: str, folder: Path) -> str:
-    """The run's description, in markdown: verdict, picture, table, and how it is run again."""
-    said = str(result.get("conclusion") or result.get("reason"))
-    head = [f"**{word}**: {said}" if (word := outcome(result)) else said, ""]
-    if said != (reason := str(result.get("reason"))):
-        head += [reason, ""]
-    if result.get("curves"):
-        head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
-    noise = result.get("noise_floor") or {}
-    rows = [
-        f"| {k}{', from 1' * (k in STEPS)} | {_short(from_one(k, v))} "
-        f"| {_short(from_one(k, noise.get(k)))} |"
-        for k, v in (result.get("metrics") or {}).items()
-    ]
-    table = ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
-    again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
-    if result.get("verdict") == "failed":
-        again = f"Run it again: `{command(_overrides(folder))}`"
-    return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
-
-
-def comparison(experiment: str, parent: str, points: list[str]) -> str:
-    """Links from a sweep's description to its points side by side, which are folded below it: MLflow's own
-    comparison (of so many that its address stays short), and their charts."""
-    if len(points) < 2:
-        return ""
-    some = points[:COMPARED]
-    runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
-    which = (
-        f"the {len(some)} points" if len(some) == len(points) else f"the first {len(some)} points"
-    )
-    asked = quote(f"tags.`mlflow.parentRunId` = '{parent}'")
-    charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
-    charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
-    return (
-        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&workflowType=machine_learning)** \u00b7 "
-        f"[the charts of all {len(points)}]({charts})\n\n"
-    )
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def record_id(folder: Path) -> str | None:

@@ -17,7 +17,7 @@ from harness import interrupt
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import exit_code, write_json
-from harness.track import blank, contents, inputs, orphans, parent
+from harness.track import blank, contents, description, inputs, orphans, parent
 
 BATCH = 1000  # metrics per request, the server's limit
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
@@ -94,7 +94,7 @@ class Mlflow:
                 write_json(folder / PENDING, known)
                 write_json(folder / "result.json", {**result, "mlflow": block})
             when = int((folder / NAME).stat().st_mtime * 1000)
-            self._fill(run_id, folder, result, when, watch)
+            self._fill(run_id, folder, result, when, watch, rows)
             self._children(run_id, rows)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
@@ -117,19 +117,25 @@ class Mlflow:
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
-                files: list[Path], text: str, when: int, points: dict[str, str],
+                files: list[Path], told: tuple[str, str, str], when: int, points: dict[str, str],
                 status: str) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
         """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it;
-        its id, and `{run id: earlier ids}` of points that were run again. status: of the whole. Raises
-        Unreachable."""
+        its id, and `{run id: earlier ids}` of points that were run again. told: what it came to in a few
+        words, which point to choose, the table of all. status: of the whole. Raises Unreachable."""
         with self._reachable():
             run_id = parent.of(self.client, self.experiment, folder) or self._create(name, tags)
-            word, name = tags["verdict"], contents.headed(tags["verdict"], name)
-            for tag, said in (("verdict", word), ("outcome", word), ("conclusion", name)):
+            words, sentence, table = told
+            name = contents.headed(words, name)
+            for tag, said in (
+                ("verdict", words),
+                ("outcome", words),
+                ("conclusion", sentence or name),
+            ):
                 self.client.set_tag(run_id, tag, said)  # more points may have come
             self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when, contents.axes_parameters(folder))
-            text = contents.comparison(self.experiment, run_id, list(points.values())) + text
+            links = description.comparison(self.experiment, run_id, list(points.values()))
+            text = description.of_sweep(words, sentence, links, table)
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))
@@ -255,7 +261,7 @@ class Mlflow:
         cut = (r.info.run_id for r in there if r.info.status in ("RUNNING", "KILLED"))
         return next(cut, None)
 
-    def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any) -> None:  # fmt: skip
+    def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         if watch is not None:
             from mlflow.entities import Metric
 
@@ -266,7 +272,8 @@ class Mlflow:
         inputs.note(self.client, self.experiment, run_id, folder, result)
         self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
         self._artifacts(run_id, folder, result)
-        self.client.set_tag(run_id, "mlflow.note.content", contents.note(result, run_id, folder))
+        note = description.note(result, run_id, folder, rows)
+        self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _children(self, above: str, rows: list[dict[str, Any]]) -> None:
         """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`), whose

@@ -17,7 +17,7 @@ from harness.report import audit, plots, run
 from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
-from harness.track import contents
+from harness.track import contents, description
 
 ROOT = Path(__file__).resolve().parents[2]
 SCROLLED = """
@@ -82,8 +82,8 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
     assert at == row + 1
     assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]
-    note = contents.note(done.result, "id", done.folders[0])
-    assert f"| first_divergence, from 1 | {row + 1} | None |" in note
+    note = description.note(done.result, "id", done.folders[0])
+    assert f"| first_divergence, from 1 | {row + 1} | - |" in note
     assert audit._told({"what": "metrics.first_divergence"}, "what").endswith(" (from 0)")
 
 

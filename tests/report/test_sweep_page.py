@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.config import literal
-from harness.report import badge, choice, html, objective, panels, plots, sweep
+from harness.report import badge, choice, closing, html, panels, plots, search, summary, sweep
+from harness.snapshot import objective
 from harness.snapshot.result import ORDER
 
 ROW = {
@@ -246,7 +247,7 @@ def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
     """Two hundred points with the same mistake are one mistake."""
     rows = [{"point": str(i), "verdict": "failed", "reason": "no\nmore"} for i in range(12)]
     rows += [{"point": "12", "verdict": "refused", "reason": "other"}]
-    said = [line[2:] for line in sweep.closing(tmp_path, rows, 13, []) if line[:5] == "  ..."]
+    said = [line[2:] for line in summary.closing(tmp_path, rows, 13, []) if line[:5] == "  ..."]
     assert said == [
         f"{', '.join(f'.../{i}' for i in range(10))} and 2 more failed: no. more",
         ".../12 refused: other",
@@ -282,6 +283,54 @@ def test_the_title_says_what_was_varied_and_of_which_model_and_the_command_is_be
     assert "<pre>python -m harness -m prune=a,b steps=2</pre>" in page
     (tmp_path / "multirun.yaml").write_text("hydra: {}")
     assert "Run it again" not in sweep.drawn(tmp_path, rows, 2, "n")
+
+
+def test_the_commands_of_a_search_are_whole_and_its_best_point_has_one(tmp_path):
+    asked(tmp_path / "1", "prune.ratio=0.25", "experiment=prune_search")
+    told = {"overrides": {"task": ["experiment=prune_search"], "hydra": [
+        "hydra.sweeper.n_trials=6", "hydra.mode=MULTIRUN", "hydra.sweep.dir=/x"]}}  # fmt: skip
+    (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": told}))
+    said = closing.of_sweep(tmp_path, [{"point": "1"}])[0]
+    assert said["pre"].splitlines() == [
+        "python -m harness -m experiment=prune_search hydra.sweeper.n_trials=6",
+        "python -m harness prune.ratio=0.25 experiment=prune_search",
+    ]
+    assert "its best point" in said["text"] and closing.of_sweep(tmp_path)[0]["text"] == ""
+    ways = {"a": 1, "b": -1}
+    rows = [{"point": str(i), "a": a, "b": b} for i, (a, b) in enumerate(((1, 9), (5, 8), (5, 7), (2, 1)))]  # fmt: skip
+    assert [row["point"] for row in search.ranked(rows, ways)] == ["2", "3"]
+
+
+def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_smallest(tmp_path):
+    rows = points(
+        {"prune": "a", "kl_mean": 1.1, "first_divergence": 0, "stored_bytes": 1},
+        {"prune": "b", "kl_mean": 0.52, "first_divergence": 2, "stored_bytes": 90},
+        {"prune": "c", "kl_mean": 0.52, "first_divergence": 3, "stored_bytes": 99},
+    )
+    page = drawn(tmp_path, rows)
+    best = "None of 3 keeps the tokens. The nearest: prune=c (diverged, mean KL 0.52, 99 bytes)."
+    assert best in page and marked(page) == ["2"] and "The best:" not in page
+    assert f"best:         {best}" in summary.closing(tmp_path, rows, 3, [])
+    assert summary.told(rows, {}) == ("3 diverged", best)
+    short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
+    assert "None of 3 is as required. The nearest: prune=c (drifted, mean KL 0.52, 99 bytes)." in drawn(tmp_path, short)  # fmt: skip
+    allowed = [{**row, "verdict": "drifted"} for row in rows]
+    assert "The best: prune=a (drifted, 1 bytes)." in drawn(tmp_path, allowed)
+    right = [{**row, "answer": "right"} for row in rows]
+    assert "The best: prune=a (diverged, right answer, 1 bytes)." in drawn(tmp_path, right)
+
+
+def test_how_to_go_on_is_said_once_and_why_nothing_was_uploaded(tmp_path):
+    rows = points({"prune": "a"}, {"prune": "b"})
+    for row in rows:
+        (tmp_path / row["point"]).mkdir()
+        (tmp_path / row["point"] / "pending.json").write_text(
+            '{"reason": "cannot track to X: away."}'
+        )
+    said = summary.closing(tmp_path, rows, 3, [])
+    assert "not uploaded: .../0, .../1: cannot track to X: away." in said
+    assert "missing:      1 of 3" in said and sum("resume=" in line for line in said) == 1
+    assert "resume=" not in "".join(summary.closing(tmp_path, rows, 3, [], stopped=True))
 
 
 def test_names_under_an_axis_can_be_told_apart():

@@ -125,7 +125,7 @@ def grown(state, tokens, seed):
     """What a commit makes of `state`: the old segments and one of `tokens` new tokens per layer."""
     from dataclasses import replace
 
-    from harness.cache.base import _last
+    from harness.cache.base import ending
 
     start = state.tokens
     layers = []
@@ -139,9 +139,8 @@ def grown(state, tokens, seed):
             seed + layer.index, like.shape[0], start, start + tokens, dtype, like.shape[1], like.shape[3]
         )  # fmt: skip
         segments = (*layer.segments, fresh)
-        if layer.window:
-            segments = _last(segments, layer.window - 1)
-        layers.append(replace(layer, segments=segments, seen=layer.seen + tokens, received=None))
+        more = replace(layer, segments=segments, seen=layer.seen + tokens, received=None)
+        layers.append(ending(more, layer.window - 1) if layer.window else more)
     ids = torch.cat([state.token_ids, torch.full((state.batch, tokens), 7)], 1)
     bigger = replace(
         state,

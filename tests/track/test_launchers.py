@@ -15,8 +15,7 @@ import pytest
 import yaml
 from tracking import ENV, ROOT, free_port, start, stop, whole
 
-from harness.report import objective
-from harness.snapshot import record
+from harness.snapshot import objective, record
 
 JOBLIB = importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is not None
 SUBMITIT = importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is not None

@@ -10,6 +10,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import track
+from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
@@ -42,7 +43,8 @@ def recorded(folder, runs, point) -> str:
 
 def concluded(folder) -> dict:
     points = [folder / "0", folder / "1"]
-    block = track.summarise(folder, points, pages.rows(points), "")
+    rows = pages.rows(points)
+    block = track.summarise(folder, points, rows, (*summary.told(rows, {}), summary.markdown(rows)))
     (folder / "sweep.json").write_text(json.dumps({"mlflow": block}))
     return block
 
@@ -73,7 +75,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=3000.0)  # as if it was not kept
     assert parent.known(folder)["run_id"] == above
     points = [folder / "0", folder / "1"]
-    track.summarise(folder, points, pages.rows(points), "", total=3)
+    track.summarise(folder, points, pages.rows(points), ("", "", ""), total=3)
     assert client.get_run(above).info.status == "KILLED"  # stopped before its last point
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=4000.0)
     parent.abandon()

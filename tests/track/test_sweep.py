@@ -19,9 +19,10 @@ from harness import config, track
 from harness.cli import resume, sweep
 from harness.config.literal import spelled
 from harness.errors import InputProblem
+from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot import record
-from harness.track import contents
+from harness.track import contents, description
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -294,9 +295,9 @@ def test_resume_with_nothing_left_says_so_and_names_points_of_other_code(swept, 
 
 
 def test_the_parent_run_describes_what_was_varied(swept):
-    text = pages.markdown(pages.rows(sweep.finished(swept)))
+    text = summary.markdown(pages.rows(sweep.finished(swept)))
     head, _, first, second = text.splitlines()[:4]
-    assert head == "| folder | cache | prompt.batch | verdict | reason |"
+    assert head == "| folder | cache | prompt.batch | outcome | reason |"
     assert first.startswith("| 0 | dynamic | 1 | exact |") and "| 99 | failed |" in second
 
 
@@ -322,12 +323,12 @@ def test_pages_of_a_single_point(tmp_path, swept):
 
 def test_a_sweeps_description_leads_to_its_points_side_by_side():
     """The addresses are those of MLflow 3.17's own pages."""
-    text = contents.comparison("1", "abc", ["r1", "r2"])
+    text = description.comparison("1", "abc", ["r1", "r2"])
     assert "[Compare the 2 points](#/compare-runs?runs=%5B%22r1%22%2C%22r2%22%5D&experiments=%5B%221%22%5D&workflowType=machine_learning)" in text  # fmt: skip
     assert "tags.%60mlflow.parentRunId%60%20%3D%20%27abc%27" in text
-    many = contents.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
+    many = description.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
     assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
-    assert contents.comparison("1", "abc", ["r1"]) == ""
+    assert description.comparison("1", "abc", ["r1"]) == ""
 
 
 def test_a_search_tells_its_objectives_to_its_parent_run():
@@ -339,5 +340,54 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     assert ("sweep/exact", 0.0, 0) in track._totals(rows, again=True)  # a later try may correct it
     alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
     assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
-    text = pages.markdown([{"point": "0", "reason": "r", **rows[0]}], ["evaluate.contains"])
-    assert text.splitlines()[0] == "| folder | evaluate.contains | verdict | reason |"
+
+
+def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():
+    ways = {"evaluate.contains": 1, "evaluate.kv_bytes": -1}
+    rows = [
+        {"point": str(i), "verdict": "unjudged", "outcome": "done", "exit_code": 0, "reason": "r",
+         "prune.ratio": f"0.{i}", "evaluate.contains": 1.0, "evaluate.kv_bytes": size}
+        for i, size in enumerate((204800.0, 102400.0))
+    ]  # fmt: skip
+    words, sentence = summary.told(rows, ways)
+    assert words == "1 of 2 on the Pareto front. The best: share of right answers 1 at 100 KiB"
+    table = summary.markdown(rows, ways)
+    assert table.splitlines()[0] == "| folder | prune.ratio | evaluate.contains | evaluate.kv_bytes | front |"  # fmt: skip
+    assert table.splitlines()[2:] == ["| 0 | 0.0 | 1 | 200 KiB |  |", "| 1 | 0.1 | 1 | 100 KiB | \u25c6 |"]  # fmt: skip
+    assert description.of_sweep(words, sentence, "LINKS ", table).startswith(
+        f"**{words}**\n\nLINKS |"
+    )
+    grid = [{k: v for k, v in row.items() if "evaluate" not in k} for row in rows]
+    assert summary.told(grid, {})[0] == "2 done"  # nothing was asked: nothing is unjudged either
+    saved = [{**row, "outcome": "saved"} for row in grid]
+    assert summary.told(saved, {})[0] == "2 saved"
+    judged = [{**row, "verdict": "exact", "outcome": "exact"} for row in rows]
+    assert summary.told(judged, ways)[0] == "2 exact", "what was judged is counted"
+    assert "| outcome | reason |" in summary.markdown(judged, ways)
+
+
+def test_a_description_has_what_was_measured_and_each_sentence_once(tmp_path):
+    nothing = dict.fromkeys(("kl_max", "top1_agreement"))
+    result = {"task": "evaluate", "verdict": "unjudged", "reason": "24 prompts: all right", "metrics": nothing,
+              "conclusion": "24 prompts: all right.", "folder": "f"}  # fmt: skip
+    cells = [{"name": "full cache", "metrics": {"answers/contains": 1.0, "size/kv_bytes": 10}},
+             {"name": "knorm 50%", "metrics": {"answers/contains": 0.25}}]  # fmt: skip
+    note = description.note(result, "id", tmp_path, cells)
+    assert note.count("24 prompts: all right") == 1 and "None" not in note and "kl_max" not in note
+    assert "| full cache | 1 | 10 |\n| knorm 50% | 0.25 | - |" in note
+    assert "|" not in description.note(result, "id", tmp_path)  # nothing measured, no table
+    judged = {**result, "task": "experiment", "metrics": {**nothing, "kl_max": 2.0}}
+    note = description.note({**judged, "reason": "other tokens"}, "id", tmp_path, cells)
+    assert "| kl_max | 2 | - |" in note and "top1" not in note and "other tokens" in note
+
+
+def test_a_point_of_a_search_is_named_by_the_figures_that_it_was_asked_for(tmp_path):
+    result = {"task": "evaluate", "verdict": "unjudged", "size": {"kv_bytes": 173568}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert contents.word(result, tmp_path) == ""
+    config = {"config": {"report": {"objectives": ["size.kv_bytes", "size.no"]}}}
+    (tmp_path / "record.json").write_text(json.dumps(config))
+    assert contents.word(result, tmp_path) == "kv_bytes 170 KiB, no -"
+    assert contents.word({**result, "verdict": "failed"}, tmp_path) == "failed"
+    assert "verdict" not in contents.tags(result, tmp_path)
+    assert contents.tags({**result, "task": "experiment"}, tmp_path)["verdict"] == "unjudged"

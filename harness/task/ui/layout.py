@@ -74,7 +74,7 @@ class Controls:
             self.run = _button("Run", "run", scale=0, min_width=72)
             self.count = gr.Number(
                 run, label="Tokens of a run", show_label=False, container=False, precision=0, scale=0,
-                min_width=76, elem_id="count",
+                min_width=96, elem_id="count",
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
             self.stop = _button("Stop", "stop", scale=0, min_width=72, interactive=False)

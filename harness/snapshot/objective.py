@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 WAYS = {"maximize": 1, "minimize": -1}
+BYTES, KIB = "bytes", 1024
 
 
 def objectives(folder: Path, names: Sequence[str]) -> tuple[float, ...]:
@@ -79,3 +80,17 @@ def figures(folder: Path, names: Sequence[str]) -> dict[str, float | None]:
     """`objectives` by name, None for what is no number."""
     told = zip(names, objectives(folder, names), strict=True)
     return {name: value if isfinite(value) else None for name, value in told}
+
+
+def shown(name: str, value: Any) -> str:
+    """A figure for a person: three digits, bytes in KiB, `-` for no number."""
+    if isinstance(value, int | float) and name.endswith(BYTES):
+        return f"{value / KIB:,.0f} KiB" if value >= 10 * KIB else f"{value:,.0f} bytes"
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def said(told: Mapping[str, Any]) -> str:
+    """Figures by name in one line, by the last part of each name: `contains 1, kv_bytes 170 KiB`."""
+    return ", ".join(f"{name.rpartition('.')[2]} {shown(name, v)}" for name, v in told.items())

@@ -1,0 +1,55 @@
+"""The end of a sweep: `sweep.csv`, `sweep.html`, `sweep.json` with its signature, the MLflow parent run."""
+
+import json
+import sys
+from typing import Any
+
+from harness.cli import afar, lines, point
+from harness.cli.sweep import Watch, finished, read_key
+from harness.snapshot import signature
+from harness.snapshot.digest import digest_bytes
+from harness.snapshot.objective import directions
+from harness.snapshot.record import PENDING
+from harness.snapshot.result import write_text
+
+RECORD = "sweep.json"
+SIGNATURE = RECORD + signature.SUFFIX
+
+
+def conclude() -> int:
+    """After the last point: `sweep.csv`, `sweep.html`, the MLflow parent run; the exit code."""
+    folder = Watch.folder
+    afar.end()
+    if folder is None:
+        return 0
+    from harness.report import summary
+    from harness.report import sweep as pages
+    from harness.track import summarise, upload
+
+    if not (points := finished(folder)):
+        return 0
+    upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
+    rows = pages.rows(points)
+    pages.write(folder, rows, Watch.total)
+    ways = directions(folder)
+    said = (*summary.told(rows, ways), summary.markdown(rows, ways))
+    tracked = summarise(folder, points, rows, said, list(ways), Watch.total)
+    record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
+    if waiting := summary.pending(folder, rows):
+        record |= {"not_uploaded": waiting, "upload": summary.again(folder)}
+    record["sealed"] = {
+        "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
+        "records": {p.name: read_key(p / "record.json", "id") for p in points},
+    }
+    text = json.dumps(record, indent=2) + "\n"
+    write_text(folder / RECORD, text)
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    if Watch.sign:
+        (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
+    before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
+    if before:
+        print(lines.resumed(before, len(points) - before))
+    lines.front(folder, rows, ways)
+    stopped = sys.exc_info()[0] is not None  # what ends the sweep says how to go on
+    print("\n".join(summary.closing(folder, rows, Watch.total, point.aged(points), stopped)))
+    return max(int(row["exit_code"]) for row in rows)

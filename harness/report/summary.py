@@ -1,0 +1,120 @@
+"""What a sweep came to, in words: the console's last lines, the name and the description of its run."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.report import choice, plots, search
+from harness.report import verdicts as grid
+from harness.report.names import folder as called
+from harness.report.names import in_brief
+from harness.report.verdicts import word
+from harness.snapshot.objective import directions, front, shown
+from harness.snapshot.record import PENDING, read
+from harness.snapshot.result import DONE, ORDER, UNJUDGED
+
+Row = dict[str, Any]
+SHOWN = 200  # points that a description lists
+
+
+def searched(found: list[Row], ways: Iterable[str]) -> bool:
+    """Whether objectives say it all: there are some, and nothing was judged."""
+    return bool(list(ways)) and all(row["verdict"] == UNJUDGED for row in found)
+
+
+def counts(found: list[Row]) -> dict[str, int]:
+    """How many points came out how, the best first, in the words of their task."""
+    tally = Counter(map(word, found))
+    return {w: tally[w] for w in (*ORDER, *(w for w in tally if w not in ORDER)) if tally[w]}
+
+
+def counted(found: list[Row]) -> str:
+    """The same in one line: `2 exact, 1 failed`."""
+    return ", ".join(f"{count} {said}" for said, count in counts(found).items())
+
+
+def told(found: list[Row], ways: dict[str, int]) -> tuple[str, str]:
+    """`(words, sentence)`: what the sweep came to, and which point to choose; for a search its front and
+    its best. ways: objectives, as `objective.directions`."""
+    sentence = search.conclusion(found, ways)
+    if searched(found, ways) and sentence:
+        headline = search.headline(found, ways)
+        return ". ".join(filter(None, (headline, sentence.rstrip(".")))), sentence
+    axes = choice.varied(found, ways)
+    best = sentence or choice.told(choice.chosen(found, axes), axes, found)
+    return counted(found), best
+
+
+def markdown(found: list[Row], ways: Mapping[str, int] | None = None) -> str:
+    """What was varied and what came out, point by point: the table of the parent run's description. ways:
+    objectives."""
+    ways = dict(ways or {})
+    axes, alone = choice.varied(found, ways), searched(found, ways)
+    best = {id(found[place]) for place in front(found, ways)}
+    head = ["folder", *axes, *ways, *["front"] * bool(best), *([] if alone else ["outcome", "reason"])]  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in found[:SHOWN]:
+        cells = [row["point"], *(plots.short(row[a]) for a in axes)]
+        cells += [shown(name, row[name]) for name in ways]
+        cells += ["\u25c6" * (id(row) in best)] * bool(best)
+        cells += [] if alone else [word(row), in_brief(row["reason"], 120)]
+        lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
+    return "\n".join(lines)
+
+
+def pending(folder: Path, found: list[Row]) -> list[str]:
+    """The points that the tracking server does not have yet."""
+    return [r["point"] for r in found if (folder / r["point"] / PENDING).exists()]
+
+
+def again(folder: Path) -> str:
+    """The command that runs what is missing in a sweep and uploads what is pending."""
+    return f"python -m harness -m resume={_here(folder)}"
+
+
+def closing(
+    folder: Path, found: list[Row], total: int | None, aged: list[str], stopped: bool = False
+) -> list[str]:
+    """What the console says at the end. aged: points that other code than today's has run. stopped: how to
+    go on is said elsewhere."""
+    ways, lines = directions(folder), [""]
+    words, best = told(found, ways)
+    if not searched(found, ways) and set(counts(found)) != {DONE}:
+        lines.append(f"{'verdicts' if set(counts(found)) <= {*ORDER} else 'outcome'}:".ljust(14) + words)  # fmt: skip
+        lines += [f"{'best:':14}{best}"] * bool(best and not ways)
+    lines += _failed(found)
+    place, left = _here(folder), ""
+    if total and len(found) < total:
+        lines.append(f"missing:      {total - len(found)} of {total}")
+        left = again(folder)
+    if waiting := pending(folder, found):
+        reasons = (read(folder / name / PENDING).get("reason", "") for name in waiting)
+        why = next((str(reason) for reason in reasons if str(reason).startswith("cannot")), "")
+        lines.append(f"not uploaded: {', '.join(map(called, waiting))}{f': {why}' * bool(why)}")
+        left = again(folder)
+    if left and not stopped:
+        lines.append(f"go on with:   `{left}`")
+    if aged:
+        lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
+    return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
+
+
+def _failed(found: list[Row]) -> list[str]:
+    """Points that came to no end, those that say the same in one line."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in (r for r in found if r["verdict"] in grid.STOPPED):
+        said = in_brief(row["reason"], 150)
+        alike.setdefault((row["verdict"], said), []).append(row["point"])
+    lines = []
+    for (verdict, said), points in list(alike.items())[:20]:
+        some = ", ".join(map(called, points[:10])) + (
+            f" and {len(points) - 10} more" if points[10:] else ""
+        )
+        lines.append(f"  {some} {verdict}: {said}")
+    return lines
+
+
+def _here(path: Path) -> Path:
+    """Relative to the working directory where it lies below it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

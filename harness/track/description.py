@@ -1,0 +1,91 @@
+"""What the page of a run or a sweep says on a tracking server, in markdown."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from harness.config.literal import command
+from harness.snapshot.result import STEPS
+from harness.snapshot.result import counted as from_one
+from harness.track import contents
+
+COMPARED = 50  # points of a sweep in one comparison
+PARTS = 100  # runs below a run that its table lists
+
+Row = dict[str, Any]
+
+
+def note(result: Row, run_id: str, folder: Path, parts: Sequence[Row] = ()) -> str:
+    """The run's description, in markdown: what came out, picture, table, and how it is run again. parts: the
+    rows of the runs below it, which are the table where no logits were compared."""
+    said = str(result.get("conclusion") or result.get("reason"))
+    word = contents.word(result, folder)
+    head = [f"**{word}**: {said}" if word else said, ""]
+    lines = str(result.get("reason") or "").splitlines()
+    if more := [line for line in lines if line[1:].strip().rstrip(".") not in said]:
+        head += ["\n".join(more), ""]
+    if result.get("curves"):
+        head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
+    table = _measured(result) or _parts(parts)
+    again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
+    if result.get("verdict") == "failed":
+        again = f"Run it again: `{command(contents.overrides(folder))}`"
+    return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
+
+
+def of_sweep(words: str, sentence: str, links: str, table: str) -> str:
+    """A sweep's description: what it came to, which point to choose, `links` to its points, and all of them."""
+    more = f"{sentence}\n\n" if sentence and sentence.rstrip(".") not in words else ""
+    return f"**{words}**\n\n{more}{links}{table}"
+
+
+def comparison(experiment: str, parent: str, points: list[str]) -> str:
+    """Links from a sweep's description to its points side by side, which are folded below it: MLflow's own
+    comparison (of so many that its address stays short), and their charts."""
+    if len(points) < 2:
+        return ""
+    some = points[:COMPARED]
+    runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
+    which = (
+        f"the {len(some)} points" if len(some) == len(points) else f"the first {len(some)} points"
+    )
+    asked = quote(f"tags.`mlflow.parentRunId` = '{parent}'")
+    charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
+    charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
+    return (
+        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&workflowType=machine_learning)** \u00b7 "
+        f"[the charts of all {len(points)}]({charts})\n\n"
+    )
+
+
+def _measured(result: Row) -> list[str]:
+    """The figures of the logits beside their noise, those that were measured."""
+    noise = result.get("noise_floor") or {}
+    rows = [
+        f"| {k}{', from 1' * (k in STEPS)} | {_short(from_one(k, v))} "
+        f"| {_short(from_one(k, noise.get(k)))} |"
+        for k, v in (result.get("metrics") or {}).items()
+        if v is not None or noise.get(k) is not None
+    ]
+    return ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
+
+
+def _parts(parts: Sequence[Row]) -> list[str]:
+    """One line for each part of the run (a cell, a fault, a claim), with all that is measured of it."""
+    keys = list(dict.fromkeys(key for part in parts for key in part["metrics"]))
+    if not keys:
+        return []
+    lines = [f"| {' | '.join(['', *keys])} |", "|---" * (len(keys) + 1) + "|"]
+    for part in parts[:PARTS]:
+        cells = [part["name"], *(_short(part["metrics"].get(key)) for key in keys)]
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    more = len(parts) - PARTS
+    return [*lines, "", f"{more} more are below."] if more > 0 else lines
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
