@@ -55,6 +55,7 @@ def _run(given: list[str]) -> int:
         import hydra
 
         arguments.check_flags(given)
+        arguments.check_trust(given)
         if (said := resume.delivered(given)) is not None:
             print(said)
             return 0

@@ -67,6 +67,17 @@ def check_flags(arguments: list[str]) -> None:
         raise ConfigProblem(f"{argument} is not a flag.{near}")
 
 
+def check_trust(arguments: list[str]) -> None:
+    """Raise ConfigProblem where somebody asks for a signature by no key: that would ask for none."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("trusted", "restore.trusted") and re.fullmatch(r"\[\s*\]", value.strip()):
+            raise ConfigProblem(
+                f"{argument} names no key, so nothing would have to be signed. Give the public keys, "
+                f"as in {key}=[KEY.pub], or leave it out."
+            )
+
+
 def check_folder(arguments: list[str]) -> None:
     """Raise ConfigProblem where `--config-dir` names no folder, which Hydra passes over in silence."""
     for folder in config_dirs(arguments):
