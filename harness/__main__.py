@@ -33,12 +33,13 @@ def command() -> None:
 
 def _run(given: list[str]) -> int:
     from harness import config, extras
-    from harness.cli import help, verbs
+    from harness.cli import arguments, help, verbs
     from harness.errors import HarnessError
 
     word = bool(given) and given[0] in verbs.VERBS
     if {"-h", "--help"} & set(given):
         try:
+            arguments.check_folder(given)
             told = verbs.described(given[0]) if word else help.show(config.conf_dir(), given)
         except HarnessError as problem:
             return _fail(str(problem), problem.exit_code)
@@ -46,7 +47,7 @@ def _run(given: list[str]) -> int:
         return 0
     if "--version" in given or word:
         return _verb(given)
-    from harness.cli import arguments, point, resume, summary, sweep
+    from harness.cli import point, resume, summary, sweep
 
     sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
@@ -54,6 +55,7 @@ def _run(given: list[str]) -> int:
         import hydra
 
         arguments.check_flags(given)
+        arguments.check_trust(given)
         if (said := resume.delivered(given)) is not None:
             print(said)
             return 0

@@ -91,6 +91,13 @@ def signature(group: str, option: str) -> dict[str, Any]:
     return {TARGET: target, "name": option} if target else {}
 
 
+def misnamed(group: str, option: str) -> str:
+    """What is wrong with a YAML whose `name` is not what its file is called."""
+    name = signature(group, option).get("name")
+    said = f"says name: {name}" if name else "has no `name:`"
+    return f"{group}={option}: {written(group, option)} {said}. Write name: {option}, as the file is called."
+
+
 def headline(group: str, option: str) -> str:
     """What the option is, in one line: the first comment of its YAML; nothing where there is none."""
     if path := written(group, option):
@@ -156,22 +163,24 @@ def imported(what: str, target: str, base: type | None = None) -> Any:
     """The class that `target` (`module.Class`) names. what: who asks for it, for the message."""
     module, _, attribute = target.replace(":", ".").rpartition(".")
     try:
-        built = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as problem:
-        raise ConfigProblem(
-            f"{what} names {target}, and no module {problem.name} can be imported. Give "
-            f"plugins.path=DIR, the folder that holds it, or put that folder on PYTHONPATH."
-        ) from None
-    except AttributeError:
-        raise ConfigProblem(
-            f"{what} names {target}, and {module} has no {attribute}. Correct `_target_`."
-        ) from None
+        home = import_module(module)
     except Exception as problem:
+        absent = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        if absent and f"{module}.".startswith(f"{absent}."):
+            raise ConfigProblem(
+                f"{what} names {target}, and no module {absent} can be imported. Give "
+                f"plugins.path=DIR, the folder that holds it, or put that folder on PYTHONPATH."
+            ) from None
         _asked_for[module] = what
         raise ConfigProblem(
             f"{what} names {target}, and importing {module} failed: {type(problem).__name__}: "
             f"{problem}.{_in_line(problem)}"
         ) from problem
+    built = getattr(home, attribute, None)
+    if built is None:
+        raise ConfigProblem(
+            f"{what} names {target}, and {module} has no {attribute}. Correct `_target_`."
+        )
     if base is not None and not (isinstance(built, type) and issubclass(built, base)):
         public = f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
         raise ConfigProblem(f"{what} names {target}, which is no {public}. Derive it from that.")

@@ -1,6 +1,7 @@
 """The command line before Hydra sees it: text arrives exactly as typed in the shell."""
 
 import base64
+import os
 import re
 from dataclasses import fields
 from difflib import get_close_matches
@@ -8,6 +9,7 @@ from difflib import get_close_matches
 from harness.config import Config
 from harness.config.literal import TEXTS
 from harness.errors import ConfigProblem, suggestion
+from harness.variants import config_dirs
 
 MULTIRUN = ("-m", "--multirun")
 SPOKEN = {"from": "foreign"}  # a word of Python's own can be no field
@@ -40,7 +42,9 @@ _SAFE = re.compile(r"[^'\\$\n\r?]*")
 
 
 def check_flags(arguments: list[str]) -> None:
-    """Raise ConfigProblem for a flag that there is not, with what was probably meant."""
+    """Raise ConfigProblem for a flag that there is not, with what was probably meant, and for a folder of
+    options that there is not."""
+    check_folder(arguments)
     for i, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag in ("--cfg", "-c"):
@@ -61,6 +65,35 @@ def check_flags(arguments: list[str]) -> None:
             if meant := get_close_matches(key, known, n=1, cutoff=0.7):
                 near = f" Did you mean {meant[0]}={rest or '...'}?"
         raise ConfigProblem(f"{argument} is not a flag.{near}")
+
+
+def check_trust(arguments: list[str]) -> None:
+    """Raise ConfigProblem where somebody asks for a signature by no key: that would ask for none."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("trusted", "restore.trusted") and re.fullmatch(r"\[\s*\]", value.strip()):
+            raise ConfigProblem(
+                f"{argument} names no key, so nothing would have to be signed. Give the public keys, "
+                f"as in {key}=[KEY.pub], or leave it out."
+            )
+
+
+def check_folder(arguments: list[str]) -> None:
+    """Raise ConfigProblem where `--config-dir` names no folder, which Hydra passes over in silence."""
+    for folder in config_dirs(arguments):
+        if folder.is_dir():
+            continue
+        why = "that is no folder" if folder.exists() else "there is no such folder"
+        above = next(p for p in folder.absolute().parents if p.is_dir())
+        part = folder.absolute().relative_to(above).parts[0]
+        beside = (
+            [p.name for p in above.iterdir() if p.is_dir()] if os.access(above, os.R_OK) else []
+        )
+        near = get_close_matches(part, beside, n=1, cutoff=0.6)
+        raise ConfigProblem(
+            f"--config-dir {folder}: {why}.{f' Did you mean {above / near[0]}?' if near else ''} "
+            "It is the folder that holds the groups' own, such as prune/ or cache/."
+        )
 
 
 def one_point(arguments: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ def conclusion(result: Mapping[str, Any]) -> str:
     sentence = _SAID.get(verdict, _plain)(result)
     if verdict not in _SAID or verdict == "unsound":
         return sentence
-    facts = [fact for fact in (_speed(result), _size(result)) if fact]
+    facts = [fact for fact in (speed(result), stored(result)) if fact]
     return ", ".join([sentence, *facts]) + "." + _codes(result)
 
 
@@ -88,12 +88,12 @@ def _apart(result: Mapping[str, Any]) -> str:
     return f"logits are off by up to {gap:.3g}{times}"
 
 
-def _speed(result: Mapping[str, Any]) -> str:
-    """How a restore compares with a prefill, where one of them takes long enough to tell."""
+def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
+    """How a restore compares with a prefill, where one of them takes `least` seconds."""
     times = result.get("time_s") or {}
     again = times.get("recompute")
     back = sum(times.get(key) or 0.0 for key in ("load", "restore"))
-    if not again or not back or max(again, back) < MOMENT:
+    if not again or not back or max(again, back) < least:
         return ""
     ratio = again / back
     return (
@@ -134,12 +134,13 @@ def _size_of(error: float | None) -> float:
     return inf if error is None or isnan(error) else error
 
 
-def _size(result: Mapping[str, Any]) -> str:
-    stored = (result.get("size") or {}).get("stored_bytes") or 0
+def stored(result: Mapping[str, Any]) -> str:
+    """How much was stored, in the unit that suits it."""
+    amount = (result.get("size") or {}).get("stored_bytes") or 0
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
-        if stored >= size:
-            return f"{stored / size:.3g} {unit}"
-    return f"{stored / 1024:.0f} KiB" if stored else ""
+        if amount >= size:
+            return f"{amount / size:.3g} {unit}"
+    return f"{amount / 1024:.0f} KiB" if amount else ""
 
 
 _SAID = {

@@ -76,10 +76,13 @@ def check_typed(overrides: Sequence[str]) -> None:
 
 
 def _check_yaml(group: str, option: str) -> None:
-    """Raise ConfigProblem for the YAML of a chosen option that cannot be read, or that gives other values to
-    an option whose keys it does not know."""
+    """Raise ConfigProblem for the YAML of a chosen option that cannot be read, that is called otherwise than
+    its file, or that gives other values to an option whose keys it does not know."""
     keys = variants.signature(group, option)
     name = str(keys.get("name"))
+    inherits = "name" not in keys and variants.defaults(group, option)
+    if name != option and variants.TARGET in keys and not inherits:
+        raise ConfigProblem(variants.misnamed(group, option))
     if name == option or variants.TARGET in keys or name not in variants.options(group):
         return  # it declares what it reads, or `typed` says what is wrong with its name
     known = readable(group, name)

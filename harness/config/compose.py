@@ -229,9 +229,9 @@ def _read_by(
     of a sweep. Raises ConfigProblem for any other."""
     name, node = str(node.get("name")), {k: v for k, v in node.items() if k != UNREAD}
     if name not in variants.options(group):
-        if record or (variants.TARGET in node and "name" in node):
-            return node  # its YAML is not there, or has another name: the node is all there is
-        raise ConfigProblem(_misnamed(group, node.get("name")))
+        if not record and (problem := _misnamed(group, node)):
+            raise ConfigProblem(problem)
+        return node  # its YAML is not there, as in a sweep's workers: the node is all there is
     reads, usual = readable(group, name), shared(group)
     strange = [k for k, v in node.items() if k not in reads and not (k in usual and v == usual[k])]
     if strange and not record:
@@ -241,18 +241,14 @@ def _read_by(
     return {k: v for k, v in node.items() if k in reads}
 
 
-def _misnamed(group: str, name: object) -> str:
-    """What is wrong where the chosen option's `name` is none of the group's."""
-    every = {o: variants.signature(group, o) for o in variants.sound(group)}
-    written = [o for o in every if every[o].get("name") == name and variants.TARGET not in every[o]]
-    if not written:
-        return (
-            f"{group}.name={name} is not an option.{suggestion(str(name), variants.options(group))}"
-        )
-    said = f"says name: {name}" if name else "has no `name:`"
-    return (
-        f"{group}={written[0]}: its YAML {said}. Write name: {written[0]}, as its file is called."
-    )
+def _misnamed(group: str, node: dict[str, Any]) -> str | None:
+    """What is wrong where the `name` of a chosen option is none of the group's; None where it may be one."""
+    every, name = variants.sound(group), node.get("name")
+    if wrong := [o for o in every if variants.signature(group, o).get("name") == name]:
+        return variants.misnamed(group, wrong[0])
+    if variants.TARGET in node and name:
+        return None
+    return f"{group}.name={name} is not an option.{suggestion(str(name), variants.options(group))}"
 
 
 def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:

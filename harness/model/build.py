@@ -7,7 +7,7 @@ import torch
 
 from harness.config import ModelConfig
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import footprint, gguf
+from harness.model import files, footprint, gguf
 from harness.model.hub import hub
 from harness.model.ledger import Ledger
 
@@ -36,8 +36,14 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         model, report = AutoModelForCausalLM.from_pretrained(
             place, output_loading_info=True, **options
         )
-    except (OSError, ValueError, KeyError) as problem:
-        raise InputProblem(_cannot_load(settings, place, problem, away)) from problem
+    except HarnessError:
+        raise
+    except Exception as problem:
+        broken = files.broken(Path(place))
+        if broken or isinstance(problem, OSError | ValueError | KeyError):
+            said = _cannot_load(settings, place, problem, away, broken)
+            raise InputProblem(said) from problem
+        raise
     tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
     commit = getattr(model.config, "_commit_hash", None)
     shown = settings.id or (Path(place).name if settings.path else settings.name)
@@ -178,7 +184,11 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
         ) from problem
 
 
-def _cannot_load(settings: ModelConfig, place: str, problem: Exception, away: str | None) -> str:
+def _cannot_load(
+    settings: ModelConfig, place: str, problem: Exception, away: str | None, broken: str | None
+) -> str:
+    if broken:
+        return f"model={settings.name}: cannot load '{place}': {broken}"
     hint = (
         "Check the directory; it must hold config.json and the weights."
         if settings.path

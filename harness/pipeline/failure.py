@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness import variants
 from harness.config import Config, TrackConfig, composed
 from harness.errors import HarnessError, RestoreRefused, SnapshotInvalid, disk_is_full
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"  # says that a snapshot is whole; nothing heavy is imported for its name
 
 Stamp = tuple[int, int]
+
+
+def exit_code(problem: Exception) -> int:
+    """An expected failure has its own; else 2 for what goes wrong in a variant from outside, 1 for a fault
+    of ours."""
+    return int(getattr(problem, "exit_code", 2 if variants.author(problem) else 1))
 
 
 def record_failure(
@@ -51,7 +58,7 @@ def _record(
         "schema": SCHEMA,
         "verdict": verdict,
         "reason": reason,
-        "exit_code": getattr(problem, "exit_code", 1),
+        "exit_code": exit_code(problem),
         "folder": shown(folder),
         "stage": say.what,
         "stages": [{"stage": stage, "s": seconds} for stage, seconds in say.stages],

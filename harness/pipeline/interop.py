@@ -28,11 +28,13 @@ GIVEN = "given"  # the policy of ids that nobody here encoded
 def wrap(model: Any, tokenizer: Any) -> Loaded:
     """`model` and `tokenizer`, objects of the library's that are in use already, as a Loaded.
 
-    Nothing is copied and nothing in them is changed. Adapters (PEFT) are weights like any other, so
+    Nothing is copied and nothing in them is changed. Of what `torch.compile` or `DataParallel` made, the
+    module inside is taken: it is what runs and is judged. Adapters (PEFT) are weights like any other, so
     they are part of the identity, and so is how they are switched on. Raises InputProblem for a
-    model in training mode, whose forward is not repeatable, for what is no model of the library's, and
-    for the tokenizer of another model, where its vocabulary shows it.
+    model in training mode, whose forward is not repeatable, for what is no model of the library's or has
+    no head, and for the tokenizer of another model, where its vocabulary shows it.
     """
+    model = inside(model)
     check_model(model)
     if model.training:
         raise InputProblem("the model is in training mode, where dropout acts: call model.eval().")
@@ -111,6 +113,7 @@ def to_cache(state: State, model: Any) -> Any:
     if isinstance(model, Loaded):
         loaded = model
     else:
+        model = inside(model)
         check_model(model)
         loaded = Loaded(model, None, {}, 0.0)
     return library.to_cache(loaded, state.to(loaded.device))
@@ -131,6 +134,19 @@ def _last_logits(
     return loaded.forward(state.token_ids, positions, mask, keep=1)[:, -1]
 
 
+def inside(model: Any) -> Any:
+    """The module that `torch.compile` or a parallel wrapper of torch's holds; any other as it is."""
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while isinstance(model, torch.nn.Module):
+        if isinstance(model, parallel):
+            model = model.module
+        elif "_orig_mod" in model._modules:
+            model = model._modules["_orig_mod"]
+        else:
+            break
+    return model
+
+
 def check_model(model: Any) -> None:
     """Raise InputProblem for what `wrap` cannot wrap."""
     kind = type(model).__name__
@@ -145,6 +161,12 @@ def check_model(model: Any) -> None:
             f"a {kind} cannot be wrapped: it is no model of the library's, which has a `config` and a forward "
             "that takes a cache (AutoModelForCausalLM.from_pretrained loads one). The order is "
             "wrap(model, tokenizer)."
+        )
+    generates = getattr(model, "can_generate", lambda: True)()
+    if not generates and getattr(model, "get_output_embeddings", lambda: True)() is None:
+        raise InputProblem(
+            f"this model, {kind}, has no head: it gives hidden states, and no next token can be read from "
+            "them. Load it with AutoModelForCausalLM.from_pretrained."
         )
 
 

@@ -73,9 +73,10 @@ def _check(cfg: Any, manifest: dict[str, Any], source: dict[str, Any]) -> None:
     known = [key for key in SHAPES if live.get(key) is not None]
     if any(saved.get(key) != live[key] for key in known):
         was, now = _described(saved, source), _described(live, {"path": cfg.model.path})
+        now = now if cfg.model.path else f"{cfg.model.name}, {now}"
         place = str(cfg.snapshot)
         label = f"{BY_NAME['model_config'].label} model_config"
-        raise RestoreRefused(place, [Difference(label, "weights", was, f"{cfg.model.name}, {now}")])
+        raise RestoreRefused(place, [Difference(label, "weights", was, now)])
 
 
 def _described(config: dict[str, Any], source: dict[str, Any]) -> str:

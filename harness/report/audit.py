@@ -13,6 +13,8 @@ from harness.snapshot.elements import spoken
 from harness.snapshot.result import STEPS, write_text
 
 WIDTH = {"explanation": 2000}
+FOUND = "None: every claim of the record was found again."
+FOUND_PARTLY = "None in what was compared; what was not is named below, under what cannot be known."
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
@@ -24,7 +26,7 @@ def write(path: Path, document: dict[str, Any]) -> None:
     sections = [
         section(
             "Differences",
-            text="" if rows else "None: every claim of the record was found again.",
+            text="" if rows else FOUND if not document.get("uncompared") else FOUND_PARTLY,
             columns=[plain(c) for c in columns],
             rows=[[_told(d, c) for c in columns] for d in rows],
         )
@@ -58,10 +60,6 @@ def write(path: Path, document: dict[str, Any]) -> None:
         )  # fmt: skip
     sections.append(section("What cannot be known", pre="\n".join(document.get("unknown", []))))
     same = document["verdict"] == "same"
-    reason = (
-        machine.many(len(rows), "difference") if rows else "Every figure and token is reproduced"
-    )
-    reason += f", compared {document['compared']}."
     run, folder = Path(document["run"]), path.parent
     links = [
         *link("recorded run", run / "report.html", folder),
@@ -70,8 +68,27 @@ def write(path: Path, document: dict[str, Any]) -> None:
         ("audit.json", "audit.json"),
     ]
     title = f"Audit of {run.name or run}"
-    text = page(title, sections, document["verdict"], reason, same, links, under=str(run))
+    text = page(
+        title, sections, document["verdict"], _sentence(document), same, links, under=str(run)
+    )
     write_text(path, text)
+
+
+def reason(document: dict[str, Any]) -> str:
+    """What came out, in a line; of what was left out it does not say that it is the same."""
+    count, left_out = len(document["differences"]), document.get("uncompared")
+    if count:
+        return machine.many(count, "difference")
+    if not left_out:
+        return f"every figure and token is reproduced, {document['compared']}"
+    said = f"what was compared is reproduced, {document['compared']}"
+    return f"{said}; not compared: {', '.join(left_out)}"
+
+
+def _sentence(document: dict[str, Any]) -> str:
+    said = reason(document)
+    compared = f", compared {document['compared']}" if document["differences"] else ""
+    return f"{said[0].upper()}{said[1:]}{compared}."
 
 
 def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -104,6 +121,8 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
         say.line(f"changed since: {', '.join(sorted(decisive))}")
     many = document["points"]
     say.line(f"compared:     {document['compared']}, {machine.many(many, 'run')}")
+    if left_out := document.get("uncompared"):
+        say.line(f"not compared: {', '.join(left_out)} (made by another version)")
     if document.get("signed_by"):
         say.line(f"signed by:    {', '.join(document['signed_by'])}")
     say.line(f"verdict:      {document['verdict'].upper()}")

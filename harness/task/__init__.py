@@ -32,10 +32,11 @@ def names() -> list[str]:
 def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: bool = False) -> Any:
     """Run the task of the configuration that `configure` returns; return its Outcome.
 
-    An expected failure is one message and an exit code: no traceback, nothing half-written. A
-    failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this job's own
-    and may be removed. Raises Stopped, saying what is left, when the job is told to end; a point of a
-    sweep raises what a full disk made of it.
+    An expected failure is one message and an exit code: no traceback, nothing half-written. What goes
+    wrong in a variant of the user's own is an input that cannot be used (2), any other surprise a fault of
+    ours (1). A failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this
+    job's own and may be removed. Raises Stopped, saying what is left, when the job is told to end; a point
+    of a sweep raises what a full disk made of it.
     """
     from harness.pipeline.finish import Outcome, shown
     from harness.report.console import Say
@@ -89,7 +90,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         if not sweep:
             say.problem(f"harness: {said}\n{place}")
         failure.record_failure(cfg, folder, "failed", problem, say, place)
-        return Outcome(1, "failed", str(folder), f"{said}. {place}")
+        return Outcome(failure.exit_code(problem), "failed", str(folder), f"{said}. {place}")
 
 
 def _story(name: str, say: Say) -> Any:

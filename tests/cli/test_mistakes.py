@@ -196,8 +196,21 @@ EARLY = [
     (["task=evaluate"], "prompt=turns asks nothing that could be scored"),
     (["task=chat", "save=gzip", "save.level=99"], "save.level=99 is not possible"),
     (["task=ui", "prune=snapkv", "prune.window=-3"], "prune.window=-3 is too small"),
-    (["--config-dir", "mine", "prune=odd"], "prune=odd: its YAML says name: nope. Write name: odd"),
-    (["--config-dir", "mine", "prune=bare"], "prune=bare: its YAML has no `name:`"),
+    (["--config-dir", "mien", "prune=odd"], "mien: there is no such folder. Did you mean /"),
+    (["--config-dir=mine/prune/odd.yaml", "prune=odd"], "odd.yaml: that is no folder. It is"),
+    (
+        ["--config-dir", "mine", "prune=called"],
+        "prune/called.yaml says name: other. Write name: called",
+    ),
+    (
+        ["--config-dir", "mine", "cache=nameless"],
+        "cache/nameless.yaml has no `name:`. Write name: nam",
+    ),
+    (["--config-dir", "mine", "prune=odd"], "prune/odd.yaml says name: nope. Write name: odd, as"),
+    (
+        ["--config-dir", "mine", "prune=bare"],
+        "prune/bare.yaml has no `name:`. Write name: bare, as",
+    ),
     (["--config-dir", "mine", "cache=other", "prune=none"], "cache=other names json.JSONDecoder"),
 ]
 
@@ -206,6 +219,8 @@ def wrong(place: Path) -> None:
     for name, text in {
         "prune/odd": "name: nope",
         "prune/bare": "window: 3",
+        "prune/called": "name: other\n_target_: json.JSONDecoder",
+        "cache/nameless": "_target_: json.JSONDecoder",
         "cache/other": "name: other\n_target_: json.JSONDecoder",
     }.items():
         path = place / "mine" / f"{name}.yaml"

@@ -46,6 +46,41 @@ def test_a_folder_of_one_s_own_is_called_by_its_name(harness, compose, place) ->
     assert "<h1>experiment: mine-7b, " in (done.folders[0] / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("safetensors", r"model-00001-of-.*safetensors \(3,000 bytes\) is cut short or damaged: "),
+        ("missing", r"model-00001-of-.*safetensors"),
+        ("bin", r"pytorch_model.bin \(3,000 bytes\) is cut short or damaged: "),
+        ("pointer", "is a pointer of Git LFS"),
+        ("whole", None),
+    ],
+)
+def test_weights_that_were_cut_short_are_told_by_their_file(compose, place, form, said) -> None:
+    tiny = load(compose, "model=tiny")
+    mine = place / "mine"
+    tiny.model.save_pretrained(mine, max_shard_size="1MB")
+    tiny.tokenizer.save_pretrained(mine)
+    file = min(mine.glob("model-00001*"))
+    if form == "bin":
+        for part in mine.glob("model*"):
+            part.unlink()
+        file = mine / "pytorch_model.bin"
+        torch.save(tiny.model.state_dict(), file)
+        assert load(compose, "model=path", f"model.path={mine}").layers == 2
+    if form in ("safetensors", "bin"):
+        file.write_bytes(file.read_bytes()[:3000])
+    elif form == "missing":
+        file.unlink()
+    elif form == "pointer":
+        file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
+    if said is None:
+        assert load(compose, "model=path", f"model.path={mine}").layers == 2
+        return
+    with pytest.raises(InputProblem, match=said):
+        load(compose, "model=path", f"model.path={mine}")
+
+
 def test_the_hub_out_of_reach_is_one_message(compose) -> None:
     with pytest.raises(InputProblem, match="save_pretrained"):
         load(compose, "model=tinyllama")

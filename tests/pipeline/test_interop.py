@@ -42,6 +42,24 @@ def test_a_cache_goes_out_and_in_and_generates_the_same(mine, tmp_path) -> None:
     assert again[0, 40:].tolist() == whole
 
 
+def test_what_torch_wraps_is_taken_out_of_its_wrapper_and_a_model_without_a_head_is_refused(
+    mine,
+) -> None:
+    model, tokenizer = mine
+    compiled = torch.compile(torch.nn.DataParallel(model), backend="eager")
+    wrapped = harness.wrap(compiled, tokenizer)
+    assert wrapped.model is model
+    state = harness.capture_text(wrapped, "let k be 5 .")
+    assert (
+        harness.to_cache(state, torch.compile(model, backend="eager")).get_seq_length()
+        == state.tokens
+    )
+    with pytest.raises(InputProblem, match=r"LlamaModel, has no head.*AutoModelForCausalLM"):
+        harness.wrap(model.model, tokenizer)
+    with pytest.raises(InputProblem, match="no model of the library's"):
+        harness.wrap(torch.nn.DataParallel(torch.nn.Linear(2, 2)), tokenizer)
+
+
 def test_the_logits_are_those_of_the_last_token(mine) -> None:
     model, tokenizer = mine
     ids = torch.randint(3, 1100, (2, 12), generator=torch.Generator().manual_seed(2))

@@ -107,7 +107,11 @@ def test_what_a_quantizer_does_wrong_is_its_own(mine):
     wrong = mine("quantize", "tuple", "compare=lossy")
     assert wrong.code == 2 and "returned a tuple, not `Codes`" in wrong.out
     wrong = mine("quantize", "quantize", "compare=lossy")
-    assert wrong.code == 1 and "AttributeError" in wrong.out and "'shape'?" in wrong.out
+    assert (
+        wrong.code == wrong.result["exit_code"] == 2
+        and "AttributeError" in wrong.out
+        and "'shape'?" in wrong.out
+    )
     assert (
         "It came from quantize=my_quantize, in" in wrong.out
         and "my_quantize.py:6 (encode): return tensor.shpe" in wrong.out

@@ -55,6 +55,23 @@ def test_a_target_that_cannot_be_built_is_one_message(harness, outside, target, 
     assert wrong.code == 2 and said in wrong.out and "Traceback" not in wrong.out
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import numpyy", "No module named 'numpyy'. In "),
+        ("from harness import no_such", "importing every_other failed: ImportError: "),
+        ("import json; json.nope", "importing every_other failed: AttributeError: "),
+    ],
+)
+def test_what_fails_as_its_module_is_imported_is_told_by_its_line(harness, outside, line, said):
+    (outside / "every_other.py").write_text(f"# mine\n{line}\n{POLICY}")
+    wrong = harness(*CHOSEN, "plugins.path=.")
+    assert wrong.code == 2 and said in wrong.out, wrong.out
+    assert (
+        f"every_other.py:2 (<module>): {line}" in wrong.out and "Give plugins.path" not in wrong.out
+    )
+
+
 def test_an_option_from_outside_is_suggested(harness, outside):
     near = harness("--config-dir", "conf", "prune=mine_", "steps=4")
     assert near.code == 2 and "mine" in near.out.replace("mine_", "")

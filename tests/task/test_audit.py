@@ -222,3 +222,18 @@ def test_what_is_no_record_is_said_plainly(tmp_path, runs, harness):
     for run in (f"run={tmp_path}", "run=nowhere", "run=" + "0" * 32):
         done = harness("task=audit", run, f"runs_dir={runs}", "track=mlflow")
         assert done.code == 2 and "Traceback" not in done.out, done.out
+
+
+@pytest.mark.parametrize("wrong", ["recorded/pint", "recoded/point", "recoded/pint"])
+def test_a_misspelt_run_is_told_its_neighbour(place, harness, wrong):
+    (place / "recorded" / "point").mkdir(parents=True)
+    done = harness("task=audit", f"run={wrong}")
+    near = "recorded" if wrong == "recoded/pint" else "recorded/point"
+    assert done.code == 2 and f"Did you mean {near}?" in done.out, done.out
+
+
+@pytest.mark.parametrize("task", ["verify", "audit"])
+def test_trust_in_no_key_is_no_trust(recorded, harness, task):
+    where = f"run={recorded}" if task == "audit" else f"snapshot={recorded / 'snapshot'}"
+    done = harness(f"task={task}", where, "trusted=[]")
+    assert done.code == 2 and "names no key" in done.out, done.out

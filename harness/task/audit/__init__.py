@@ -7,19 +7,21 @@ command line could open.
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from harness import config as configs
 from harness import machine
 from harness.config import Config
-from harness.errors import HarnessError, InputProblem, Untrusted
+from harness.errors import HarnessError, InputProblem, Untrusted, printable
 from harness.pipeline.finish import Outcome, finish, options, shown
 from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derived, report
+from harness.task.audit import derived, elsewhere, report
 from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
 from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, reproduced, rerun, rounded
@@ -70,14 +72,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
 def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     """What the report keeps of a point; `floors` of its tensors come later, where bits may differ."""
-    recorded = read(point / "result.json")
+    recorded, again = (read(p / "result.json") for p in (point, fresh))
     place = place_of(point, recorded)
     return {
         **report.kept(folder, point, fresh),
         "kept": place is not None and place.is_dir(),
         "salted": sealed(place),
         "drawn": derived.redrawable(point, recorded),
-        "noise_floor": read(fresh / "result.json").get("noise_floor") or {},
+        "uncompared": {} if derived.ours(recorded) else elsewhere.told(recorded, again),
+        "noise_floor": again.get("noise_floor") or {},
         "floors": {},
     }
 
@@ -109,7 +112,9 @@ def located(cfg: Config) -> tuple[Path, str | None]:
             raise InputProblem(f"run={cfg.run} holds no record: neither result.json nor a sweep.")
         return path, None
     if not re.fullmatch("[0-9a-f]{32}", cfg.run):
-        raise InputProblem(f"run={cfg.run}: no such directory, and not the id of an MLflow run.")
+        raise InputProblem(
+            f"run={cfg.run}: no such directory, and not the id of an MLflow run.{_near(path)}"
+        )
     known = tags(cfg, cfg.run)
     if not known.get("folder"):
         raise InputProblem(
@@ -119,6 +124,18 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     if not path.is_dir():
         raise InputProblem(f"run={cfg.run} was recorded in {path}, which is not there any more.")
     return path, None if known.get("kind") else cfg.run
+
+
+def _near(path: Path) -> str:
+    """The directory whose name is most like that of `path`, where it is missing, as the end of a message."""
+    missing = next(p for p in [*reversed(path.parents), path] if not p.is_dir())
+    with suppress(OSError):
+        names = [p.name for p in missing.parent.iterdir() if p.is_dir()]
+        if near := get_close_matches(missing.name, names, n=1):
+            whole = missing.with_name(near[0]) / path.relative_to(missing)
+            there = whole if whole.is_dir() else missing.with_name(near[0])
+            return f" Did you mean {printable(str(there))}?"
+    return ""
 
 
 def auditable(points: list[Path]) -> None:
@@ -179,6 +196,7 @@ def _conclude(
         "differences": rows,
         "environment": environments,
         "signed_by": sorted(by),
+        "uncompared": report.uncompared(evidence or {}),
         "evidence": evidence or {},
         "unknown": unknown
         or report.unknown(
@@ -186,8 +204,7 @@ def _conclude(
         ),
     }
     write_json(folder / "audit.json", document)
-    count = machine.many(len(rows), "difference")
-    reason = count if rows else f"every figure and token is reproduced, {document['compared']}"
+    reason = page.reason(document)
     verdict = "diverged" if rows else "equivalent" if rounded else "exact"
     original = (read(points[0] / "result.json").get("mlflow") or {}).get("run_id")
     result = {

@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness.compare.conclusion import conclusion
+from harness.compare.conclusion import conclusion, speed, stored
 from harness.pipeline.environment import code, packages
 from harness.pipeline.finish import draw_page
 from harness.snapshot import record as records
+from harness.snapshot.result import GOOD
 from harness.task.audit.finding import Finding
 
 DRAWN = ("report.html", "divergence.svg")
@@ -22,15 +23,25 @@ DRAWS = ("matplotlib", "Jinja2")  # what a page depends on besides the code
 LINK = r'<a href="[^"<>]*">(sweep|manifest of the snapshot|result\.json|record\.json)</a>'
 LINKS = re.compile(rf'<p class="links">({LINK}\s*)+</p>')  # to what lies around it, here or there
 NUMBER = re.compile(r"[\d.]*\d(e[+-]?\d+)?|faster|slower")
+ALONE = re.compile(
+    r"(?<![\w.])[\d.]*\d(?:e[+-]?\d+)?(?![\d.]*\d)"
+)  # no part of a name, as in float64
+SPEED = re.compile(r"[\d.]+ times (?:faster|slower)")
+AMOUNT = re.compile(r"[\d.]+ [KMGT]i?B\b")
+COMPARED = ("exact", "equivalent", "drifted", "diverged")  # whose sentence is made of figures
 
 
 def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
     """Whether the conclusion is the one that the figures give. Of other words, as another version may
-    have said it, nothing is known where the code is another one too."""
+    have said it, only the numbers can be told where the code is another one too."""
     recorded, derived = result.get("conclusion"), conclusion(result)
     alike = ours(result) or words(recorded) == words(derived)
     if alike and recorded != derived and recorded is not None:
         yield Finding("conclusion", recorded, derived, "not what the record's own figures give")
+    elif not alike and isinstance(recorded, str) and result.get("verdict") in COMPARED:
+        for claim, own in _claims(recorded, derived, result):
+            why = "the sentence says this, and no figure of the record gives it"
+            yield Finding("conclusion", claim, own, why)
     reason, figures = str(result.get("reason")), result.get("chat") or {}
     errors = result.get("oracle") or {}
     ours_off, plain = errors.get("restored"), errors.get("plain")
@@ -44,6 +55,100 @@ def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
         growth = figures.get(f"{name}_growth")
         if growth is not None and f"x{growth:.2f} {name}" not in reason:
             yield Finding("reason", reason, growth, f"not the growth that `chat` says: {name}")
+
+
+def _claims(said: str, derived: str, result: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """What the sentence `said` claims in numbers that no figure of the result gives, and what one does:
+    how much faster, how much stored, and any other number that stands alone."""
+    for pattern, own in ((SPEED, speed(result, 0.0)), (AMOUNT, stored(result))):
+        for claim in pattern.findall(said):
+            if not own.startswith(claim):
+                yield claim, own or None
+        said = pattern.sub("", said)
+    verdict = str(result.get("verdict"))
+    for phrase, holds in (("bit-equal", verdict == "exact"), ("Same thought", verdict in GOOD)):
+        if phrase in said and not holds:
+            yield phrase, verdict
+    known = {
+        m.group() for text in (derived, str(result.get("reason"))) for m in ALONE.finditer(text)
+    }
+    blocks = {k: v for k, v in result.items() if k not in ("elements", "environment", "curves")}
+    numbers = [*_numbers(blocks)]
+    for match in ALONE.finditer(said):
+        claim = match.group()
+        if claim not in known and not any(_prints(n, claim) for n in numbers):
+            yield claim, None
+
+
+def _numbers(tree: Any) -> Iterator[float]:
+    """Every figure below `tree`; token ids, and other lists of bare numbers, are none."""
+    if isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _numbers(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _numbers(value) if isinstance(value, Mapping) else ()
+    elif isinstance(tree, int | float) and not isinstance(tree, bool):
+        yield tree
+
+
+def _prints(number: float, claim: str) -> bool:
+    """Whether `number`, printed as shortly, is `claim`."""
+    digits = len(claim.partition("e")[0].replace(".", "").lstrip("0")) or 1
+    whole = claim.isdigit()
+    return number == float(claim) if whole else float(f"{number:.{digits}g}") == float(claim)
+
+
+def figures(result: Mapping[str, Any]) -> Iterator[Finding]:
+    """Figures of one result that say the same thing twice: whether they agree, in any version."""
+    curves = result.get("curves") or {}
+    for block in ("metrics", "noise_floor"):
+        said = result.get(block) or {}
+        shown = [c for name, c in curves.items() if (name == "restored") == (block == "metrics")]
+        for key, curve in (("max_abs_diff", "max_abs_diff"), ("kl_max", "kl")):
+            steps = [v for c in shown for v in c.get(curve) or []]
+            if steps and None not in steps and said.get(key) not in (None, max(steps)):
+                why = "not the highest step of its curve"
+                yield Finding(f"{block}.{key}", said[key], max(steps), why)
+        share, first = said.get("top1_agreement"), said.get("first_divergence")
+        if share is not None and (share == 1) != (first is None):
+            why = "not what top1_agreement says"
+            yield Finding(f"{block}.first_divergence", first, share, why)
+        if said.get("bitwise_equal") and said.get("max_abs_diff"):
+            why = "bit-equal numbers are not apart"
+            yield Finding(f"{block}.bitwise_equal", True, said["max_abs_diff"], why)
+    if (
+        result.get("verdict") == "exact"
+        and (result.get("metrics") or {}).get("bitwise_equal") is False
+    ):
+        yield Finding("verdict", "exact", "not bit-equal", "not what its metrics say")
+    soundness = result.get("soundness") or {}
+    paths = [p for p in soundness.get("paths") or [] if None not in (p["error"], p["bound"])]
+    if soundness.get("sound") and any(p["error"] > p["bound"] for p in paths):
+        yield Finding("soundness.sound", True, False, "one of its paths is beyond its bound")
+
+
+def machine(result: Mapping[str, Any], wanted: Any = None) -> Iterator[Finding]:
+    """Whether the machine of which a record speaks can be: its device, what is said of a GPU, the build of
+    torch, and the device that the configuration asked for (`wanted`)."""
+    place = result.get("environment") or {}
+    device, why = str(place.get("device") or ""), "no such machine: the device is {}"
+    for key in ("gpu", "cuda", "gpu_driver") if device else ():
+        if place.get(key) is not None and not device.startswith("cuda"):
+            yield Finding(f"environment.{key}", place[key], None, why.format(device))
+    if not device.startswith("cuda"):
+        there = None if wanted in (None, "auto") or not device else str(wanted)
+        if there is not None and not device.startswith(there):
+            why = "not the device that the configuration asks for"
+            yield Finding("environment.device", device, there, why)
+        return
+    for key in ("gpu", "cuda"):
+        if place.get(key) is None:
+            yield Finding(f"environment.{key}", None, "a GPU's", why.format(device))
+    build = str((place.get("versions") or {}).get("torch"))
+    for asked, cpu in ((f"torch {build}", "+cpu" in build), (f"device={wanted}", wanted == "cpu")):
+        if cpu:
+            yield Finding("environment.device", device, "cpu", f"no such machine: it had {asked}")
 
 
 def ours(result: Mapping[str, Any]) -> bool:

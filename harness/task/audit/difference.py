@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.snapshot.record import value_at
 from harness.snapshot.result import GOOD
-from harness.task.audit import derived
+from harness.task.audit import derived, elsewhere
 from harness.task.audit.finding import Finding
 
 # whatever may change the last bit; the rest of `environment` is reported, not decisive
@@ -31,8 +31,8 @@ APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "v
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
 TIMED = re.compile(r"x[\d.]+ |[\d.]+ s\b|budget_s=\d+")  # what a reason says of time
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
-_SPEED = re.compile(r", [\d.e+-]+ times (faster|slower) than recomputing")
 FACTOR = 2.0
+UNCONFIGURED = "the recorded configuration does not give what the result claims"
 OWN = {"exit_code", "mlflow", "next"}  # what a record may say of itself
 
 
@@ -46,6 +46,11 @@ def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[
             decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
             rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})
     return rows
+
+
+def another(changed: list[dict[str, Any]]) -> bool:
+    """Whether another version of the code made the record."""
+    return any(c["what"] == "code" for c in changed)
 
 
 def formed(findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -75,16 +80,18 @@ def compare(
     why = (
         "nothing that decides the bits has changed, so the record does not say what the run said"
         if same
-        else "more than the noise floors explain; changed since: " + "; ".join(reasons)
+        else "more than rounding explains; changed since: " + "; ".join(reasons)
     )
     if "options" not in again and recorded.get("verdict") == again.get("verdict") == "failed":
         if str(recorded.get("reason")) not in str(again.get("reason")):
             yield Finding("reason", recorded.get("reason"), again.get("reason"), why)
         return  # neither had a sound configuration: nothing ran
-    for key in ("verdict", "required", "task"):
-        was, now = recorded.get(key), again.get(key)
-        if was != now and not (key == "verdict" and not same and {was, now} <= set(GOOD)):
-            yield Finding(key, was, now, why)
+    was, now = recorded.get("verdict"), again.get("verdict")
+    if was != now and not (not same and {was, now} <= set(GOOD)):
+        yield Finding("verdict", was, now, why)
+    for key in ("required", "task"):
+        if recorded.get(key) != again.get(key):
+            yield Finding(key, recorded.get(key), again.get(key), UNCONFIGURED)
     if (
         again.get("verdict") in ("failed", "refused")
         and recorded.get("verdict") != again["verdict"]
@@ -102,7 +109,12 @@ def compare(
             yield Finding(key, was, now, why)
     if judged and same:
         yield from _leaves(recorded, again, why)
-    yield from derived.sentence(recorded)
+    elif judged:
+        judged_here = (*APART, *OWN, *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys))
+        apart = elsewhere.Apart(judged_here, MEASURED)
+        yield from elsewhere.leaves(recorded, again, apart, another(changed))
+    for own in (derived.sentence, derived.figures, derived.machine):
+        yield from own(recorded)
     yield from _metrics(recorded, again, same, why)
     yield from _elements(recorded, again, changed, same, why)
 
@@ -128,16 +140,16 @@ def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> It
         was, now = recorded.get(block) or {}, again.get(block) or {}
         for key in keys:
             if was.get(key) != now.get(key):
-                yield Finding(f"{block}.{key}", was.get(key), now.get(key), why)
+                named = UNCONFIGURED if block == "model" else why
+                yield Finding(f"{block}.{key}", was.get(key), now.get(key), named)
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
     for key in FROM_CONFIG:
         if was.get(key) != now.get(key):
-            explanation = "the recorded configuration does not give what the result claims"
-            yield Finding(f"environment.{key}", was.get(key), now.get(key), explanation)
+            yield Finding(f"environment.{key}", was.get(key), now.get(key), UNCONFIGURED)
     was, now = recorded.get("options") or {}, again.get("options") or {}
     for key in dict.fromkeys([*was, *now]):
         if key != "track" and was.get(key) != now.get(key):
-            yield Finding(f"options.{key}", was.get(key), now.get(key), why)
+            yield Finding(f"options.{key}", was.get(key), now.get(key), UNCONFIGURED)
     if (recorded.get("waived") or []) != (again.get("waived") or []):
         yield Finding("waived", recorded.get("waived"), again.get("waived"), why)
     if same:

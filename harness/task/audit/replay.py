@@ -10,6 +10,7 @@ from harness import config as configs
 from harness.config import Config
 from harness.errors import HarnessError, InputProblem
 from harness.save import store
+from harness.snapshot import record as records
 from harness.snapshot.result import write_json
 from harness.snapshot.state import State
 from harness.task.audit import derived, rounding
@@ -73,7 +74,10 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, 
     decisive = any(c["decisive"] for c in changed)
     was, now = (read(p / "trace.json", list) for p in (point, fresh))
     steps = traces(was, now, decisive)
+    wanted = (read(point / records.NAME).get("config") or {}).get("device")
     findings = [*formed(compare(recorded, again, changed, salted)), *formed(said), *formed(steps)]
+    named = {f.what for f in findings}
+    findings += [f for f in formed(derived.machine(recorded, wanted)) if f.what not in named]
     return [*findings, *formed(derived.page(point, recorded))], changed
 
 

@@ -21,7 +21,7 @@ NAME = "audit.json"
 ALWAYS = (
     "where and when the record was first made, and by whom: a seal and a rerun do not say that, a "
     "signature says only whose key it was",
-    "times and bytes on disk: they are measured anew each time, and are not compared",
+    "times, and the command line that was typed: no second run says them, and they are not compared",
 )
 ELSEWHERE = (
     "{points}: the environment is not the recorded one ({what}), so the bits may differ; figures are "
@@ -32,8 +32,8 @@ UNKEPT = (
     "their digests alone, and elsewhere, where other bits are honest, not at all"
 )
 UNDRAWN = (
-    "{points}: made by another version of the code, so whether its page says what its figures say is not "
-    "told, nor whether a sentence in other words does"
+    "{points}: made by another version of the code, or drawn by another of Matplotlib or Jinja2, so its "
+    "page (report.html and its picture) is not compared with its figures; an audit by that version does"
 )
 SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
 CLAIMED = (
@@ -76,9 +76,20 @@ def unknown(
     undrawn = [n for n, p in points.items() if p.get("drawn") is False]
     if undrawn:
         said.append(UNDRAWN.format(points=", ".join(undrawn)))
+    alike = {}
+    for name, point in points.items():
+        for what, detail in (point.get("uncompared") or {}).items():
+            alike.setdefault(f"not compared: {what}: {detail}", []).append(name)
+    said += [f"{', '.join(names)}: {text}" for text, names in alike.items()]
     if salted:
         said.append(SEALED.format(points=", ".join(sorted(salted))))
     return said
+
+
+def uncompared(points: dict[str, dict[str, Any]]) -> list[str]:
+    """What was not compared that another audit could, in a few words. points: from `kept`."""
+    pages = ["its page"] * any(p.get("drawn") is False for p in points.values())
+    return list(dict.fromkeys([*pages, *(w for p in points.values() for w in p["uncompared"])]))
 
 
 def is_audit(folder: Path) -> bool:

@@ -1,0 +1,50 @@
+"""Which file of a model's weights cannot be read: the libraries that read them do not say."""
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import torch
+
+POINTER = (
+    b"version https://git-lfs"  # what Git leaves in place of a large file that was not fetched
+)
+
+
+def broken(folder: Path) -> str | None:
+    """The first file of weights in `folder` that is cut short or is none, and what is wrong with it; None
+    where there is no such file. Only headers are read, but of a `.bin` in torch's oldest form."""
+    for pattern in ("*.safetensors.index.json", "*.safetensors", "pytorch_model*.bin"):
+        for file in sorted(folder.glob(pattern)):
+            if why := _unreadable(file):
+                return f"{file.name} ({file.stat().st_size:,} bytes) {why}"
+    return None
+
+
+def _unreadable(file: Path) -> str | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(len(POINTER))
+        if start == POINTER:
+            return (
+                "is a pointer of Git LFS in place of the weights. Fetch them with `git lfs pull`."
+            )
+        if file.suffix == ".json":
+            json.loads(file.read_bytes())
+        elif file.suffix == ".safetensors":
+            with safe_open(file, "pt"):
+                pass
+        elif start.startswith(b"PK"):
+            zipfile.ZipFile(file).close()
+        else:
+            torch.load(file, map_location="meta", weights_only=True)
+    except pickle.UnpicklingError:
+        return "holds more than weights, or is damaged. Give safetensors files."
+    except (SafetensorError, zipfile.BadZipFile, RuntimeError, EOFError, ValueError) as problem:
+        said = str(problem).partition("\n")[0].removeprefix("Error while deserializing header: ")
+        said = said.partition(". ")[0].rstrip(".") or "it is empty"
+        return f"is cut short or damaged: {said[:100]}. Copy it again from where it is whole."
+    return None
