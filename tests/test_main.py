@@ -123,6 +123,18 @@ MISTAKES = [
     (["tokenizer=raw", "tokenizer.bos=false"], 2, "tokenizer=explicit reads it"),
     (["model.path=x"], 2, "model=path reads it"),
     (["track=none", "track.uri=x"], 2, "track=mlflow reads it"),
+    (
+        ["track=mlflow", "track.uri=./mlruns"],
+        2,
+        "track.uri=./mlruns is a folder, in which MLflow 3 keeps no runs",
+    ),
+    (["-m", "track=mlflow", "track.uri=foo", "seed=1,2"], 2, "track.uri=foo is a folder"),
+    (["track=mlflow", "track.uri=ftp://x"], 2, "is no address of a tracking server"),
+    (
+        ["track=mlflow", "track.artifact_limit_mb=-1"],
+        2,
+        "track.artifact_limit_mb=-1.0 is too small",
+    ),
     (["snapshot=x"], 2, "task=resume"),
     (["out=x"], 2, "task=save"),
     (["run=x"], 2, "task=audit reads it"),

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import variants
+from harness.cli.arguments import CFG, INFOS
 from harness.config import Config, chosen, readable
 from harness.config.explain import PLUGINS
+from harness.config.key import CHOICES
 from harness.config.option import NAMES, schemas
 from harness.errors import ConfigProblem, suggestion
 
@@ -47,6 +49,8 @@ HYDRA_OPTIONS = {
     "hydra.verbose": ("true", "false"),
 }
 HYDRA = tuple(f"{key}=" for key in HYDRA_OPTIONS)
+AFTER = {"--cfg": CFG, "-c": CFG, "--info": INFOS, "-i": INFOS}  # what a flag takes
+VERBS = ("dashboard", "completion")
 FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--resolve", "--package", "--info")
 
 
@@ -82,16 +86,21 @@ def candidates(line: str) -> list[str]:
     sys.argv[1:] = words  # where `--config-dir` is looked for
     word, others = words[-1], [w for w in words[:-1] if w]
     key, equals, value = word.partition("=")
+    if fixed := AFTER.get(others[-1] if others else ""):
+        return sorted(one for one in fixed if one.startswith(word))
     if equals:
         before, comma, last = value.rpartition(",")
         return sorted(f"{key}={before}{comma}{o}" for o in _values(key) if o.startswith(last))
     if word.startswith("-"):
         return sorted(flag for flag in FLAGS if flag.startswith(word))
-    return sorted(k for k in _keys(word, others) if k.startswith(word))
+    verbs = VERBS if len(words) == 1 and word else ()  # a word that stands alone comes first
+    return sorted(k for k in {*_keys(word, others), *verbs} if k.startswith(word))
 
 
 def _values(key: str) -> list[str]:
-    """The options of a group; true and false for a switch."""
+    """The options of a group; what an enumerated key may be; true and false for a switch."""
+    if key in CHOICES:
+        return list(CHOICES[key])
     if key in schemas() or key == "experiment":
         return variants.options(key)
     group, dot, inner = key.partition(".")

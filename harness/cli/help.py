@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.arguments import VALUED
+from harness.cli.arguments import SPOKEN, VALUED
 from harness.config import Config, options, shared
 from harness.config.choice import unread
 from harness.config.option import schemas
@@ -29,6 +29,18 @@ KEYS = {
     "dtype=float32": "bfloat16, float16, float64",
     "restore.strict=false": "waive identity",
     "restore.verify=proof": "or digest (bytes), identity (and documents; no forward)",
+}
+MORE_KEYS = {  # that some tasks read, told in their help
+    "at=N": "go back to N tokens",
+    "a=DIR": "a snapshot",
+    "b=DIR": "the other one",
+    "from=FILE": "another program's cache",
+    "compact=true": "refer to no other snapshot",
+    "overwrite=true": "lets out= replace",
+    "sign=KEY.pem": "private key that signs",
+    "trusted=[KEY.pub]": "who must have signed",
+    "encrypt=KEYFILE": "writes encrypted (or env:NAME)",
+    "decrypt=KEYFILE": "reads encrypted (or env:NAME)",
 }
 
 
@@ -204,14 +216,14 @@ def _task(name: str) -> str:
     listed = _common(name)
     told_by_name = {key.partition("=")[0] for key in listed}
     reads = signature("task", name).get("reads") or []
-    more = ", ".join(key for key in reads if key not in told_by_name)
-    common = f"common keys (and {more}):" if more else "common keys:"
+    spoken = {given: said for said, given in SPOKEN.items()}
+    rest = {spoken.get(key, key) for key in reads if key not in told_by_name}
     told = [
         *body,
         *(["", "its keys, task.KEY=VALUE:", *keys] if keys else []),
         "",
-        *_folded(common),
-        *_rows(listed),
+        "common keys:",
+        *_rows([*listed, *(key for key in MORE_KEYS if key.partition("=")[0] in rest)]),
     ]
     return "\n".join(told)
 
@@ -230,7 +242,7 @@ def _rows(keys: list[str]) -> list[str]:
     rows: list[str] = []
     wide = _width() == WIDTH
     for key in keys:
-        entry = f"{key:<14} {KEYS[key]}"
+        entry = f"{key:<14} {KEYS.get(key) or MORE_KEYS[key]}"
         if wide and rows and len(rows[-1]) <= 39 and len(entry) <= 38:
             rows[-1] = f"{rows[-1]:<41}{entry}"
         else:

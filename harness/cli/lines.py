@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, machine
-from harness.config.literal import decoded, typed
+from harness.config.literal import TEXTS, decoded, texts, typed
 
 WIDE = 60  # characters of an axis' values that are still told one by one
 
@@ -25,6 +25,7 @@ def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folde
     lines = [f"{many}: {', '.join(axes)}" if axes else many]
     if there:
         lines[0] += f" ({there} {'is' if there == 1 else 'are'} there)"
+    lines += _unsaid(given)
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
     lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
@@ -35,6 +36,21 @@ def resumed(before: int, now: int) -> str:
     """What a sweep that went on found, and what it added."""
     were = "point was" if before == 1 else "points were"
     return f"\n{before} {were} there, {now} {'was' if now == 1 else 'were'} run now."
+
+
+def _unsaid(given: Sequence[str]) -> list[str]:
+    """What would else happen in silence: a text with a comma is one text, a key is not heeded by all."""
+    told = []
+    for override in given:
+        key, _, value = decoded(override).partition("=")
+        if key.lstrip("+") in TEXTS and "," in value and not texts(override):
+            told.append(
+                f"""note:    {key} is one text with a comma, not swept; several: '{key}="a","b"'"""
+            )
+    for key, deaf in config.unheeded(given).items():
+        without = ", ".join(f"{key.partition('.')[0]}={option}" for option in deaf)
+        told.append(f"note:    {key} is not read by {without}, which runs without it")
+    return told
 
 
 def _axis(override: str) -> str | None:

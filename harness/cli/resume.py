@@ -8,13 +8,13 @@ from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
 
-SUBDIR = "hydra.sweep.subdir="
+KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper=")
 
 
 def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
-    The task's overrides and the names of the points' folders are taken from the record; launcher,
+    The task's overrides, the sweeper's and the names of the points' folders are taken from the record; launcher,
     flags and `limit_s` come from the command line. Raises InputProblem when DIR is no sweep, OSError
     where nothing can be written.
     """
@@ -33,7 +33,7 @@ def resumed(arguments: list[str]) -> list[str]:
         text = (folder / "multirun.yaml").read_text("utf-8")
         tree = yaml.safe_load(text)
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
-        places = [a for a in map(str, tree["hydra"]["overrides"]["hydra"]) if a.startswith(SUBDIR)]
+        places = [a for a in map(str, tree["hydra"]["overrides"]["hydra"]) if a.startswith(KEPT)]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise InputProblem(f"resume={folder}{_no_sweep(folder)}") from None
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it

@@ -30,7 +30,7 @@ class Watch:
     total: int | None = None
     began: float = 0.0
     first: tuple[float, int] | None = None  # when one was seen finished, and how many were
-    done: set[str] = set()  # folders of points that this process knows to be finished
+    done: dict[str, int] = {}  # folders of points that this process knows to be finished, and when
     failed: dict[str, int] = {}  # those that failed before, which run again, and when they did
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
@@ -50,7 +50,7 @@ class Watch:
 
         compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
-        Watch.began, Watch.done, Watch.failed = time.time(), set(), _failed(Watch.folder)
+        Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
         _count(Watch.folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
         Watch.given, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
@@ -172,10 +172,16 @@ def _count(folder: Path) -> int:
     """How many points are finished, those left out that run again. Asked after each of them, so only the
     others are looked at."""
     names = {entry.name for entry in os.scandir(folder)} if folder.is_dir() else set()
-    written = {n: w for n in names - Watch.done if (w := _written(folder / n))}
-    new = {name for name, when in written.items() if when != Watch.failed.get(name)}
-    Watch.done = (Watch.done & names) | new
+    written = {n: w for n in names - Watch.done.keys() if (w := _written(folder / n))}
+    new = {n: _sealed(folder / n) or w for n, w in written.items() if w != Watch.failed.get(n)}
+    Watch.done = {n: when for n, when in Watch.done.items() if n in names} | new
     return len(Watch.done)
+
+
+def _sealed(point: Path) -> int | None:
+    """When a point was sealed; what is done with it later does not change that."""
+    seal = point / "record.json"
+    return seal.stat().st_mtime_ns if seal.is_file() else None
 
 
 def _written(point: Path) -> int | None:
@@ -289,6 +295,8 @@ def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: A
     from harness.report.bar import span
 
     done = _count(Watch.folder) if Watch.folder else 0
+    if mine := Watch.done.get(name):  # others, which run beside it, may have ended since
+        done = sum(when <= mine for when in Watch.done.values())
     count, left = f"{done}", ""
     if Watch.total:
         count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"

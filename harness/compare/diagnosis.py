@@ -190,8 +190,11 @@ def dropped(state: State) -> str:
 
 def _since(state: State) -> int:
     """How many tokens were read over a whole past; those after them saw what a pruning left of it."""
-    history = state.documents["kv_format"].get("pruned") if state.pruned else None
-    return int(history[0].get("from_tokens", 0)) if history else state.tokens
+    history = state.documents["kv_format"].get("pruned")
+    if not history or not state.pruned:
+        return state.tokens
+    windows = all(la.window for la in state.layers if la.segments)  # they held fewer than were read
+    return state.tokens if windows and "at" not in history[0] else history[0].get("from_tokens", 0)
 
 
 def _after_pruning(state: State, off: set[int], picture: list[list[float]]) -> bool:

@@ -1,6 +1,6 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
-from harness.config.choice import check_typed, chosen
+from harness.config.choice import check_typed, chosen, unheeded
 from harness.config.compose import composed, jobs, recorded, register, typed
 from harness.config.explain import explain
 from harness.config.key import at_least, one_of, within
@@ -24,8 +24,8 @@ from harness.config.schema import (
     SaveConfig,
     TaskConfig,
     TokenizerConfig,
-    TrackConfig,
 )
+from harness.config.tracking import TrackConfig
 from harness.variants import conf_dir, options
 
 __all__ = [
@@ -65,5 +65,6 @@ __all__ = [
     "shared",
     "sibling",
     "typed",
+    "unheeded",
     "within",
 ]

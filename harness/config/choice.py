@@ -1,6 +1,7 @@
 """What a command line chooses, read from the command line and the YAML alone: before anything is
 composed, and for a whole sweep at once."""
 
+import fnmatch
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 from harness import variants
 from harness.config.explain import option_meant
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
+from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, suggestion
 
 _NAMES = re.compile(r"[\w,]+")
+_GLOB = re.compile(r"glob\(([\w*?]+)\)")
 
 
 def chosen(group: str, overrides: Sequence[str]) -> list[str]:
@@ -18,6 +21,8 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
     task or experiment overrides, else the default. All of them where that cannot be told."""
     given = [o.partition("=")[2] for o in overrides if o.partition("=")[0].lstrip("+") == group]
     if given:
+        if shape := _GLOB.fullmatch(given[-1]):
+            return fnmatch.filter(variants.options(group), shape[1])
         plain = _NAMES.fullmatch(given[-1])
         return given[-1].split(",") if plain else variants.options(group)
     named = [] if group in ("task", "experiment") else [
@@ -62,6 +67,8 @@ def check_typed(overrides: Sequence[str]) -> None:
         if problem := misread(group, options, [key]):
             raise ConfigProblem(problem)
         _check_inner(typed, group, key, inner, options)
+        if typed == "track.uri" and not set(value) & set("'\"$,") and value != "null":
+            check_uri(value)
     budgets = [o for o in overrides if o.startswith(("prune.tokens=", "prune.ratio="))]
     budgets = [o for o in budgets if not o.endswith("=null")]
     if len({o.partition("=")[0] for o in budgets}) > 1:
@@ -133,3 +140,20 @@ def _pairs(entry: Any) -> list[tuple[str, str]]:
     if not isinstance(entry, dict):
         return []
     return [(str(k).split()[-1].lstrip("/"), str(v)) for k, v in entry.items() if v is not None]
+
+
+def unheeded(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Keys of a sweep, `group.key`, that some of the options it goes through do not read: those options, which
+    run without them."""
+    told: dict[str, list[str]] = {}
+    for override in overrides:
+        typed = override.partition("=")[0].lstrip("+")
+        group, dot, rest = typed.partition(".")
+        options = chosen(group, overrides) if dot and group in schemas() else []
+        key = rest.partition(".")[0]
+        deaf = [
+            o for o in options if o in variants.options(group) and key not in readable(group, o)
+        ]
+        if deaf and len(deaf) < len(options):
+            told[typed] = deaf
+    return told

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import variants
+from harness.config import tracking
 from harness.config.choice import chosen
 from harness.config.key import wanted
 from harness.config.literal import decode_literal, plain
@@ -96,9 +97,19 @@ def jobs(overrides: list[str]) -> int | None:
     try:
         parsed = {o.get_key_element(): o for o in parser.parse_overrides(overrides)}
         swept = [o for o in parsed.values() if o.is_sweep_override()]
-        return prod(len(list(o.sweep_string_iterator())) for o in swept)
+        return prod(len(values(o)) for o in swept)
     except HydraException:
         return None
+
+
+def values(override: Any) -> list[str]:
+    """The values of a sweep override of Hydra's, those that a `glob(...)` matches among the options of its
+    group. Raises HydraException where only its sweeper knows."""
+    from hydra.core.override_parser.types import Glob
+
+    if isinstance(override.value(), Glob):
+        return list(override.value().filter(variants.options(override.key_or_group)))
+    return list(map(str, override.sweep_string_iterator()))
 
 
 def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
@@ -193,6 +204,8 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         said = f" is not possible: give {meant}." if (meant := wanted(first)) else f": {first}"
         raise ConfigProblem(given + said) from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
+    if not record:
+        tracking.check(checked.track)
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
         raise ConfigProblem(unread)
     return checked

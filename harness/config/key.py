@@ -8,6 +8,18 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from harness.errors import ConfigProblem, suggestion
 
 ONLY = {"only": True}
+CHOICES = {  # of keys that are one of a few words
+    "device": ("auto", "cpu", "cuda"),
+    "dtype": ("float32", "bfloat16", "float16", "float64"),
+    "model.attention": ("auto", "sdpa", "eager"),
+    "cache.audit": ("digest", "fast"),
+    "prune.positions": ("original", "reindexed"),
+    "prune.budget": ("uniform", "pyramid", "adaptive"),
+    "compare.require": ("exact", "equivalent", "drifted", "diverged"),
+    "compare.require_pruned": ("exact", "equivalent", "drifted", "diverged"),
+    "restore.device": ("auto", "cpu", "cuda"),
+    "restore.verify": ("digest", "identity", "proof"),
+}
 _WANTED = {  # words of omegaconf's about a value of the wrong type
     "could not be converted to Integer": "a whole number",
     "could not be converted to Float": "a number",
@@ -21,8 +33,9 @@ def wanted(said: str) -> str:
     return next((meant for sign, meant in _WANTED.items() if sign in said), "")
 
 
-def one_of(key: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise ConfigProblem unless `value` is one of `known`."""
+def one_of(key: str, value: Any, known: tuple[str, ...] = ()) -> None:
+    """Raise ConfigProblem unless `value` is one of `known`, by default the key's own `CHOICES`."""
+    known = known or CHOICES[key]
     if value not in known:
         raise ConfigProblem(f"{key}={value} is not possible.{suggestion(str(value), known)}")
 

@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 
 from harness import machine
 from harness.config.engine import EngineConfig
-from harness.config.key import ONLY, Open, at_least, number, one_of, only
+from harness.config.key import CHOICES, ONLY, Open, at_least, number, one_of, only
 from harness.config.sampling import SamplingConfig
+from harness.config.tracking import TrackConfig
 from harness.errors import ConfigProblem, suggestion
 
 MISSING = "???"  # omegaconf's marker for a value that must be given
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+DTYPES = CHOICES["dtype"]
 SHORT_DTYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
                 "fp64": "float64", "double": "float64", "float": "float32"}  # fmt: skip
 GPUS = ("gpu", "nvidia", "rocm", "hip")
-VERDICTS = ("exact", "equivalent", "drifted", "diverged")
+VERDICTS = CHOICES["compare.require"]
 
 
 @dataclass
@@ -44,7 +45,7 @@ class ModelConfig:
     attention: str = "auto"  # auto: what the library would choose
 
     def __post_init__(self) -> None:
-        one_of("model.attention", self.attention, ("auto", "sdpa", "eager"))
+        one_of("model.attention", self.attention)
         if self.name == "path" and not self.path:
             raise ConfigProblem("model=path needs model.path=DIR, a save_pretrained directory.")
         if not (self.id or self.path or self.architecture):
@@ -68,7 +69,7 @@ class CacheConfig(Open):
     def __post_init__(self) -> None:
         at_least("cache.branches", self.branches, 1)
         at_least("cache.pad_prime", getattr(self, "pad_prime", 0), 0)  # cache=static reads it
-        one_of("cache.audit", self.audit, ("digest", "fast"))
+        one_of("cache.audit", self.audit)
 
 
 @dataclass
@@ -86,7 +87,7 @@ class PruneConfig(Open):
     at: int | str = "prefill"  # when: once, or N: every N tokens that are decoded, too
 
     def __post_init__(self) -> None:
-        one_of("prune.positions", self.positions, ("original", "reindexed"))
+        one_of("prune.positions", self.positions)
         at_least("prune.tokens", self.tokens, 1)
         number("prune.ratio", self.ratio)
         if self.ratio is not None and not 0 < self.ratio <= 1:
@@ -95,7 +96,7 @@ class PruneConfig(Open):
             one_of("prune.protect", self.protect, ("prefix",))
         else:
             at_least("prune.protect", self.protect, 0)
-        one_of("prune.budget", self.budget, ("uniform", "pyramid", "adaptive"))
+        one_of("prune.budget", self.budget)
         if isinstance(self.at, str):
             one_of("prune.at", self.at, ("prefill",))
         else:
@@ -160,8 +161,8 @@ class CompareConfig:
     budget_s: float = 20  # resume: and where judging is reckoned to take no longer
 
     def __post_init__(self) -> None:
-        one_of("compare.require", self.require, VERDICTS)
-        one_of("compare.require_pruned", self.require_pruned, VERDICTS)
+        one_of("compare.require", self.require)
+        one_of("compare.require_pruned", self.require_pruned)
         at_least("compare.noise_chunk", self.noise_chunk, 1)
         at_least("compare.budget_s", self.budget_s, 0)
 
@@ -170,14 +171,6 @@ class CompareConfig:
 class FaultConfig(Open):
     name: str = MISSING
     seed: int = 0  # of what the damage draws at random
-
-
-@dataclass
-class TrackConfig:
-    name: str = MISSING
-    uri: str | None = only(None)
-    experiment: str = only("harness")
-    artifact_limit_mb: float = only(16.0)
 
 
 @dataclass
@@ -190,8 +183,8 @@ class RestoreConfig:
 
     def __post_init__(self) -> None:
         if self.device is not None:
-            one_of("restore.device", self.device, ("auto", "cpu", "cuda"))
-        one_of("restore.verify", self.verify, ("digest", "identity", "proof"))
+            one_of("restore.device", self.device)
+        one_of("restore.verify", self.verify)
 
 
 @dataclass
@@ -295,7 +288,7 @@ class Config:
                 raise ConfigProblem(
                     f"device={self.device} is not possible. Did you mean 'cuda'?{here}"
                 )
-            one_of("device", self.device, ("auto", "cpu", "cuda"))
+            one_of("device", self.device)
         at_least("steps", self.steps, 1)
         at_least("at", self.at, 1)
         at_least("threads", self.threads, 1)

@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from harness.snapshot import manifest as manifests
 from harness.snapshot import signature
 from harness.snapshot.digest import canonical
 
+DEPTH, MOST = 5, 1000  # folders below which snapshots are looked for, and how many of them
 FIELDS = {"format_version", "id", "encryption", "lineage", "files", "sealed"}
 
 
@@ -147,7 +149,19 @@ def _no_snapshot(place: Path) -> str:
     said = f"snapshot={place}: the directory holds no {manifests.NAME}, so it is no snapshot."
     if turns := contents.turns(place):
         said += f" It holds the turns of a chat; the newest is {turns[-1]}"
+    elif below := _below(place):
+        newest = max(below, key=lambda path: path.stat().st_mtime).parent
+        said += f" Below it lie {len(below)}; the newest is snapshot={newest}"
     return f"{said} {leftovers.beside(place)}".rstrip()
+
+
+def _below(place: Path) -> list[Path]:
+    """The manifests some folders below `place` (of a run, of the runs of a name, of a sweep), at most so many.
+    Copies on a tracking server's disk are left out."""
+    found = (
+        path for depth in range(1, DEPTH) for path in place.glob(f"{'*/' * depth}{manifests.NAME}")
+    )
+    return list(islice((path for path in found if "artifacts" not in path.parts), MOST))
 
 
 def own_manifest(source: files.Folder, access: Access) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from harness import interrupt
@@ -322,7 +323,7 @@ class Mlflow:
 def _plain(problem: Exception) -> str:
     text = str(problem).strip() or type(problem).__name__
     known = (said for sign, said in _SAID.items() if sign in text)
-    return next(known, text.splitlines()[0][:300].rstrip("."))
+    return next(known, shorten(text.splitlines()[0], 300, placeholder=" ...").rstrip("."))
 
 
 def _pending(folder: Path) -> dict[str, Any]:

@@ -24,6 +24,12 @@ from harness.errors import ConfigProblem
         ("harness hydra/sw", ["hydra/sweeper="]),
         ("harness experiment=clai", ["experiment=claims"]),
         ("harness out=some", []),
+        ("harness dtype=b", ["dtype=bfloat16"]),
+        ("harness prune.budget=ad", ["prune.budget=adaptive"]),
+        ("harness compare.require=d", ["compare.require=diverged", "compare.require=drifted"]),
+        ("harness --cfg ", ["all", "hydra", "job"]),
+        ("harness dash", ["dashboard"]),
+        ("harness cache=manual dash", []),
     ],
 )
 def test_a_word_becomes_what_there_is(line, expected, monkeypatch) -> None:

@@ -95,3 +95,11 @@ def test_help_is_as_wide_as_the_terminal_and_commands_stay_whole(monkeypatch, wo
 def words_of(text: str) -> str:
     """A comment that is folded has its sign on each line, a hyphen may end one."""
     return "".join(text.replace("#", "").split())
+
+
+def test_every_key_that_a_task_reads_has_a_word_in_its_help() -> None:
+    for name in TASKS:
+        told = help.show(CONF, [f"task={name}", "--help"]).split("common keys:")[1]
+        spoken = {given: said for said, given in help.SPOKEN.items()}
+        for key in help.signature("task", name).get("reads") or []:
+            assert f"{spoken.get(key, key)}=" in told, (name, key)

@@ -1,5 +1,6 @@
 """Mistakes on the command line that a file or a folder explains: one message that names it."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -273,3 +274,17 @@ def test_a_hub_that_answers_anything_is_there_and_offline_is_said(monkeypatch) -
         server.shutdown()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert hub().away() == "HF_HUB_OFFLINE is set"
+
+
+def test_a_folder_above_snapshots_names_them(harness, place: Path) -> None:
+    for name in ("old", "new"):
+        folder = place / "above" / name / "1" / "snapshot"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+    os.utime(place / "above/old/1/snapshot/manifest.json", (1, 1))
+    copied = place / "above" / "artifacts" / "snapshot"
+    copied.mkdir(parents=True)
+    (copied / "manifest.json").write_text("{}")
+    done = harness("task=inspect", "snapshot=above")
+    assert done.code == 2
+    assert "Below it lie 2; the newest is snapshot=above/new/1/snapshot" in done.out

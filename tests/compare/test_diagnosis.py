@@ -157,6 +157,16 @@ def test_what_was_read_over_a_pruned_past_is_no_damage_and_damage_is_seen_all_th
     assert "pruned on purpose" not in diagnose(session.loaded, blind).evidence
 
 
+def test_windows_that_held_fewer_tokens_than_were_read_are_not_said_to_have_been_read_on(captured):
+    from harness.prune.registry import policy
+
+    session, made = captured("prune=keep_last", "prune.tokens=8")
+    narrow = [replace(la, window=40) for la in made.state.layers]
+    cut = [replace(la, segments=(la.segments[0].cut(la.kept - 39, la.kept),)) for la in narrow]
+    small = policy(session.cfg.prune).prune(made.state.with_layers(tuple(cut)))
+    assert documents.dropped(small) == f"pruned on purpose: 8 of {small.tokens} tokens are kept"
+
+
 def test_what_is_wrong_with_one_row_is_said_in_grammar(healthy):
     loaded, state = healthy
     told = diagnose(loaded, one(state, 0, 0, 3, 0.5))

@@ -53,6 +53,13 @@ def test_another_model_is_refused_before_a_weight_is_read(harness, moved, monkey
     monkeypatch.setattr("harness.pipeline.session.load", no_weights)
     done = harness("task=resume", "snapshot=a", "model=tiny_gpt2", "steps=2")
     assert done.code == 3 and "-layer llama" in done.out and "tiny_gpt2" in done.out
+    config = json.loads((moved / "config.json").read_text())
+    (moved.parent / "more").mkdir()
+    (moved.parent / "more" / "config.json").write_text(
+        json.dumps(config | {"num_hidden_layers": 9})
+    )
+    done = harness("task=resume", "snapshot=a", "model=path", "model.path=more", "steps=2")
+    assert done.code == 3 and ", is a 9-layer llama at more" in done.out, done.out
 
 
 def test_weights_that_are_gone_are_said_so(harness, moved) -> None:

@@ -16,9 +16,10 @@ import pytest
 from tracking import whole
 
 from harness import config, track
-from harness.cli import resume, sweep
+from harness.cli import lines, resume, sweep
 from harness.config.literal import spelled
 from harness.errors import InputProblem
+from harness.pipeline.finish import Outcome
 from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot import record
@@ -228,7 +229,55 @@ def test_resume_of_what_is_no_sweep(tmp_path):
         resume.resumed([f"resume={tmp_path}", "limit_s=3"])
 
 
+def test_points_that_end_together_are_counted_one_after_the_other(tmp_path, monkeypatch, capsys):
+    """Two workers see each other's records before they tell of their own."""
+    for i, name in enumerate(("0", "1", "2")):
+        (tmp_path / name).mkdir()
+        for file in ("result.json", "record.json"):
+            (tmp_path / name / file).write_text("{}")
+            os.utime(tmp_path / name / file, ns=(0, (i + 1) * 10**9))
+    os.utime(tmp_path / "0" / "result.json")  # its run was uploaded meanwhile
+    for key, value in (
+        ("folder", tmp_path),
+        ("total", 3),
+        ("done", {}),
+        ("failed", {}),
+        ("first", None),
+    ):
+        monkeypatch.setattr(sweep.Watch, key, value)
+    outcome = Outcome(0, "exact", str(tmp_path))
+    for name in ("1", "0", "2"):
+        sweep._tell(outcome, name, [], 1.0, {})
+    told = [line[:5] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["[2/3]", "[1/3]", "[3/3]"]
+
+
+def test_resume_of_a_search_goes_on_with_the_same_sweeper(tmp_path):
+    told = {
+        "task": ["seed=1"],
+        "hydra": ["hydra.sweeper.n_trials=6", "hydra/sweeper=optuna", "hydra.mode=MULTIRUN"],
+    }
+    (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": {"overrides": told}}))
+    words = resume.resumed([f"resume={tmp_path}"])
+    assert words[:4] == ["-m", "seed=1", "hydra.sweeper.n_trials=6", "hydra/sweeper=optuna"]
+    assert "hydra.mode=MULTIRUN" not in words
+
+
+def test_the_heading_says_what_would_else_happen_in_silence():
+    said = lines._unsaid(["text='one,two'", "steps=4"])
+    assert said == [
+        """note:    text is one text with a comma, not swept; several: 'text="a","b"'"""
+    ]
+    assert lines._unsaid(["text='one','two'", "text='one'", "seed=1,2"]) == []
+    said = lines._unsaid(["prune=glob(k*)", "prune=none,knorm", "prune.ratio=0.5"])
+    assert said == ["note:    prune.ratio is not read by prune=none, which runs without it"]
+    assert lines._unsaid(["prune=glob(k*)", "prune.ratio=0.5"]) == []
+
+
 def test_points_are_counted_as_hydra_sweeps_them():
+    options = config.options("prune")
+    assert config.jobs(["prune=glob(*)", "seed=1,2"]) == 2 * len(options)
+    assert config.chosen("prune", ["prune=glob(k*)"]) == [o for o in options if o[0] == "k"] != []
     assert config.jobs(["cache=a,b", "seed=range(3)", "steps=4", "name=choice(x,y)"]) == 12
     assert config.jobs(["seed=1,2", "seed=1,2,3"]) == 3
     assert config.jobs(["steps=4"]) == 1

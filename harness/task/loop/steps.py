@@ -161,7 +161,7 @@ def _declared(state: State, settings: PruneConfig, budget: int | None) -> State:
     }
     before = state.documents["kv_format"].get("pruned", [])
     if not any(record.items() <= stage.items() for stage in before):
-        record["from_tokens"] = state.kept_tokens
+        record["from_tokens"] = state.tokens
         state = state.document("kv_format", pruned=[*before, record])
     return state.document("generation", loop=loop)
 

@@ -1,0 +1,48 @@
+"""Where results are tracked: the keys of `track`, and which addresses a tracking server can have."""
+
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from harness.config.key import at_least, only
+from harness.errors import ConfigProblem
+
+MISSING = "???"
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")  # fmt: skip
+PLUGINS = "mlflow.tracking_store"  # entry points: schemes that a package adds
+
+
+@dataclass
+class TrackConfig:
+    name: str = MISSING
+    uri: str | None = only(None)
+    experiment: str = only("harness")
+    artifact_limit_mb: float = only(16.0)
+
+
+def check(track: TrackConfig) -> None:
+    """Raise ConfigProblem for an address that no server can have, and for a size below zero."""
+    at_least("track.artifact_limit_mb", track.artifact_limit_mb, 0)
+    check_uri(track.uri)
+
+
+def check_uri(uri: str | None) -> None:
+    """Raise ConfigProblem for an address that MLflow would refuse whenever it is asked: a folder, or a scheme
+    that neither it nor an installed package of its plugins knows."""
+    if uri is None:
+        return
+    scheme, colon, rest = uri.partition(":")
+    kind = scheme.partition("+")[0]  # postgresql+psycopg2
+    if not colon and kind in ("databricks", "databricks-uc", "uc"):
+        return
+    if not colon or kind == "file" or "/" in scheme or "." in scheme:
+        raise ConfigProblem(
+            f"track.uri={uri} is a folder, in which MLflow 3 keeps no runs any more. Give a database "
+            "(sqlite:///PATH.db) or a server (http://HOST:PORT)."
+        )
+    known = (*SCHEMES, *(entry.name for entry in entry_points(group=PLUGINS)))
+    if kind not in known or (kind in ("http", "https") and not rest.startswith("//")):
+        raise ConfigProblem(
+            f"track.uri={uri} is no address of a tracking server. It begins with http://, https://, "
+            "sqlite:///, or another of MLflow's: "
+            + f"{', '.join(sorted({*known} - {*SCHEMES[:3]}))}."
+        )
