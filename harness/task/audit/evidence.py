@@ -214,6 +214,8 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     for row in fresh:
         was = by_point.get(row["point"], {})
         for key, value in row.items():
+            if was and key not in was:
+                continue  # a column that came later claims nothing
             if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
