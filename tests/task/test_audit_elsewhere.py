@@ -216,15 +216,26 @@ def test_what_was_not_compared_is_said(older: Result, again: Result) -> None:
     assert "times faster" in elsewhere.uncompared(fast, again)["its times"]
     points = {"p": {"drawn": False, "uncompared": told}, "q": {"drawn": True, "uncompared": {}}}
     left_out = report.uncompared(points)
-    assert left_out[0] == "its page" and set(left_out[1:]) == set(told)
+    assert left_out[0] == "the rest of its page" and set(left_out[1:]) == set(told)
     assert any(
         line.startswith("p: not compared: the words of")
         for line in report.unknown(points, {}, set())
     )
     document = {"differences": [], "compared": "bitwise", "uncompared": left_out}
-    assert "not compared: its page" in page.reason(document)
+    assert "not compared: the rest of its page" in page.reason(document)
     assert "every figure" not in page.reason(document)
     assert page.reason({**document, "uncompared": []}).startswith("every figure and token")
+
+
+@pytest.mark.parametrize("was, now", [("</body>", "7 times faster</body>"), ("ought", "ink")])
+def test_the_headline_of_a_page_of_another_version(recorded, older, tmp_path, was, now) -> None:
+    """And its speeds; the rest of it is said not to be compared."""
+    text = (recorded / "report.html").read_text("utf-8")
+    older["conclusion"] = record.read(recorded / "result.json")["conclusion"]
+    assert was in text and "report.html" not in [f.what for f in derived.page(recorded, older)]
+    point = Path(shutil.copytree(recorded, tmp_path / "older"))
+    (point / "report.html").write_text(text.replace(was, now), "utf-8")
+    assert [f.what for f in derived.page(point, older)] == ["report.html"]
 
 
 def test_the_console_says_what_was_not_compared(recorded: Path, harness, tmp_path: Path) -> None:
@@ -232,10 +243,11 @@ def test_the_console_says_what_was_not_compared(recorded: Path, harness, tmp_pat
     point = Path(shutil.copytree(recorded, tmp_path / recorded.name))
     result, sealed = record.read(point / "result.json"), record.read(point / record.NAME)
     result["environment"]["code"], result["folder"] = "of another time", str(point)
-    (point / "report.html").write_text("200 times faster", "utf-8")
+    drawn = (point / "report.html").read_text("utf-8")
+    (point / "report.html").write_text(drawn.replace("</main>", "<br></main>"), "utf-8")
     record.seal(point, result, sealed["config"], sealed["packages"])
     done = harness("task=audit", f"run={point}", "name=older")
-    assert done.code == 0 and "not compared: its page" in done.out, done.out
+    assert done.code == 0 and "not compared: the rest of its page" in done.out, done.out
     assert "every figure" not in done.out
     result["size"]["stored_bytes"] = 1000
     record.seal(point, result, sealed["config"], sealed["packages"])

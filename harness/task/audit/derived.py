@@ -4,6 +4,7 @@ Times are measured anew by every run, so no second run says what a record should
 sentence and the page say what `result.json` says can be told without one.
 """
 
+import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ ALONE = re.compile(
 )  # no part of a name, as in float64
 SPEED = re.compile(r"[\d.]+ times (?:faster|slower)")
 AMOUNT = re.compile(r"[\d.]+ [KMGT]i?B\b")
+HEADED = ("experiment", "resume")  # whose pages begin with the conclusion
 COMPARED = ("exact", "equivalent", "drifted", "diverged")  # whose sentence is made of figures
 
 
@@ -163,8 +165,10 @@ def words(said: Any) -> Any:
 
 def page(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
     """Whether the page and its picture are those of the result beside them. Only what this very code
-    drew, with these very packages, can be drawn again to the letter."""
+    drew, with these very packages, can be drawn again to the letter; of any other its headline can be
+    told, and how much faster it says that anything is."""
     if not redrawable(point, result):
+        yield from _spoken(html.unescape(_text(point / "report.html") or ""), result)
         return
     with TemporaryDirectory() as folder:
         _draw(point, result, Path(folder))
@@ -172,6 +176,17 @@ def page(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
             was, now = (_text(place / name) for place in (point, Path(folder)))
             if was != now and now is not None:
                 yield Finding(name, "a page", "another", "not drawn from the result beside it")
+
+
+def _spoken(text: str, result: Mapping[str, Any]) -> Iterator[Finding]:
+    """What a page of another version says that the record does not."""
+    said, own = result.get("conclusion"), speed(result, 0.0)
+    if text and result.get("task") in HEADED and isinstance(said, str) and said not in text:
+        yield Finding("report.html", said, "another", "its headline is not the record's sentence")
+    for claim in SPEED.findall(text):
+        if not own.startswith(claim):
+            why = "the page says this, and no figure of the record gives it"
+            yield Finding("report.html", claim, own or None, why)
 
 
 def sweep_page(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:

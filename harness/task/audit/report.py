@@ -33,7 +33,8 @@ UNKEPT = (
 )
 UNDRAWN = (
     "{points}: made by another version of the code, or drawn by another of Matplotlib or Jinja2, so its "
-    "page (report.html and its picture) is not compared with its figures; an audit by that version does"
+    "page (report.html and its picture) is compared with its figures in its headline and its speeds "
+    "alone; an audit by that version compares it whole"
 )
 SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
 CLAIMED = (
@@ -88,7 +89,7 @@ def unknown(
 
 def uncompared(points: dict[str, dict[str, Any]]) -> list[str]:
     """What was not compared that another audit could, in a few words. points: from `kept`."""
-    pages = ["its page"] * any(p.get("drawn") is False for p in points.values())
+    pages = ["the rest of its page"] * any(p.get("drawn") is False for p in points.values())
     return list(dict.fromkeys([*pages, *(w for p in points.values() for w in p["uncompared"])]))
 
 
