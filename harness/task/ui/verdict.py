@@ -16,6 +16,7 @@ from harness.config import CacheConfig
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, yardstick
+from harness.pipeline.judge import ITSELF
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
@@ -68,7 +69,7 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         against = f"the same {done} state continued in memory, never saved"
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
         record = {"verdict": verdict, "reason": reason, "metrics": apart, "noise_floor": noise}
-        record |= {"against": "itself"}
+        record |= {"against": ITSELF}
     else:
         run = "a run in full precision" if coded else "a run"
         beside = "full precision, without a pause" if coded else "a run without a pause"
