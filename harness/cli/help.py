@@ -39,8 +39,8 @@ MORE_KEYS = {  # that some tasks read, told in their help
     "overwrite=true": "lets out= replace",
     "sign=KEY.pem": "private key that signs",
     "trusted=[KEY.pub]": "who must have signed",
-    "encrypt=KEYFILE": "writes encrypted (or env:NAME)",
-    "decrypt=KEYFILE": "reads encrypted (or env:NAME)",
+    "encrypt=KEYFILE": "writes encrypted",
+    "decrypt=KEYFILE": "reads encrypted",
 }
 
 
@@ -238,11 +238,11 @@ def _common(task: str) -> list[str]:
 
 
 def _rows(keys: list[str]) -> list[str]:
-    """Keys with what each is, two in a row where both are short and the terminal is wide."""
+    """Keys with what each is, two in a row where both are short and the terminal is wide: those first."""
     rows: list[str] = []
     wide = _width() == WIDTH
-    for key in keys:
-        entry = f"{key:<14} {KEYS.get(key) or MORE_KEYS[key]}"
+    entries = [f"{key:<14} {KEYS.get(key) or MORE_KEYS[key]}" for key in keys]
+    for entry in sorted(entries, key=lambda entry: len(entry) > 38):
         if wide and rows and len(rows[-1]) <= 39 and len(entry) <= 38:
             rows[-1] = f"{rows[-1]:<41}{entry}"
         else:
