@@ -111,7 +111,7 @@ def adopted(
         cache.update(key, value, index)
     state = from_cache(session, cache, row, check=False)  # it was, as far as its codes allow
     codes = [_coded(pair, mine[i][0].shape[1], order, loaded.dtype) for i, pair in enumerate(kept)]
-    state = _narrowed(loaded, _recoded(state, codes, there), there, seen)
+    state = _narrowed(loaded, _recoded(_rounded(state, kept, there), codes, there), there, seen)
     said: dict[str, Any] = {
         "kind": there.kind,
         "kept_as": kinds(there),
@@ -153,6 +153,16 @@ def _coded(
             return None
         out.append(replace(codes, dtype=dtype))
     return out[0], out[1]
+
+
+def _rounded(state: State, kept: list[tuple[Kept, Kept]], there: Saved) -> State:
+    """The State saying in which floating-point type its numbers were kept, where that is a coarser one."""
+    if there.grid is not None:
+        return state
+    coarsest = max((p.dtype for pair in kept for p in pair), key=lambda d: torch.finfo(d).eps)
+    if torch.finfo(coarsest).eps <= torch.finfo(state.dtype).eps:
+        return state
+    return state.with_layers(state.layers, rounded_to=str(coarsest).removeprefix("torch."))
 
 
 def _recoded(state: State, codes: list[tuple[Codes, Codes] | None], there: Saved) -> State:

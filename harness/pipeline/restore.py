@@ -15,7 +15,7 @@ from harness.compare.identity import (
     explained,
     waived_earlier,
 )
-from harness.config import CacheConfig
+from harness.config import DTYPES, CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
@@ -129,15 +129,26 @@ def _allowed(
     """
     stored = state.documents.get("proof") or {}
     same = bool(stored) and stored.get("device", "cpu") == loaded.device.type
-    small = MARGIN * torch.finfo(loaded.dtype).eps * scale
-    if same and all(size <= small for size in off.values()):
+    rounding = _unit(loaded, state) * scale
+    if same and all(size <= MARGIN * rounding for size in off.values()):
         return dict(stored)
-    here = floors_now(loaded, state)
-    if same:
-        return {what: min(stored[what], MARGIN * size) for what, size in here.items()}
-    return {
-        what: min(max(size, stored.get(what, 0.0)), MARGIN * size) for what, size in here.items()
-    }
+    allowed = {}
+    for what, size in floors_now(loaded, state).items():
+        wanted = stored[what] if same else max(size, stored.get(what, 0.0))
+        allowed[what] = min(wanted, MARGIN * max(size, rounding))
+    return allowed
+
+
+def _unit(loaded: Loaded, state: State) -> float:
+    """One rounding of a number near 1: of the model's dtype, or of what kept these keys and values before,
+    where that was coarser (another program's file)."""
+    form = state.documents["kv_format"]
+    units = [torch.finfo(loaded.dtype).eps]
+    if (kept_as := form.get("rounded_to")) in DTYPES:
+        units.append(torch.finfo(getattr(torch, kept_as)).eps)
+    bits = [entry.get("bits") for entry in form.get("quantized") or ()]
+    units += [2.0 ** (1 - b) for b in bits if isinstance(b, int) and b > 1]
+    return max(units)
 
 
 def floor(loaded: Loaded, state: State) -> dict[str, Any] | None:
