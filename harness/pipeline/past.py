@@ -20,6 +20,7 @@ Past = tuple[
 ]  # of all tokens so far, shared; empty where a path is not to be compared
 Floors = list[dict[str, float]]
 PARTS = ("key", "value")
+ASLEEP = "what it goes on from is not what its ids give"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Sleeper:
     def __str__(self) -> str:
         row = f", row {self.row}" if self.row else ""
         return (
-            f"what it goes on from is not what its ids give: the {self.part} of token {self.token} in layer "
+            f"{ASLEEP}: the {self.part} of token {self.token} in layer "
             f"{self.layer}, head {self.head}{row} is off by {self.off:.3g}, rounding explains {self.limit:.3g}"
         )
 

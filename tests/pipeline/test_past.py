@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 import harness
 from harness.fault import edit
@@ -37,6 +38,24 @@ def test_a_token_that_nothing_attends_to_is_still_judged(tiny, tmp_path, monkeyp
     assert made.diagnosis["cause"] != "cache" and made.diagnosis["token"] == 4
     monkeypatch.setattr(judge, "sleeper", lambda *_: None)
     assert harness.judge(tiny, back, steps=8).verdict == "equivalent"
+
+
+def test_a_cache_that_hands_on_another_past_is_told_as_that(tiny, monkeypatch):
+    """Its logits are right: only whoever goes on from the next snapshot would notice."""
+    from harness.cache.cloned import Cloned
+
+    honest = Cloned.commit
+
+    def spoilt(self, *args):
+        state = honest(self, *args)
+        return edit.layers(state, key=lambda k: k if k.shape[2] < 9 else torch.zeros_like(k))
+
+    state = harness.capture_text(tiny, TEXT)
+    assert harness.judge(tiny, state, steps=4, cache="cloned").verdict in ("exact", "equivalent")
+    monkeypatch.setattr(Cloned, "commit", spoilt)
+    made = harness.judge(tiny, state, steps=4, cache="cloned")
+    assert made.verdict == "drifted" and made.diagnosis["cause"] == "cache", made
+    assert "`commit`" in made.diagnosis["evidence"]
 
 
 def test_a_past_that_was_edited_on_purpose_says_so_itself(tiny):
