@@ -116,6 +116,16 @@ class Untrusted(HarnessError):
     exit_code = 3
 
 
+UNPROVEN = {
+    "": "Either something changed the state between its capture and its files, or this model now computes "
+    "otherwise (a module replaced, a hook, a setting). Save it again, or build the model anew",
+    "state": "A prefill of its ids gives the stored logits and other K/V, so something changed the state "
+    "between its capture and its files. Save it again",
+    "model": "A prefill of its ids gives the stored logits and K/V, so the state is sound: this model "
+    "computes one token otherwise than all at once (a hook, a memory of its own, dropout). Mend the model",
+}
+
+
 class RestoreRefused(HarnessError):
     """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows;
     `diagnosis` says the cause, once somebody asked for it."""
@@ -128,20 +138,18 @@ class RestoreRefused(HarnessError):
         where: str,
         differences: Sequence["object"],
         why: str = "",
-        within: bool = False,
+        within: str | None = None,
         mixed: bool = False,
     ):
-        """why: how the first difference explains the others. within: the model is the one it was
-        saved with, and the snapshot contradicts itself. mixed: the differences were waived before."""
+        """why: how the first difference explains the others. within: the weights are those it was
+        saved with, and the proof fails; a key of UNPROVEN, who is to blame. mixed: the differences
+        were waived before."""
         self.where, self.differences = where, list(differences)
         rows = "\n".join(f"  - {d}" for d in self.differences)
         what, remedy = "is not what is loaded now", "Load the model and tokenizer it was saved with"
-        if within:
-            what = "contradicts itself: its K/V do not reproduce its stored logits"
-            remedy = (
-                "Model and tokenizer are the ones it was saved with; something changed the state "
-                "between its capture and its files. Save it again"
-            )
+        if within is not None:
+            what = "fails its proof: on this model its K/V do not reproduce its stored logits"
+            remedy = f"Weights and tokenizer are the ones it was saved with. {UNPROVEN[within]}"
         if mixed:
             what = "went on although differences were waived: it is no model's own"
             remedy = "Go on from a snapshot without a waiver"

@@ -33,6 +33,7 @@ _SPELLED = re.compile(rf"(?P<command>{_COMMAND})|{_KEY}|{_WORD}")
 def in_python(text: str) -> str:
     """`text` with every `key=value` and `group.key` that an argument stands for in the argument's place;
     whole commands of the shell stay, and look like them."""
+    text = text.replace("model=path model.path=DIR", "the directory as `source`")
     return _SPELLED.sub(_argument, text)
 
 

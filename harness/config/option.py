@@ -107,8 +107,10 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
             misses = " or ".join(f"{group}={o}" for o in chosen)
             return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
         every = {k for o in known for k in readable(group, o)} - set(NAMES)
-        near = suggestion(key, sorted(reads - set(NAMES) or every))
-        near = near if "Did you mean" in near else suggestion(key, sorted(every))
+        near = suggestion(key, sorted(every))
+        near = (
+            near if "Did you mean" in near else suggestion(key, sorted(reads - set(NAMES) or every))
+        )
         near = near.replace("mean '", f"mean '{group}.")
         return f"'{group}.{key}' is not a key of the configuration.{near}"
     return None

@@ -106,7 +106,7 @@ def _beyond(
                 wrong = (~(apart <= limit) & real).nonzero()
                 if len(wrong):
                     row, token = wrong[0].tolist()
-                    off = float(apart[row, token])
+                    off = float(apart[row, token].detach())
                     where = f"the {part} of token {start + token} in row {row}, layer {ours.index},"
                     return off, limit, where, row
         if count < state.tokens:

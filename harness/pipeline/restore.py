@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from harness.cache.library import Replay
+from harness.capture import new_cache, positions_of, prefill
+from harness.capture.layers import layers_of
 from harness.compare.identity import (
     Difference,
     differences,
@@ -46,7 +48,8 @@ def identity_check(
     earlier, mixed = waived_earlier(state.documents, but=mismatches), not mismatches
     if (mismatches or earlier) and session.cfg.restore.strict:
         said = [*mismatches, *earlier]
-        raise RestoreRefused(str(where), said, explained(mismatches), within and not mixed, mixed)
+        blame = blamed(session.loaded, state) if within and not mixed else None
+        raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed)
     return waiving(state, mismatches), [*mismatches, *earlier]
 
 
@@ -116,6 +119,28 @@ def proof(loaded: Loaded, state: State) -> list[Difference]:
         for what, (off, floor) in measured.items()
         if not off <= MARGIN * floor
     ]
+
+
+def blamed(loaded: Loaded, state: State) -> str:
+    """Who is to blame that the proof of `state` fails, as far as a prefill of its ids can tell: where that
+    gives the stored logits, this model is the one of the capture, and its keys and values say whether
+    the `state` was changed or the `model` computes one token otherwise. Empty where nobody can know."""
+    state = state.to(loaded.device)
+    cache, positions = new_cache(loaded), positions_of(state.attention_mask)
+    try:
+        logits = prefill(loaded, state.token_ids, state.attention_mask, positions, cache)[:, -1]
+        fresh, floors = layers_of(cache, positions), floors_now(loaded, state)
+        again = [t for la in fresh for t in (la.key, la.value)]
+        stored = [t for la in state.layers for t in (la.key, la.value)]
+        if not largest(logits - state.logits) <= MARGIN * floors["logits"]:
+            return ""
+        real = state.attention_mask[:, None, :, None] != 0
+        off = max(
+            largest((a.double() - b.double()) * real) for a, b in zip(stored, again, strict=True)
+        )
+    except (HarnessError, RuntimeError, ValueError, IndexError, TypeError):
+        return ""
+    return "model" if off <= MARGIN * floors["kv"] else "state"
 
 
 def _allowed(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.fault import edit
-from harness.pipeline.restore import floors_now, one_step_back, proof
+from harness.pipeline.restore import blamed, floors_now, one_step_back, proof
 
 
 @pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
@@ -86,3 +86,18 @@ def test_a_state_that_was_edited_on_purpose_says_so(captured):
     assert proof(session.loaded, silent)
     said = made.state.with_layers(silent.layers, edited="values moved by a hundredth")
     assert proof(session.loaded, said) == []
+
+
+def test_a_refusal_blames_the_state_or_the_model_where_a_prefill_can_tell(captured):
+    """Both, where the model computes otherwise altogether: that may be the state's logits just as well."""
+    session, made = captured("text='let k be 5 . what is k ?'")
+    layer, state = session.loaded.model.model.layers[0], made.state
+    damaged = edit.layers(state, value=lambda v: v + v.std())
+    assert blamed(session.loaded, damaged) == "state"
+    hook = layer.register_forward_hook(lambda _, a, out: out + 0.05 * (out.shape[1] == 1))
+    assert proof(session.loaded, state) and blamed(session.loaded, state) == "model"
+    hook.remove()
+    hook = layer.register_forward_hook(lambda _, a, out: out * 1.05)
+    assert proof(session.loaded, state) and blamed(session.loaded, state) == ""
+    hook.remove()
+    assert proof(session.loaded, state) == []

@@ -43,6 +43,14 @@ def test_a_wrong_id_is_named_by_its_token(mine, ids, token) -> None:
         harness.from_cache(mine, cache, wrong)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_cache_that_carries_gradients_is_refused_without_a_warning(mine, ids) -> None:
+    cache = filled(mine, ids)
+    cache.layers[1].values = cache.layers[1].values.requires_grad_() * 1.1
+    with pytest.raises(harness.InputProblem, match="value of token 0 in row 0, layer 1"):
+        harness.from_cache(mine, cache, ids)
+
+
 def test_a_cache_of_another_model_of_the_same_shape_is_refused(mine, ids) -> None:
     cache = harness.to_cache(harness.from_cache(mine, filled(mine, ids), ids), mine)
     other = copy.deepcopy(mine.model)

@@ -33,6 +33,9 @@ TIMED = re.compile(r"x[\d.]+ |[\d.]+ s\b|budget_s=\d+")  # what a reason says of
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
 UNCONFIGURED = "the recorded configuration does not give what the result claims"
+# what every run of these tasks that was judged has written since there are records
+JUDGED = ("experiment", "resume")
+BLOCKS = ("metrics", "noise_floor", "oracle", "soundness", "elements", "size", "time_s")
 OWN = {"exit_code", "mlflow", "next"}  # what a record may say of itself
 
 
@@ -100,6 +103,10 @@ def compare(
         return
     for key in recorded.keys() - again.keys() - OWN:
         yield Finding(key, "a block", None, "a run of this configuration writes no such block")
+    for key in BLOCKS if again.get("task") in JUDGED else ():
+        if again.get(key) and not recorded.get(key):
+            explanation = "every version writes this block, so it was taken out of the record"
+            yield Finding(key, recorded.get(key), "a block", explanation)
     yield from _blocks(recorded, again, same, salted, why)
     # a run that failed speaks of its own folder
     judged = recorded.get("verdict") not in ("failed", "refused")
