@@ -27,6 +27,9 @@ MEASURED = {"point", "verdict", "outcome", "exit_code", "reason", "answer", "err
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
             *METRICS, *SIZES, *SECONDS}  # fmt: skip
 
+HEADER = 1.001  # a snapshot no larger than that has but another digit in its header
+CLEAR = 2.0  # so many times another's time per token is no noise, where every question has it
+
 Row = dict[str, Any]
 
 
@@ -41,30 +44,57 @@ def asks(axis: str) -> bool:
     return axis.partition(".")[0] in ASKED
 
 
-def best(found: list[Row]) -> Row | None:
-    """The point to choose among those that were asked the same; None where all are alike in all that
-    counts. Meeting what is required comes first, then the right answer, a better verdict, fewer bytes,
-    less time. What misses all of that is told apart by how far off it is before its bytes: the mean KL
+def best(found: list[Row]) -> list[Row]:
+    """The points to choose among those that were asked the same, all that tie; none where all are alike in
+    all that counts. Meeting what is required comes first, then the right answer, a better verdict, fewer
+    bytes. What misses all of that is told apart by how far off it is before its bytes: the mean KL
     divergence, then the first step with another token."""
 
     def rank(row: Row) -> tuple[Any, ...]:
         verdict, missed = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
-        costs = (row.get("stored_bytes") or math.inf, row.get("per_token_s") or math.inf)
         off = _off(row) if missed or _other(row) else (0.0, 0.0)
-        return (missed, row.get("answer") == "wrong", verdict, *off, *costs)
+        return (missed, row.get("answer") == "wrong", verdict, *off)
 
     measured = [row for row in found if row["verdict"] not in grid.STOPPED]
-    if len({rank(row)[:-1] for row in measured}) < 2:
-        return None
-    return min(measured, key=rank)
+    first = min(map(rank, measured), default=None)
+    tied = [row for row in measured if rank(row) == first]
+    least = min(map(_stored, tied), default=0.0)
+    tied = [row for row in tied if _stored(row) <= HEADER * least]
+    return tied if len(tied) < len(measured) else []
 
 
 def chosen(found: list[Row], axes: list[str]) -> list[Row]:
-    """The best point of each question, where there is one."""
+    """The best points of each question, where there are some. Of those that tie, one that another beats by
+    `CLEAR` in its time per token is left out, but only where that is so in every question: less is noise."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in found:
-        groups.setdefault(tuple(str(row[a]) for a in axes if asks(a)), []).append(row)
-    return [row for row in map(best, groups.values()) if row is not None]
+        groups.setdefault(_option(row, [a for a in axes if asks(a)]), []).append(row)
+    options = [a for a in axes if not asks(a)]
+    tied = [{_option(row, options): row for row in some} for some in map(best, groups.values())]
+    tied = [some for some in tied if some]
+
+    def slow(option: tuple[str, ...]) -> bool:
+        others = (other for other in (tied[0] if tied else ()) if other != option)
+        return any(
+            all(option in some and other in some for some in tied)
+            and all(_seconds(some[other]) * CLEAR < _seconds(some[option]) for some in tied)
+            for other in others
+        )
+
+    lost = {option for some in tied for option in some if slow(option)}
+    return [row for some in tied for option, row in some.items() if option not in lost]
+
+
+def _option(row: Row, options: list[str]) -> tuple[str, ...]:
+    return tuple(str(row[a]) for a in options)
+
+
+def _stored(row: Row) -> float:
+    return row.get("stored_bytes") or math.inf
+
+
+def _seconds(row: Row) -> float:
+    return row.get("per_token_s") or math.inf
 
 
 def _other(row: Row) -> bool:
@@ -94,26 +124,41 @@ def told(winners: list[Row], axes: list[str], found: list[Row]) -> str:
         return ""
     short = short_of(found)
     if short:
-        return f"{short} The nearest{_which(winners, axes)}"
-    return f"The best{_which(winners, axes)}"
+        return f"{short} The nearest{_which(winners, axes, found)}"
+    return f"The best{_which(winners, axes, found)}"
 
 
-def _which(winners: list[Row], axes: list[str]) -> str:
-    """Which point, as the rest of a sentence."""
+def _which(winners: list[Row], axes: list[str], found: list[Row]) -> str:
+    """Which point, as the rest of a sentence: one that is best in every question, where there is one."""
     questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
-    if not questions:
-        row = winners[0]
-        facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
-        if (_other(row) or int(row["exit_code"])) and row.get("kl_mean") is not None:
-            facts.append(f"mean KL {row['kl_mean']:.3g}")
-        if row.get("stored_bytes"):
-            facts.append(f"{row['stored_bytes']:,} bytes")
-        return f": {_named(row, options)} ({', '.join(facts)})."
-    every, alike = " and ".join(questions), {_named(row, options) for row in winners}
-    if len(alike) == 1 and len(winners) > 1:
-        return f" for every {every}: {alike.pop()}."
-    return f" is marked for each {every}: points are compared where {every} is the same."
+    groups: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for row in winners:
+        groups.setdefault(_option(row, questions), set()).add(_option(row, options))
+    every, alike = " and ".join(questions), set.intersection(*groups.values())
+    each = f"value of {every}" if every.endswith("s") else every
+    if not alike:
+        return f" is marked for each {each}: points are compared where {every} is the same."
+    named, same = _named(alike, options, found)
+    if len(groups) > 1:
+        return f" for every {each}: {named}{same}."
+    row = winners[0]
+    facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
+    if (_other(row) or int(row["exit_code"])) and row.get("kl_mean") is not None:
+        facts.append(f"mean KL {row['kl_mean']:.3g}")
+    if row.get("stored_bytes"):
+        facts.append(f"{row['stored_bytes']:,} bytes")
+    where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)
+    return f"{where}: {named} ({', '.join(facts)}){same}."
 
 
-def _named(row: Row, options: list[str]) -> str:
-    return " ".join(f"{a}={row[a]}" for a in options)
+def _named(alike: set[tuple[str, ...]], options: list[str], found: list[Row]) -> tuple[str, str]:
+    """The options of points that tie, and, as the rest of the sentence, those that make no difference."""
+    order = [option for row in found if (option := _option(row, options)) in alike]
+    values = [list(dict.fromkeys(column)) for column in zip(*order, strict=True)]
+    if math.prod(map(len, values)) > len(alike):  # no whole block of a grid
+        points = (" ".join(f"{a}={v}" for a, v in zip(options, o)) for o in dict.fromkeys(order))
+        return " or ".join(points), ""
+    free = [a for a, vs in zip(options, values) if 1 < len(vs) == len({str(r[a]) for r in found})]
+    named = [f"{a}={' or '.join(vs)}" for a, vs in zip(options, values) if a not in free]
+    makes = "make" if len(free) > 1 else "makes"
+    return " ".join(named), f"; {' and '.join(free)} {makes} no difference" if free else ""

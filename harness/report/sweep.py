@@ -113,9 +113,8 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
     if mixed:
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
-    sections += of_sweep(
-        folder, search.ranked(found, ways)[:1] or winners[:1] * (len(winners) == 1)
-    )
+    one = len(winners) == 1 or not any(map(choice.asks, axes))
+    sections += of_sweep(folder, search.ranked(found, ways)[:1] or winners[:1] * one)
     bad = sum(int(r["exit_code"]) != 0 for r in found)
     verdict = _headline(found, bad, total or len(found))
     if alone and not bad:
@@ -165,8 +164,10 @@ def _tone(found: list[dict[str, Any]], lost: bool) -> str:
 def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
     """What the points came to, in one line. A sweep that asked for little says what it got, not only
     that it got what it asked for."""
-    if failed := sum(row["verdict"] in grid.STOPPED for row in found):
-        return f"{failed} of {total} failed"
+    stopped = Counter(row["verdict"] for row in found if row["verdict"] in grid.STOPPED)
+    if stopped:
+        (first, count), *others = sorted(stopped.items())
+        return ", ".join([f"{count} of {total} {first}", *(f"{n} {said}" for said, n in others)])
     if bad or len(found) < total:
         return f"{len(found) - bad} of {total} as required"
     return counted(found)

@@ -11,7 +11,8 @@ from harness.snapshot.result import ORDER, UNJUDGED
 STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (
-    "Best: as required, the right answer, the better verdict, fewer bytes, less time, in this order. "
+    "Best: as required, the right answer, the better verdict, fewer bytes, in this order; what ties is marked "
+    "alike, but where one takes twice another's time per token, whatever was asked. "
     "Where not even that is reached, the nearest: the smaller KL divergence comes before the bytes."
 )
 
