@@ -116,7 +116,7 @@ class Decoder(ABC):
         """A `commit` of its own is checked: the next snapshot is written from what it gives."""
         super().__init_subclass__(**declared)
         if "commit" in vars(cls):
-            cls.commit = _keeping(vars(cls)["commit"])
+            cls.commit = _keeping(vars(cls)["commit"])  # type: ignore[method-assign]
 
     @property
     def kv_bytes(self) -> int:
