@@ -142,3 +142,12 @@ def test_codes_that_lose_nothing_are_told(nbytes, off, said) -> None:
     coded = {"quantizer": "mine", "layers": [row], "kv_bytes": nbytes, "plain_bytes": 4}
     metrics = {"max_abs_diff": 0.0, "first_divergence": None}
     assert said in conclusion({"verdict": "exact", "metrics": metrics, "quantization": coded})
+
+
+@pytest.mark.parametrize("typed, meant", [("top_q", "top_p"), ("tempratur", "temperature")])
+def test_a_misspelt_sampling_option_names_the_nearest_of_all(typed, meant) -> None:
+    """Not the nearest of the few that the sampler in use reads, as `stop` is of `top_q`."""
+    model = harness.load_model("tiny")
+    state = harness.capture_text(model, "let k be 5 .")
+    with pytest.raises(harness.HarnessError, match=f"mean '{meant}'"):
+        list(harness.resume(model, state, " what", steps=1, **{typed: 0.5}))
