@@ -4,7 +4,7 @@ loaded, and at every call, so that a mistake is told by its name and its line.""
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
-from inspect import Signature, isfunction, signature
+from inspect import Signature, isfunction, signature, unwrap
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from harness.errors import ConfigProblem
@@ -155,5 +155,5 @@ def _versions(objects: list[Any]) -> Iterator[tuple[str, int]]:
 
 
 def _line(method: Callable[..., Any]) -> str:
-    code = method.__code__
+    code = unwrap(method).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"

@@ -4,8 +4,9 @@ The State is only read. A variant supplies `forward`, what the caller handed in,
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 import torch
@@ -111,6 +112,12 @@ class Decoder(ABC):
         """Recurrent tensors of layer `index` as they are now (linear-attention layers only)."""
         return {}
 
+    def __init_subclass__(cls, **declared: Any) -> None:
+        """A `commit` of its own is checked: the next snapshot is written from what it gives."""
+        super().__init_subclass__(**declared)
+        if "commit" in vars(cls):
+            cls.commit = _keeping(vars(cls)["commit"])  # type: ignore[method-assign]
+
     @property
     def kv_bytes(self) -> int:
         """Bytes of K/V and recurrent state that this continuation holds now, shared ones once."""
@@ -181,6 +188,41 @@ class Decoder(ABC):
                     f"tokens that layer {layer.index} was fed; it gives "
                     f"{[wanted[0], wanted[1], tokens, wanted[2]]}."
                 )
+
+
+def _keeping(commit: Callable[..., State]) -> Callable[..., State]:
+    """`commit`, which raises ConfigProblem where the State it gives has lost or changed what the past held."""
+
+    @wraps(commit)
+    def call(self: Decoder, *args: Any, **kwargs: Any) -> State:
+        grown, past = commit(self, *args, **kwargs), self.past
+        if not isinstance(grown, State) or grown is past:
+            return grown
+        layers = zip(past.layers, grown.layers, strict=False)
+        wrong = [old.index for old, new in layers if not _kept(old, new, past.next_position[0])]
+        if wrong or len(grown.layers) != len(past.layers):
+            raise ConfigProblem(
+                f"cache={self.settings.name}: `commit` gave other keys and values of the past in layer "
+                f"{', '.join(map(str, wrong)) or len(grown.layers)}; a new State holds the old segments as they "
+                "are, and one more of what was fed. Give what `super().commit()` gives."
+            )
+        return grown
+
+    return call
+
+
+def _kept(old: LayerState, new: LayerState, following: torch.Tensor) -> bool:
+    """Whether `new` begins with what `old` held, of a window with the end of it."""
+    if not old.segments or not new.segments:
+        return bool(old.segments) == bool(new.segments)
+    places = new.positions.flatten(0, -2)[0]
+    count = int((places < following.to(places.device)).sum())
+    if count > old.kept or (new.window is None and count < old.kept):
+        return False
+    return all(
+        torch.equal(mine[:, :, :count], theirs[:, :, old.kept - count :])
+        for mine, theirs in ((new.key, old.key), (new.value, old.value))
+    )
 
 
 class ReadOnlyDecoder(Decoder):

@@ -8,15 +8,17 @@ from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
 
-KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper=")
+KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper")
+LAUNCHED = ("hydra/launcher", "hydra.launcher.")
 
 
 def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
-    The task's overrides, the sweeper's and the names of the points' folders are taken from the record; launcher,
-    flags and `limit_s` come from the command line. Raises InputProblem when DIR is no sweep, OSError
-    where nothing can be written.
+    The task's overrides, the sweeper's, the launcher's and the names of the points' folders are taken from
+    the record; flags, `limit_s` and another launcher come from the command line. Raises InputProblem when DIR
+    is no sweep, or a search that would draw other values for its finished points; OSError where nothing can
+    be written.
     """
     given = [a for a in arguments if a.startswith("resume=")]
     if not given:
@@ -33,11 +35,25 @@ def resumed(arguments: list[str]) -> list[str]:
         text = (folder / "multirun.yaml").read_text("utf-8")
         tree = yaml.safe_load(text)
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
-        places = [a for a in map(str, tree["hydra"]["overrides"]["hydra"]) if a.startswith(KEPT)]
+        kept = KEPT if any("hydra/launcher" in a for a in others) else KEPT + LAUNCHED
+        before = [str(a) for a in tree["hydra"]["overrides"]["hydra"]]
+        places = [a for a in before if a.lstrip("+").startswith(kept) and not _named(a, others)]
+        sampler = (tree["hydra"].get("sweeper") or {}).get("sampler") or {}
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise InputProblem(f"resume={folder}{_no_sweep(folder)}") from None
+    if "seed" in sampler and sampler["seed"] is None:
+        raise InputProblem(
+            f"resume={folder} is a search without a seed: it would draw other values and write over the points "
+            "that are there. Begin one with hydra.sweeper.sampler.seed=0; these points stay as they are."
+        )
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
     return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+
+
+def _named(override: str, others: list[str]) -> bool:
+    """Whether the command line says the key of `override` anew."""
+    key = override.partition("=")[0].lstrip("+")
+    return any(other.partition("=")[0].lstrip("+") == key for other in others)
 
 
 def _no_sweep(folder: Path) -> str:

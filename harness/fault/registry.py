@@ -4,6 +4,7 @@ from functools import cache
 
 from harness import config, variants
 from harness.config import FaultConfig
+from harness.errors import ConfigProblem
 from harness.fault.base import Fault
 
 
@@ -26,4 +27,9 @@ def fault_named(settings: FaultConfig) -> Fault:
 def _built(settings: FaultConfig) -> Fault:
     fault = variants.variant("fault", settings, Fault)()
     fault.name = fault.name or settings.name
+    if not fault.element and fault.name != "none":
+        raise ConfigProblem(
+            f"fault={fault.name}: {type(fault).__name__} does not say what it damages. Write the number of "
+            f"the element in its head: `class {type(fault).__name__}(Fault, element=8)`, 1 to 13."
+        )
     return fault

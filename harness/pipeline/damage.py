@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from harness.capture import capture
+from harness.errors import ConfigProblem
 from harness.fault.base import Aid, Fault, Target
 from harness.model.ending import Ending
 from harness.model.loaded import Loaded
@@ -30,6 +31,18 @@ def aid_for(session: Session, state: State) -> Aid:
 
     turns = len(state.documents["prompt_meta"].get("turns") or ()) or 1
     return Aid(recapture, turns)
+
+
+def changed(fault: Fault, hook: str, state: State, *more: Any) -> State:
+    """What `fault` makes of `state` in its `hook`. Raises ConfigProblem where it overrides that and gives
+    back what it was given: nothing would be damaged, and the verdict would look like a fault missed."""
+    other: State = getattr(fault, hook)(state, *more)
+    if other is state and getattr(type(fault), hook) is not getattr(Fault, hook):
+        raise ConfigProblem(
+            f"fault={fault.name}: `{hook}` gave back the very state that it was given, so nothing is "
+            "damaged. Give a changed one (`dataclasses.replace`), or leave the method out."
+        )
+    return other
 
 
 def damaged(session: Session, fault: Fault, rng: torch.Tensor | None) -> tuple[Session, Sampler]:

@@ -16,6 +16,7 @@ from harness.model.experts import experts
 from harness.model.loaded import Loaded
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import noise
+from harness.pipeline.past import ASLEEP
 from harness.snapshot.state import LayerState, State
 
 
@@ -80,6 +81,9 @@ def why(
     told = diagnose(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
     )
+    if cache and told.evidence == diagnosis.NOTHING and judgement.reason.startswith(ASLEEP):
+        evidence = f"nothing leaves the noise of the restored state, so cache={cache} hands on another one: see its `commit`"
+        return replace(told, cause="cache", evidence=evidence)
     gap, floor = judgement.metrics["max_abs_diff"], judgement.noise["max_abs_diff"]
     if not cache or told.evidence != diagnosis.NOTHING or gap <= MARGIN * floor:
         return told

@@ -16,6 +16,7 @@ from harness.model.loaded import Loaded
 from harness.model.oracle import Oracle
 from harness.model.sampler import Sampler
 from harness.model.switch import crosses
+from harness.pipeline.past import Past, past_of
 from harness.pipeline.tail import Tail, tail_of
 from harness.snapshot.state import State
 
@@ -31,7 +32,8 @@ class Rollout:
     fed: `[batch, n]`. times: seconds, `first_token` and the median `per_token`. rng: the sampler's
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
     chunks: in which lengths `fed` was fed. ended: every row came to its end. stored: `[batch, vocab]`,
-    the logits that `ids[:, 0]` was chosen from. tail: what would be stored of `fed`.
+    the logits that `ids[:, 0]` was chosen from. tail: what would be stored of `fed`. past: the layers that
+    the runner holds at its end.
     """
 
     logits: torch.Tensor
@@ -43,6 +45,7 @@ class Rollout:
     ended: bool = False
     stored: torch.Tensor | None = None
     tail: Tail = ()
+    past: Past = ()
 
     @property
     def said(self) -> torch.Tensor:
@@ -156,6 +159,7 @@ def drive(
         ended,
         stored,
         tail_of(runner, sum(lengths)),
+        past_of(runner),
     )
 
 

@@ -14,6 +14,7 @@ from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
+from harness.pipeline.past import sleeper
 from harness.pipeline.tail import compare_tails
 from harness.snapshot.state import State
 
@@ -97,6 +98,8 @@ def judge(
         if outlier is not None:
             verdict, reason = "drifted", f"{outlier}; every chosen token is the same"
             diagnosis = outlier.diagnosis().document()
+        elif asleep := sleeper(loaded, state, restored.past, reference.past, measured.past):
+            verdict, reason = "drifted", f"{asleep}; every chosen token is the same"
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)

@@ -24,7 +24,7 @@ from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bounded import Bounded, continuation
-from harness.pipeline.damage import aid_for, comparable, damaged
+from harness.pipeline.damage import aid_for, changed, comparable, damaged
 from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
@@ -146,7 +146,7 @@ class Line:
     def save(self, state: State) -> Stored:
         """Write `state`, damaged where a fault damages it, and say so in the record."""
         self.fault.fits(state)
-        state = self.fault.state(state, aid_for(self.session, state))
+        state = changed(self.fault, "state", state, aid_for(self.session, state))
         stored = self.write(state)
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
@@ -200,7 +200,7 @@ class Line:
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
         self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
-        return Restored(self.fault.inputs(state), live, sampler, waived)
+        return Restored(changed(self.fault, "inputs", state), live, sampler, waived)
 
     def go_on(
         self,

@@ -21,6 +21,7 @@ from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
 from harness.model.twin import kinds_seen
 from harness.pipeline.drive import Rollout, Uninterrupted
+from harness.pipeline.past import Floors, floors, past_of
 from harness.pipeline.tail import Tail, tail_of
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
@@ -36,13 +37,14 @@ class Yardstick:
 
     uncached: the library's own forward in the working dtype. exact: the same in float64, None where
     `compare.oracle=false`. rechunked: a second plain path, the prompt in other chunks; tail: what it
-    would store of the fed ids.
+    would store of the fed ids; past: how far its keys and values before them are from the reference's.
     """
 
     uncached: torch.Tensor
     exact: torch.Tensor | None
     rechunked: torch.Tensor
     tail: Tail
+    past: Floors
     soundness: Soundness
 
 
@@ -95,6 +97,7 @@ def _measured(
     with _counted(loaded, state, fed, f"noise, chunks of {other}"):
         again, live = cached(loaded, state, fed, (1,) * fed.shape[1], other)
     tail = tail_of(live, fed.shape[1])
+    past = floors(state, reference.past, past_of(live), loaded.dtype)
     del live
     exact = None
     if settings.oracle:
@@ -120,7 +123,7 @@ def _measured(
             for name, logits in both.items()
         ]
     soundness = Soundness({"error": error, "against": against}, paths)
-    return Yardstick(uncached, exact, again, tail, soundness)
+    return Yardstick(uncached, exact, again, tail, past, soundness)
 
 
 def routed(loaded: Loaded) -> bool:

@@ -1,6 +1,7 @@
 """Every cache continues one thought: against the library, against its own commit, and refused by name."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from harness.cache.cloned import Cloned
 from harness.cache.registry import decoder, names
 from harness.capture import capture
 from harness.config import option
-from harness.errors import InputProblem, UnsupportedModel
+from harness.errors import ConfigProblem, InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline import drive, yardstick
 from harness.task.architectures import examine, rows_of
@@ -244,3 +246,34 @@ def test_a_commit_keeps_the_logits_of_the_last_token_fed(llama, name):
     whole = llama.uncached(torch.cat([state.token_ids, fed], 1), 1)[:, -1]
     assert near(kept.logits, whole)
     assert torch.equal(kept.next_position, state.next_position + 3)
+
+
+class Losing(Cloned):
+    """Its `commit` changes one value of the past: `edit` says which, None changes nothing."""
+
+    edit: tuple[int, int] | None = None
+
+    def commit(self, branch=0):
+        grown = super().commit(branch)
+        if self.edit is None:
+            return grown
+        index, token = self.edit
+        layers = list(grown.layers)
+        first, *rest = layers[index].segments
+        value = first.value.clone()
+        value[:, :, token] = 0
+        layers[index] = replace(layers[index], segments=(replace(first, value=value), *rest))
+        return grown.with_layers(tuple(layers))
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_a_commit_of_ones_own_may_not_change_the_past(kind):
+    """Also where a window has dropped some of it; what was fed is its own."""
+    loaded = built(kind, **({"sliding_window": 8} if kind == "mistral" else {}))
+    state, fed = captured(loaded, batch=1 if kind == "mistral" else 2).state, torch.full((1, 3), 7)
+    made = Losing(loaded, state, settings("cloned"))
+    made.step(fed.repeat(state.batch, 1))
+    assert made.commit().tokens == state.tokens + 3
+    made.edit = (1, 2)
+    with pytest.raises(ConfigProblem, match=r"`commit` gave other .* in layer 1;"):
+        made.commit()

@@ -68,6 +68,22 @@ def test_a_quantizer_keeps_its_levels_and_checks_them(harness, examples):
     assert wrong.code == 2 and "quantize.levels=1" in wrong.out
 
 
+@pytest.mark.parametrize(
+    "was, now, said",
+    [
+        ("element = 1", "seed = 1", "does not say what it damages"),
+        ("return replace(state", "return state or replace(state", "nothing is damaged"),
+    ],
+)
+def test_a_fault_that_damages_nothing_is_refused(harness, examples, was, now, said):
+    code = examples / "mine" / "my_fault.py"
+    text = code.read_text("utf-8")
+    assert was in text
+    code.write_text(text.replace(was, now), "utf-8")
+    made = harness(*MINE, "fault=my_fault", "fault.layer=1")
+    assert made.code == 2 and said in made.out, made.out
+
+
 def test_a_fault_from_outside_is_noticed(harness, examples):
     made = harness(*MINE, "fault=my_fault", "fault.layer=1")
     assert made.code == 3 and made.result["verdict"] == "refused" and "proof" in made.out

@@ -261,6 +261,30 @@ def test_resume_of_a_search_goes_on_with_the_same_sweeper(tmp_path):
     words = resume.resumed([f"resume={tmp_path}"])
     assert words[:4] == ["-m", "seed=1", "hydra.sweeper.n_trials=6", "hydra/sweeper=optuna"]
     assert "hydra.mode=MULTIRUN" not in words
+    again = resume.resumed([f"resume={tmp_path}", "hydra.sweeper.n_trials=9"])
+    assert [w for w in again if "n_trials" in w] == ["hydra.sweeper.n_trials=9"]
+
+
+def test_resume_goes_on_with_the_launcher_that_there_was_unless_another_is_asked_for(tmp_path):
+    ran = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    told = {"task": ["seed=1,2"], "hydra": ran}
+    (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": {"overrides": told}}))
+    assert resume.resumed([f"resume={tmp_path}"])[2:4] == ran
+    other = resume.resumed([f"resume={tmp_path}", "hydra/launcher=basic"])
+    assert "hydra/launcher=basic" in other and not set(ran) & set(other)
+
+
+def test_a_search_that_draws_other_values_each_time_is_not_resumed(tmp_path):
+    hydra = {
+        "overrides": {"task": [], "hydra": ["hydra/sweeper=optuna"]},
+        "sweeper": {"sampler": {"seed": None}},
+    }
+    (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": hydra}))
+    with pytest.raises(InputProblem, match="a search without a seed"):
+        resume.resumed([f"resume={tmp_path}"])
+    hydra["sweeper"]["sampler"]["seed"] = 0
+    (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": hydra}))
+    assert "hydra/sweeper=optuna" in resume.resumed([f"resume={tmp_path}"])
 
 
 def test_the_heading_says_what_would_else_happen_in_silence():
