@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 import traceback
+import warnings
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -67,6 +68,7 @@ class Watch:
             from optuna import logging
 
             logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
+            warnings.filterwarnings("ignore", module="optuna")  # of points that all came out alike
         if not sweeper.endswith("BasicSweeper"):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")

@@ -108,7 +108,25 @@ def _plain(text: str, cause: str, given: list[str]) -> str:
             f"{new[1]}.{new[2]}: this model's own keys do not include it. If '{new[2]}' is right, add it "
             f"with a plus: +{new[1]}.{new[2]}=..."
         )
-    return line if first in line else f"{line.rstrip('.')}: {first}"
+    told = line if first in line else f"{line.rstrip('.')}: {first}"
+    if new := re.search(r"'hydra\.(launcher|sweeper)\.(\w+)': Key '\2' not in '(\w+)'", told):
+        near = suggestion(new[2], _plugin_keys(new[1], new[3]))
+        return f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{near}"
+    return told
+
+
+def _plugin_keys(kind: str, name: str) -> list[str]:
+    """The keys of Hydra's plugin whose configuration is of the class `name`. kind: launcher or sweeper."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    store = ConfigStore.instance()
+    files = [file for file in store.list(f"hydra/{kind}") if file.endswith(".yaml")]
+    nodes = [store.load(f"hydra/{kind}/{file}").node for file in files]
+    known = [node for node in nodes if getattr(OmegaConf.get_type(node), "__name__", "") == name]
+    return [
+        str(k) for node in known for k in node if k != "defaults" and not str(k).startswith("_")
+    ]
 
 
 def _no_pair(word: str, given: list[str]) -> str:

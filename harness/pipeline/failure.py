@@ -48,6 +48,7 @@ def _record(
     cfg: Config | None, folder: Path, verdict: str, problem: Exception, say: "Say", remedy: str
 ) -> None:
     from harness.compare.conclusion import conclusion
+    from harness.pipeline.environment import code
     from harness.pipeline.finish import options, shown, write
     from harness.snapshot.result import SCHEMA, write_json
 
@@ -78,7 +79,7 @@ def _record(
     record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is not None:
-        record |= {"task": cfg.task.name, "options": options(cfg)}
+        record |= {"task": cfg.task.name, "options": options(cfg), "code": code()}
         _draw(folder, record)
         write(cfg, folder, record)
         return
@@ -104,7 +105,7 @@ def _record_composed(folder: Path, record: dict[str, Any]) -> None:
     """A point of a sweep whose configuration is no sound one: its record is sealed and tracked with what
     Hydra composed for it, so that it has its place in the table and on the server."""
     from harness import track
-    from harness.pipeline.environment import packages
+    from harness.pipeline.environment import code, packages
     from harness.pipeline.finish import GROUPS
     from harness.snapshot.record import seal
     from harness.snapshot.result import write_json
@@ -115,7 +116,7 @@ def _record_composed(folder: Path, record: dict[str, Any]) -> None:
     settings = TrackConfig(**tree["track"])
     tree["track"] = asdict(settings)
     options = {group: tree[group]["name"] for group in GROUPS}
-    record = {**record, "task": options["task"], "options": options}
+    record = {**record, "task": options["task"], "options": options, "code": code()}
     write_json(folder / "result.json", record)
     seal(folder, record, tree, packages())
     track.begin(settings, tree["runs_dir"])

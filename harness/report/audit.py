@@ -122,7 +122,9 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     many = document["points"]
     say.line(f"compared:     {document['compared']}, {machine.many(many, 'run')}")
     if left_out := document.get("uncompared"):
-        say.line(f"not compared: {', '.join(left_out)} (made by another version)")
+        other = any(c["what"] == "code" for rows in document["environment"].values() for c in rows)
+        by = " (made by another version)" * other
+        say.line(f"not compared: {', '.join(left_out)}{by}")
     if document.get("signed_by"):
         say.line(f"signed by:    {', '.join(document['signed_by'])}")
     say.line(f"verdict:      {document['verdict'].upper()}")

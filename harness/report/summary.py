@@ -104,7 +104,9 @@ def _failed(found: list[Row]) -> list[str]:
     """Points that came to no end, those that say the same in one line."""
     alike: dict[tuple[str, str], list[str]] = {}
     for row in (r for r in found if r["verdict"] in grid.STOPPED):
-        said = in_brief(row["reason"], 150)
+        mine = str(row.get("folder") or "")  # which no two points share
+        said = str(row["reason"]).replace(f"{mine}/", ".../") if mine else row["reason"]
+        said = in_brief(said, 150)
         alike.setdefault((row["verdict"], said), []).append(row["point"])
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:

@@ -149,6 +149,8 @@ def _no_snapshot(place: Path) -> str:
     said = f"snapshot={place}: the directory holds no {manifests.NAME}, so it is no snapshot."
     if turns := contents.turns(place):
         said += f" It holds the turns of a chat; the newest is {turns[-1]}"
+    elif (place / "snapshot" / manifests.NAME).is_file():
+        said += f" It is a run's; what the run saved is snapshot={place / 'snapshot'}"
     elif below := _below(place):
         newest = max(below, key=lambda path: path.stat().st_mtime).parent
         said += f" Below it lie {len(below)}; the newest is snapshot={newest}"

@@ -235,6 +235,18 @@ def test_a_wrong_setting_is_told_before_a_model_is_read(harness, place, words, s
     assert done.code == 2 and says in done.out and "model tiny" not in done.out, done.out
 
 
+@pytest.mark.parametrize("chosen, says", (
+    ("hydra/sweeper=optuna hydra.sweeper.n_trails=3", "hydra.sweeper.n_trails: this sweeper has no such key. Did you mean 'n_trials'?"),
+    ("hydra/launcher=joblib hydra.launcher.n_job=3", "hydra.launcher.n_job: this launcher has no such key. Did you mean 'n_jobs'?"),
+))  # fmt: skip
+def test_a_key_that_a_sweeper_or_a_launcher_lacks_is_answered_with_its_nearest(
+    harness, chosen, says
+):
+    done = harness("-m", "seed=1,2", *chosen.split())
+    assert done.code == 2 and says in " ".join(done.out.split()), done.out
+    assert harness("-m", "seed=1,2", *chosen.split()[:1], "hydra.sweeper.zz=1").out.count("no such key") == 1  # fmt: skip
+
+
 def test_told_late_where_nobody_asks_the_variants_first(harness, place, monkeypatch) -> None:
     monkeypatch.setattr("harness.pipeline.session.check_options", lambda cfg: None)
     assert "model tiny" in harness("save=gzip", "save.level=99").out

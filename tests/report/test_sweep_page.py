@@ -254,6 +254,17 @@ def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
     ]
 
 
+def test_points_refused_alike_each_in_its_own_folder_are_one_line_that_reaches_the_fact(tmp_path):
+    deep = "/data/" + "long/" * 20
+    rows = [{"point": str(i), "verdict": "refused", "folder": f"{deep}{i}",
+             "reason": f"restore refused: what was saved at {deep}{i}/snapshot fails its proof"}
+            for i in range(3)]  # fmt: skip
+    said = [line[2:] for line in summary.closing(tmp_path, rows, 3, []) if line[:5] == "  ..."]
+    assert said == [
+        ".../0, .../1, .../2 refused: restore refused: what was saved at .../snapshot fails its proof"
+    ]
+
+
 def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
     """A longer text has more bytes whatever was chosen: that makes no point worse than another's."""
     rows = points(

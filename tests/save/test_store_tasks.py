@@ -69,7 +69,20 @@ def test_the_folder_of_a_chat_names_its_newest_turn(harness, saved, place):
             done.out.split()
         )
     shutil.rmtree(place / "talk" / "turn-001")
-    assert "newest" not in harness("task=verify", f"snapshot={place}").out
+    assert "turns of a chat" not in harness("task=verify", f"snapshot={place}").out
+
+
+def test_the_directory_of_a_run_names_what_the_run_saved_by_the_key_that_was_typed(
+    harness, saved, place
+):
+    run = place / "of-a-run"
+    shutil.copytree(saved, run / "snapshot")
+    for typed, key in (((f"snapshot={run}", "task=verify"), "snapshot"),
+                       ((f"a={run}", f"b={saved}", "task=diff"), "a"),
+                       ((f"a={saved}", f"b={run}", "task=diff"), "b")):  # fmt: skip
+        done = harness(*typed)
+        said = " ".join(done.out.split())
+        assert done.code == 2 and f"what the run saved is {key}={run}/snapshot" in said, done.out
 
 
 def test_diff_of_equal_states_in_two_formats(harness, saved, place):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.snapshot import record
-from harness.task.audit import derived, report
+from harness.task import audit
+from harness.task.audit import derived, elsewhere, report
 from harness.task.audit.difference import MEASURED, compare, formed, traces
 
 PLACES = {"snapshot.path", "options.track", "folder", "mlflow"}  # where it lies and is tracked
@@ -108,6 +109,27 @@ def test_a_page_of_another_version_is_said_not_to_be_told(recorded, result) -> N
     assert not derived.redrawable(recorded, other) and list(derived.page(recorded, other)) == []
     said = report.unknown({"p": {"drawn": False}, "q": {"drawn": True}}, {}, set())
     assert [line for line in said if line.startswith("p: made by another version")]
+
+
+def test_a_run_that_was_refused_by_this_very_code_is_compared_with_its_page(
+    harness, tmp_path
+) -> None:
+    """It has no environment, and speaks of its own folder: neither makes it another version's."""
+    run = harness("fault=layer_swap", "steps=4", "name=refused").folders[0]
+    result = record.read(run / "result.json")
+    assert result["verdict"] == "refused" and str(result["folder"]) in result["reason"]
+    assert derived.redrawable(run, result) and list(derived.page(run, result)) == []
+    text = (run / "report.html").read_text("utf-8")
+    (run / "report.html").write_text(text.replace("restore refused", "restore allowed"), "utf-8")
+    assert [d.what for d in derived.page(run, result)] == ["report.html"]
+    again = json.loads(json.dumps(result).replace(result["folder"], "elsewhere/run"))
+    assert elsewhere.told(result, again) == {}
+    other = {**again, "reason": "restore refused: its tokenizer is another"}
+    assert list(elsewhere.told(result, other)) == ["the words of its reason"]
+    entry = audit._kept(tmp_path, run, run)
+    assert entry["kept"] is None and entry["drawn"] and not entry["uncompared"]
+    assert report.unknown({"p": entry}, {}, set()) == list(report.ALWAYS)
+    assert not derived.ours({**result, "code": "of another time"})
 
 
 def test_the_growth_that_a_chat_speaks_of_is_the_one_it_measured() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,10 @@ def test_a_search_is_told_its_two_objectives(harness, place):
     assert best in {tuple(s["values"]) for s in found}
     assert "a search of 3 points: prune.ratio=interval(0.02, 1.0)" in done.out
     assert "no-name" not in done.out and "unjudged" not in done.out
+    with warnings.catch_warnings(record=True) as leaked:  # of trials that all came out alike
+        for module in ("optuna.samplers._tpe.sampler", "another"):
+            warnings.warn_explicit("in divide", RuntimeWarning, module, 1, module=module)
+    assert [str(told.filename) for told in leaked] == ["another"]
     shown = done.out[done.out.index("The Pareto front") :].splitlines()
     (row,) = (line for line in shown if line.endswith(f"{best[1] / 1024:,.0f} KiB "))
     assert max(len(word) for word in row.split()) <= 6  # four digits, and no 17

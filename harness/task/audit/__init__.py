@@ -76,10 +76,12 @@ def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     place = place_of(point, recorded)
     return {
         **report.kept(folder, point, fresh),
-        "kept": place is not None and place.is_dir(),
+        "kept": place.is_dir() if place else None if "stages" in recorded else False,
         "salted": sealed(place),
         "drawn": derived.redrawable(point, recorded),
-        "uncompared": {} if derived.ours(recorded) else elsewhere.told(recorded, again),
+        "uncompared": {}
+        if derived.ours(recorded) and "stages" not in recorded
+        else elsewhere.told(recorded, again),
         "noise_floor": again.get("noise_floor") or {},
         "floors": {},
     }

@@ -21,7 +21,9 @@ from harness.task.audit.finding import Finding
 
 DRAWN = ("report.html", "divergence.svg")
 DRAWS = ("matplotlib", "Jinja2")  # what a page depends on besides the code
-LINK = r'<a href="[^"<>]*">(sweep|manifest of the snapshot|result\.json|record\.json)</a>'
+LINK = (
+    r'<a href="[^"<>]*">(sweep|manifest of the snapshot|result\.json|record\.json|harness\.log)</a>'
+)
 LINKS = re.compile(rf'<p class="links">({LINK}\s*)+</p>')  # to what lies around it, here or there
 NUMBER = re.compile(r"[\d.]*\d(e[+-]?\d+)?|faster|slower")
 ALONE = re.compile(
@@ -154,8 +156,8 @@ def machine(result: Mapping[str, Any], wanted: Any = None) -> Iterator[Finding]:
 
 
 def ours(result: Mapping[str, Any]) -> bool:
-    """Whether this very code made the record."""
-    return (result.get("environment") or {}).get("code") == code()
+    """Whether this very code made the record; one that came to no end has no environment that says so."""
+    return bool((result.get("environment") or result).get("code") == code())
 
 
 def words(said: Any) -> Any:
@@ -212,9 +214,15 @@ def redrawable(point: Path, result: Mapping[str, Any]) -> bool:
 
 
 def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
-    from harness.report import chat, run
+    from harness.report import chat, failure, run
 
     result = {**result, "mlflow": None}
+    typed = Path(".hydra", "overrides.yaml")
+    if "stages" in result:  # it came to no end
+        (folder / typed.parent).mkdir()
+        (folder / typed).write_bytes((point / typed).read_bytes())
+        failure.write(folder / "report.html", result)
+        return
     if result.get("task") != "chat":
         run.write(folder / "report.html", result)
         return

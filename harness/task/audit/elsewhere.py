@@ -74,7 +74,8 @@ def uncompared(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[st
             f'"{said}"; of its figures this version says "{derived}"'
         )
     was, now = recorded.get("reason"), again.get("reason")
-    if words(was) != words(now):
+    bare = [str(r.get("reason")).replace(str(r.get("folder")), "") for r in (recorded, again)]
+    if words(bare[0]) != words(bare[1]):  # a run that failed speaks of its own folder
         told["the words of its reason"] = f'"{was}"; the second run says "{now}"'
     rows = list(zip(*((r.get("soundness") or {}).get("paths") or [] for r in (recorded, again))))
     if any(one.get("path") != two.get("path") for one, two in rows):
@@ -86,7 +87,7 @@ def uncompared(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[st
         beside = recorded.get(key)
         if isinstance(block, Mapping) and isinstance(beside, Mapping) and key != "environment":
             missing |= {f"{key}.{inner}" for inner in block.keys() - beside.keys()}
-    if missing := missing - {"mlflow", "exit_code", "next"}:
+    if missing := missing - {"mlflow", "exit_code", "next", "code"}:
         names = sorted(
             {key for key in missing if key.partition(".")[0] not in missing}
             | (missing & again.keys())

@@ -32,7 +32,7 @@ UNKEPT = (
     "their digests alone, and elsewhere, where other bits are honest, not at all"
 )
 UNDRAWN = (
-    "{points}: made by another version of the code, or drawn by another of Matplotlib or Jinja2, so its "
+    "{points}: made by another version of the code or by one that it does not name, or drawn by another of Matplotlib or Jinja2, so its "
     "page (report.html and its picture) is compared with its figures in its headline and its speeds "
     "alone; an audit by that version compares it whole"
 )

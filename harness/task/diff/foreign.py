@@ -46,7 +46,8 @@ def named(key: str, read: Callable[[str], Read], place: str) -> Read:
         said = str(problem)
         if not said.startswith("snapshot="):
             raise
-        raise InputProblem(f"{key}={said.removeprefix('snapshot=')}") from None
+        said = said.removeprefix("snapshot=").replace(" is snapshot=", f" is {key}=")
+        raise InputProblem(f"{key}={said}") from None
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
