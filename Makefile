@@ -69,7 +69,9 @@ reference: $(READY) ## record the reference runs anew (after a change that is me
 	@$(PY) -m harness -m model=tiny,tiny_gemma3 cache=cloned,view prune=none,keep_last \
 	  prune.ratio=0.5 prompt=text steps=8 name=reference track=none hydra.sweep.dir=runs/reference \
 	  'hydra.sweep.subdir=$${model.name}-$${cache.name}-$${prune.name}'
-	@find runs/reference \( -name hydra.yaml -o -name multirun.yaml -o -name harness.log \) -delete
+	@find runs/reference \( -name hydra.yaml -o -name harness.log \) -delete
+	@$(PY) -c "import yaml; place = 'runs/reference/multirun.yaml'; told = yaml.safe_load(open(place)); \
+	  yaml.safe_dump({'hydra': {'overrides': told['hydra']['overrides']}}, open(place, 'w'))"  # no machine's paths
 
 across: $(READY) ## record under the oldest and newest Transformers, audit and resume under the other
 	@PYTHONPATH=. $(PY) tests/task/across_versions.py $(ARGS)
