@@ -87,13 +87,14 @@ def swept(found: list[Record], axes: list[str], name: str) -> str:
     return f"{what}: {whose}" if whose else what
 
 
-def again(folder: Path) -> str:
-    """What runs the job in this folder by itself; nothing where it does not say what was typed."""
+def of_point(folder: Path) -> str:
+    """The command that runs the job in `folder` by itself; empty where it does not say what was typed, as one
+    that was run again from a record."""
     import yaml
 
     try:
         told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
-    except OSError:  # run again from a record
+    except OSError:
         return ""
     return command(map(str, told or []))
 
@@ -112,15 +113,3 @@ def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
     commands += [told for row in best if (told := of_point(folder / row["point"]))]
     note = "The first runs the whole sweep, the second its best point." if commands[1:] else ""
     return [section("Run it again", text=note, pre="\n".join(commands))]
-
-
-def of_point(folder: Path) -> str:
-    """The command that runs the point in `folder` by itself; empty where it is not known."""
-    import yaml
-
-    try:
-        return command(
-            yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-        )
-    except (OSError, TypeError):
-        return ""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report.badge import SIGNS
-from harness.report.closing import again
+from harness.report.closing import of_point
 from harness.report.html import cell, section
 from harness.report.names import in_brief
 from harness.report.verdicts import STOPPED, target
@@ -24,7 +24,7 @@ def sections(folder: Path, found: list[Row], axes: list[str]) -> list[Row]:
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
             " ".join(f"{a}={row[a]}" for a in axes),
             cell(in_brief(row["reason"]), kind="long"),
-            cell(again(folder / row["point"]), kind="code"),
+            cell(of_point(folder / row["point"]), kind="code"),
         ]
         for row in points[:MOST]
     ]
