@@ -1,7 +1,6 @@
 """Where results are tracked: the keys of `track`, and which addresses a tracking server can have."""
 
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from harness.config.key import at_least, only
 from harness.errors import ConfigProblem
@@ -30,6 +29,8 @@ def check_uri(uri: str | None) -> None:
     that neither it nor an installed package of its plugins knows."""
     if uri is None:
         return
+    from importlib.metadata import entry_points
+
     scheme, colon, rest = uri.partition(":")
     kind = scheme.partition("+")[0]  # postgresql+psycopg2
     if not colon and kind in ("databricks", "databricks-uc", "uc"):
