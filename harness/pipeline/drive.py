@@ -17,7 +17,7 @@ from harness.model.oracle import Oracle
 from harness.model.sampler import Sampler
 from harness.model.switch import crosses
 from harness.pipeline.past import Past, past_of
-from harness.pipeline.tail import Tail, tail_of
+from harness.pipeline.tail import Tail, committed, tail_of
 from harness.snapshot.state import State
 
 ASIDE = 32  # tokens of another thought: enough to leave a trace
@@ -148,6 +148,7 @@ def drive(
     rng = sampler.rng
     chosen.append(sampler.choose(last, context))
     lengths = tuple(ids.shape[1] for ids in fed)
+    states = committed(runner)
     times = {"first_token": seconds[0], "per_token": median(seconds[1:] or seconds)}
     return Rollout(
         torch.cat(logits, 1),
@@ -158,8 +159,8 @@ def drive(
         lengths,
         ended,
         stored,
-        tail_of(runner, sum(lengths)),
-        past_of(runner),
+        tail_of(states, sum(lengths)),
+        past_of(states),
     )
 
 

@@ -37,7 +37,7 @@ from harness.pipeline.sampling import resumed
 from harness.pipeline.session import Session
 from harness.pipeline.stored import Stored, destination
 from harness.pipeline.switching import Switching
-from harness.pipeline.tail import tail_of
+from harness.pipeline.tail import committed, tail_of
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.console import Say
@@ -251,7 +251,7 @@ class Line:
             ids=torch.cat([path.ids, choice], dim=1),
             fed=torch.cat([path.fed, last], dim=1),
             chunks=(*path.chunks, 1),
-            tail=tail_of(runner, path.fed.shape[1] + 1),
+            tail=tail_of(committed(runner), path.fed.shape[1] + 1),
         )
 
     def uninterrupted(

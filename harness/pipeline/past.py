@@ -6,7 +6,6 @@ for it. The uninterrupted run holds the same past, computed by itself, so the tw
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -43,18 +42,17 @@ class Sleeper:
         )
 
 
-def past_of(runner: Any) -> Past:
-    """The layers that a Runner holds; empty where they are meant to be others than those of the ids: of a
-    state that is pruned, quantized or edited on purpose, or came from another kind of device."""
-    if getattr(runner, "branches", 1) > 1:
+def past_of(states: Sequence[State]) -> Past:
+    """The layers of what a runner `committed`; empty where they are meant to be others than those of the ids:
+    of a state that was edited or rounded on purpose, or came from another kind of device, and of branches."""
+    if len(states) != 1:
         return ()
-    before, after = runner.state, runner.commit()
-    form = before.documents["kv_format"]
-    meant = any(state.pruned or state.quantized for state in (before, after))
-    if meant or any(form.get(key) for key in ("edited", "quantized", "rounded_to")):
+    (state,) = states
+    form = state.documents["kv_format"]
+    if any(form.get(key) for key in ("edited", "quantized", "rounded_to")):
         return ()
-    device = before.documents.get("proof", {}).get("device", "cpu")
-    return tuple(after.layers) if device == before.logits.device.type else ()
+    device = state.documents.get("proof", {}).get("device", "cpu")
+    return tuple(state.layers) if device == state.logits.device.type else ()
 
 
 def floors(state: State, past: Past, again: Past, dtype: torch.dtype) -> Floors:

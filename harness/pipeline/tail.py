@@ -21,12 +21,18 @@ from harness.snapshot.state import LayerState, State
 Tail = tuple[dict[str, torch.Tensor], ...]
 
 
-def tail_of(runner: Any, tokens: int) -> Tail:
-    """The tail of a Runner that was fed `tokens` tokens, copied; empty where it went on from a state
-    whose new keys and values are meant to be others, a pruned or a quantized one. Mutates nothing."""
+def committed(runner: Any) -> list[State]:
+    """What a Runner would store of each of its branches; none where it went on from a state whose keys and
+    values are meant to be others, a pruned or a quantized one. Mutates nothing."""
     branches = getattr(runner, "branches", 1)
     states = [runner.commit(b) for b in range(branches)] if branches > 1 else [runner.commit()]
-    if any(state.pruned or state.quantized for state in (runner.state, *states)):
+    meant = any(state.pruned or state.quantized for state in (runner.state, *states))
+    return [] if meant else states
+
+
+def tail_of(states: Sequence[State], tokens: int) -> Tail:
+    """The tail of what was `committed` after `tokens` tokens were fed, copied; empty for nothing."""
+    if not states:
         return ()
     each = [[_copied(ending(layer, tokens)) for layer in state.layers] for state in states]
     if not each[1:]:

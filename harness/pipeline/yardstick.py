@@ -22,7 +22,7 @@ from harness.model.oracle import Cost, Oracle
 from harness.model.twin import kinds_seen
 from harness.pipeline.drive import Rollout, Uninterrupted
 from harness.pipeline.past import Floors, floors, past_of
-from harness.pipeline.tail import Tail, tail_of
+from harness.pipeline.tail import Tail, committed, tail_of
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
@@ -96,9 +96,10 @@ def _measured(
         uncached = alone(loaded, state, fed, chunks=reference.chunks)
     with _counted(loaded, state, fed, f"noise, chunks of {other}"):
         again, live = cached(loaded, state, fed, (1,) * fed.shape[1], other)
-    tail = tail_of(live, fed.shape[1])
-    past = floors(state, reference.past, past_of(live), loaded.dtype)
-    del live
+    states = committed(live)
+    tail = tail_of(states, fed.shape[1])
+    past = floors(state, reference.past, past_of(states), loaded.dtype)
+    del live, states
     exact = None
     if settings.oracle:
         with _counted(loaded.oracle, state, fed, "float64 oracle"):
