@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.compare.conclusion import conclusion, speed, stored
 from harness.pipeline.environment import code, packages
+from harness.pipeline.evaluation.record import Evaluation
 from harness.pipeline.finish import draw_page
 from harness.snapshot import record as records
 from harness.snapshot.result import GOOD
@@ -214,7 +215,7 @@ def redrawable(point: Path, result: Mapping[str, Any]) -> bool:
 
 
 def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
-    from harness.report import chat, failure, run
+    from harness.report import chat, evaluate, failure, run
 
     result = {**result, "mlflow": None}
     typed = Path(".hydra", "overrides.yaml")
@@ -223,10 +224,15 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
         (folder / typed).write_bytes((point / typed).read_bytes())
         failure.write(folder / "report.html", result)
         return
+    config = records.read(point / records.NAME).get("config") or {}
+    if result.get("task") == "evaluate":
+        told = Evaluation.read(result, point.joinpath)
+        blocks = (told.averages, told.answered, told.asking, result["soundness"])
+        draw_page(config["name"], evaluate.sections(*blocks), folder / "report.html", result)
+        return
     if result.get("task") != "chat":
         run.write(folder / "report.html", result)
         return
-    config = records.read(point / records.NAME).get("config") or {}
     rows = json.loads((point / "chat.json").read_text("utf-8"))
     sections = chat.sections(rows, result["chat"])
     draw_page(config["name"], sections, folder / "report.html", result)

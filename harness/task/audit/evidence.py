@@ -12,7 +12,7 @@ from typing import Any
 from harness import config as configs
 from harness.config import Config
 from harness.errors import HarnessError, SnapshotInvalid, Unreachable, Untrusted, UntrustedPlugin
-from harness.pipeline.finish import shown
+from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
@@ -123,10 +123,15 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(what, entry.get("digest"), now, "not the digest in the manifest")
 
 
+def keeps_none(result: dict[str, Any]) -> bool:
+    """Whether a run is of a task that keeps no snapshot; `task` is compared with the second run's."""
+    return result.get("task") == "evaluate" and result.get("snapshot") == NOTHING_STORED
+
+
 def place_of(point: Path, result: dict[str, Any]) -> Path | None:
     """Where the snapshot of the record in `point` lies; None when only its process kept one."""
     claimed = result.get("snapshot")
-    if not isinstance(claimed, dict) or claimed.get("format") == "memory":
+    if not isinstance(claimed, dict) or claimed.get("format") == "memory" or keeps_none(result):
         return None
     said = Path(str(claimed.get("path")))
     places = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
