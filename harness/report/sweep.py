@@ -24,7 +24,9 @@ from harness.snapshot.result import DONE, METRICS, exit_code, outcome, write_tex
 TABLE = {
     "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
     "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
+    "mutated": "your cache was", "bytes_copied_per_token": "bytes copied per token",
 }  # fmt: skip
+TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
 
@@ -214,6 +216,10 @@ def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
 
+def _written(mutated: bool | None) -> str:
+    return "" if mutated is None else "written into" if mutated else "only read"
+
+
 def _table(
     found: list[dict[str, Any]],
     axes: list[str],
@@ -225,6 +231,7 @@ def _table(
     keys = [k for k in TABLE if any(r.get(k) is not None for r in found)]
     if not any(r.get("stored_bytes") for r in found):
         keys = [k for k in keys if k != "stored_bytes"]
+    keys = [k for k in keys if k not in TOUCHED or len({r.get(k) for r in found}) > 1]
     asked = ["answer"] if "answer" in found[0] else []
     best = {id(found[place]) for place in front(found, ways)}
     table = []
@@ -238,7 +245,7 @@ def _table(
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
         if not alone:
             line.append(cell(r["reason"], kind="long"))
-        table.append([*line, *(grouped(r[k]) for k in keys)])
+        table.append([*line, *(_written(r[k]) if k == "mutated" else grouped(r[k]) for k in keys)])
     columns = [
         "folder",
         *axes,
