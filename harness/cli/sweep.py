@@ -145,6 +145,7 @@ def _begun(point: Any = None) -> None:
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
     process.patient()
+    interrupt.remembered()
     sys.argv = typed  # the record names the command that was typed, not the worker's own
     for key, value in state.items():
         setattr(Watch, key, value)
