@@ -31,22 +31,22 @@ def command() -> None:
     process.leave(code)
 
 
-def _run(given: list[str]) -> int:
+def _run(argv: list[str]) -> int:
     from harness import config, extras
     from harness.cli import arguments, help, verbs
     from harness.errors import HarnessError
 
-    word = bool(given) and given[0] in verbs.VERBS
-    if {"-h", "--help"} & set(given):
+    word = bool(argv) and argv[0] in verbs.VERBS
+    if {"-h", "--help"} & set(argv):
         try:
-            arguments.check_folder(given)
-            told = verbs.described(given[0]) if word else help.show(config.conf_dir(), given)
+            arguments.check_folder(argv)
+            told = verbs.described(argv[0]) if word else help.show(config.conf_dir(), argv)
         except HarnessError as problem:
             return _fail(str(problem), problem.exit_code)
         print(told, flush=True)
         return 0
-    if "--version" in given or word:
-        return _verb(given)
+    if "--version" in argv or word:
+        return _verb(argv)
     from harness.cli import point, resume, summary, sweep
 
     sweep.Watch.forget()
@@ -54,15 +54,15 @@ def _run(given: list[str]) -> int:
     try:
         import hydra
 
-        arguments.check_flags(given)
-        arguments.check_trust(given)
-        if (said := resume.delivered(given)) is not None:
+        arguments.check_flags(argv)
+        arguments.check_trust(argv)
+        if (said := resume.delivered(argv)) is not None:
             print(said)
             return 0
-        given = resume.resumed(arguments.literal_text(arguments.ordered(given)))
-        sys.argv[1:] = given = arguments.one_point(given)
-        extras.for_launcher(given)
-        config.check_typed([a for a in given if not a.startswith("-")])
+        argv = resume.resumed(arguments.literal_text(arguments.ordered(argv)))
+        sys.argv[1:] = argv = arguments.one_point(argv)
+        extras.for_launcher(argv)
+        config.check_typed([a for a in argv if not a.startswith("-")])
         job = sweep.Job(config.register())
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
@@ -77,7 +77,7 @@ def _run(given: list[str]) -> int:
     except Exception as problem:
         if interrupt.stopped():  # a library made another error of it
             raise KeyboardInterrupt from None
-        if (message := config.explain(problem, given)) is not None:
+        if (message := config.explain(problem, argv)) is not None:
             point.unbegun(sweep.Watch.folder)
             return _fail(message, 2)
         if isinstance(problem, OSError):
@@ -90,16 +90,16 @@ def _run(given: list[str]) -> int:
     return max([code, *(o.exit_code for o in job.outcomes)])
 
 
-def _verb(given: list[str]) -> int:
+def _verb(argv: list[str]) -> int:
     """A word that stands alone: no job."""
     from harness.cli import verbs
     from harness.errors import HarnessError
 
-    if "--version" in given:
+    if "--version" in argv:
         print(verbs.versions())
         return 0
     try:
-        return verbs.VERBS[given[0]](given[1:])
+        return verbs.VERBS[argv[0]](argv[1:])
     except HarnessError as problem:
         return _fail(str(problem), problem.exit_code)
 

@@ -46,6 +46,14 @@ def listening() -> Iterator[None]:
         _began.clear()
 
 
+def remembered() -> None:
+    """In a launcher's worker, for as long as it lives: Ctrl-C raises `Stopped`, so `stopped` knows of it
+    where a library makes another exception of that. A launcher's own handler stays."""
+    mine = threading.current_thread() is threading.main_thread()
+    if mine and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+
+
 @contextmanager
 def held() -> Iterator[None]:
     """Put SIGINT, SIGTERM and a limit off until the block ends; they then do what they would have done.

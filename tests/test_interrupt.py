@@ -286,6 +286,32 @@ def test_a_signal_that_a_library_swallows_comes_again() -> None:
     assert held() is None and interrupt.code() == 130
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_worker_knows_that_it_was_stopped_although_a_library_made_another_error_of_it(
+    taken,
+) -> None:
+    program = f"""
+import signal
+from harness import interrupt
+from harness.cli import sweep
+before = signal.signal(signal.SIGINT, lambda *_: print("its own")) if {taken} else None
+sweep._revive("token", {{}}, [])
+try:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        unbound  # as in a library whose `finally` needs what was cut off
+except NameError:
+    print("stopped" if interrupt.stopped() else "a failed point")
+"""
+    here = {**os.environ, "PYTHONPATH": str(Path(interrupt.__file__).parents[1])}
+    began = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=here, capture_output=True, text=True, preexec_fn=began
+    )
+    assert done.stdout.split("\n")[-2:-1] == ["a failed point" if taken else "stopped"], done
+
+
 def test_handlers_are_given_back() -> None:
     before = [signal.getsignal(n) for n in interrupt.SIGNALS]
     with interrupt.listening(), interrupt.held():

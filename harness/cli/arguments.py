@@ -48,9 +48,11 @@ def check_flags(arguments: list[str]) -> None:
     for i, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag in ("--cfg", "-c"):
-            given = value or "".join(arguments[i + 1 : i + 2])
-            if given not in CFG:
-                raise ConfigProblem(f"{flag} {given} is not possible. There is: {', '.join(CFG)}.")
+            package = value or "".join(arguments[i + 1 : i + 2])
+            if package not in CFG:
+                raise ConfigProblem(
+                    f"{flag} {package} is not possible. There is: {', '.join(CFG)}."
+                )
         if flag in INFO and value not in ("", *INFOS):
             raise ConfigProblem(f"{argument} is not possible. There is: {', '.join(INFOS)}.")
         if not argument.startswith("-") or flag in FLAGS:

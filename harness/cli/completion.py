@@ -54,11 +54,11 @@ VERBS = ("dashboard", "completion")
 FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--resolve", "--package", "--info")
 
 
-def run(given: list[str]) -> str:
+def run(argv: list[str]) -> str:
     """What `harness completion` prints: the script of a shell (of `$SHELL`, unless one is named), or,
     after `install`, where it was written. Raises ConfigProblem for any other word."""
-    wanted = {"install", "--install"} & set(given)
-    names = [word for word in given if word not in wanted]
+    wanted = {"install", "--install"} & set(argv)
+    names = [word for word in argv if word not in wanted]
     shell = (names or [Path(os.environ.get("SHELL", "bash")).name])[0]
     if shell not in SHELLS or names[1:]:
         known = (*SHELLS, "install")

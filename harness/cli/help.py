@@ -216,7 +216,7 @@ def _task(name: str) -> str:
     listed = _common(name)
     told_by_name = {key.partition("=")[0] for key in listed}
     reads = signature("task", name).get("reads") or []
-    spoken = {given: said for said, given in SPOKEN.items()}
+    spoken = {key: word for word, key in SPOKEN.items()}
     rest = {spoken.get(key, key) for key in reads if key not in told_by_name}
     told = [
         *body,
@@ -251,13 +251,13 @@ def _rows(keys: list[str]) -> list[str]:
 
 
 def _defaults(conf: Path) -> dict[str, str]:
-    found = {}
+    defaults = {}
     for line in (conf / "config.yaml").read_text().splitlines():
         entry = line.strip().removeprefix("- ")
         if line.startswith("  - ") and ": " in entry and not entry.startswith("override"):
             group, option = entry.split(": ", 1)
-            found[group] = option
-    return found
+            defaults[group] = option
+    return defaults
 
 
 def _folded(line: str) -> list[str]:

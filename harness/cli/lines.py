@@ -12,20 +12,20 @@ from harness.config.literal import TEXTS, decoded, texts, typed
 WIDE = 60  # characters of an axis' values that are still told one by one
 
 
-def heading(cfg: Any, given: Sequence[str], total: int | None, there: int, folder: Path) -> str:
+def heading(cfg: Any, overrides: Sequence[str], total: int | None, there: int, folder: Path) -> str:
     """How many points, what they vary, where they go: said before the first one imports anything.
 
-    given: every override of the sweep. total: None for a search. there: points finished before.
+    overrides: all of the sweep. total: None for a search. there: points finished before.
     """
     from harness.pipeline.finish import shown
 
     trials = cfg.hydra.sweeper.get("n_trials")
     many = machine.many(total, "point") if total else f"a search of {trials or 'some'} points"
-    axes = [told for override in given if (told := _axis(override))]
+    axes = [told for override in overrides if (told := _axis(override))]
     lines = [f"{many}: {', '.join(axes)}" if axes else many]
     if there:
         lines[0] += f" ({there} {'is' if there == 1 else 'are'} there)"
-    lines += _unsaid(given)
+    lines += _unsaid(overrides)
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
     lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
@@ -38,16 +38,16 @@ def resumed(before: int, now: int) -> str:
     return f"\n{before} {were} there, {now} {'was' if now == 1 else 'were'} run now."
 
 
-def _unsaid(given: Sequence[str]) -> list[str]:
+def _unsaid(overrides: Sequence[str]) -> list[str]:
     """What would else happen in silence: a text with a comma is one text, a key is not heeded by all."""
     told = []
-    for override in given:
+    for override in overrides:
         key, _, value = decoded(override).partition("=")
         if key.lstrip("+") in TEXTS and "," in value and not texts(override):
             told.append(
                 f"""note:    {key} is one text with a comma, not swept; several: '{key}="a","b"'"""
             )
-    for key, deaf in config.unheeded(given).items():
+    for key, deaf in config.unheeded(overrides).items():
         without = ", ".join(f"{key.partition('.')[0]}={option}" for option in deaf)
         told.append(f"note:    {key} is not read by {without}, which runs without it")
     return told

@@ -20,10 +20,10 @@ def resumed(arguments: list[str]) -> list[str]:
     is no sweep, or a search that would draw other values for its finished points; OSError where nothing can
     be written.
     """
-    given = [a for a in arguments if a.startswith("resume=")]
-    if not given:
+    typed = [a for a in arguments if a.startswith("resume=")]
+    if not typed:
         return arguments
-    folder = Path(given[-1].removeprefix("resume=")).expanduser()
+    folder = Path(typed[-1].removeprefix("resume=")).expanduser()
     others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
     if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "limit_s=", "-"))]:
         raise InputProblem(
@@ -73,13 +73,13 @@ def delivered(arguments: list[str]) -> str | None:
 
     None when nothing asks for that. Raises InputProblem when the server is still away.
     """
-    given = [Path(a.removeprefix("resume=")).expanduser() for a in arguments if a.startswith("resume=")]  # fmt: skip
-    if not given or (given[-1] / "multirun.yaml").exists() or not (given[-1] / NAME).is_file():
+    places = [Path(a.removeprefix("resume=")).expanduser() for a in arguments if a.startswith("resume=")]  # fmt: skip
+    if not places or (places[-1] / "multirun.yaml").exists() or not (places[-1] / NAME).is_file():
         return None
-    if not (given[-1] / PENDING).exists():
-        return f"{given[-1]} is complete; there is nothing to upload."
+    if not (places[-1] / PENDING).exists():
+        return f"{places[-1]} is complete; there is nothing to upload."
     from harness.track import upload
 
-    if problem := upload(given[-1:]):
+    if problem := upload(places[-1:]):
         raise InputProblem(problem)
-    return f"{given[-1]} was uploaded."
+    return f"{places[-1]} was uploaded."

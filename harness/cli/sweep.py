@@ -35,7 +35,7 @@ class Watch:
     failed: dict[str, int] = {}  # those that failed before, which run again, and when they did
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
-    given: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
+    overrides: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
     tracked: Any = None  # the sweep's configuration, until its parent run is asked for
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
     fresh: bool = False  # the single run's directory is new, so it may be removed again
@@ -43,7 +43,7 @@ class Watch:
     @classmethod
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
-        cls.folder, cls.total, cls.first, cls.fresh, cls.given = None, None, None, False, ()
+        cls.folder, cls.total, cls.first, cls.fresh, cls.overrides = None, None, None, False, ()
         cls.sign = cls.tracked = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
@@ -54,10 +54,10 @@ class Watch:
         Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
         _count(Watch.folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
-        Watch.given, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        Watch.total = jobs(list(Watch.given))
+        Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
+        Watch.total = jobs(list(Watch.overrides))
         there = len(Watch.done)
-        print(lines.heading(config, Watch.given, Watch.total, there, Watch.folder), flush=True)
+        print(lines.heading(config, Watch.overrides, Watch.total, there, Watch.folder), flush=True)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
@@ -118,7 +118,7 @@ class Job:
             return objectives(folder, wanted) if wanted else kept
         point.of_point(cfg, folder)
         start = time.perf_counter()
-        outcome = dispatch(lambda: config.typed(cfg, Watch.given), folder, sweep, Watch.fresh)
+        outcome = dispatch(lambda: config.typed(cfg, Watch.overrides), folder, sweep, Watch.fresh)
         self.outcomes.append(outcome)
         if sweep:
             told = objectives(folder, wanted)
@@ -129,7 +129,7 @@ class Job:
 
     def __reduce__(self) -> Any:
         _begun()  # by the process that hands it to its workers
-        state = ("folder", "total", "began", "shared", "given", "failed")
+        state = ("folder", "total", "began", "shared", "overrides", "failed")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -145,6 +145,7 @@ def _begun(point: Any = None) -> None:
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
     process.patient()
+    interrupt.remembered()
     sys.argv = typed  # the record names the command that was typed, not the worker's own
     for key, value in state.items():
         setattr(Watch, key, value)
@@ -251,8 +252,8 @@ def left() -> str:
     place = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     done, total = len(finished(folder)), f" of {Watch.total}" if Watch.total else ""
     table = f" ({place}/sweep.csv)" if (folder / "sweep.csv").is_file() else ""
-    held = f"{done - len(_failed(folder))}{total} points are finished{table}"
-    return f"; {held}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
+    finished_points = f"{done - len(_failed(folder))}{total} points are finished{table}"
+    return f"; {finished_points}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
 
 
 def _kept(cfg: Any, folder: Path) -> Any:
@@ -260,22 +261,22 @@ def _kept(cfg: Any, folder: Path) -> Any:
     from harness.pipeline.finish import Outcome
 
     try:
-        held = json.loads((folder / "record.json").read_text("utf-8"))["config"]
+        recorded = json.loads((folder / "record.json").read_text("utf-8"))["config"]
         result = json.loads((folder / "result.json").read_text("utf-8"))
-        wanted = config.typed(cfg, Watch.given)
+        wanted = config.typed(cfg, Watch.overrides)
     except (OSError, ValueError, KeyError, HarnessError):
         return None
-    if result["verdict"] == "failed" or not same(wanted, held):
+    if result["verdict"] == "failed" or not same(wanted, recorded):
         return None
     return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
 
 
-def same(cfg: config.Config, held: dict[str, Any]) -> bool:
+def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
     now = json.loads(json.dumps(asdict(cfg)))
     for key in ("report", "limit_s"):  # what is shown is not what was measured, nor is a limit
-        now.pop(key, None), held.pop(key, None)
-    return now == held
+        now.pop(key, None), recorded.pop(key, None)
+    return now == recorded
 
 
 def _overrides(cfg: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from harness.errors import ConfigProblem, suggestion
 REPORTED = ("torch", "transformers", "hydra-core", "mlflow", "numba")
 
 
-def dashboard(given: list[str]) -> int:
+def dashboard(argv: list[str]) -> int:
     """harness dashboard [runs_dir=DIR] [port=N]
 
     MLflow's pages over our runs, on 127.0.0.1 only, until Ctrl-C; the address is printed.
@@ -20,7 +20,7 @@ def dashboard(given: list[str]) -> int:
     example: python -m harness dashboard port=5001
     """
     known = {"runs_dir": "--runs-dir", "port": "--port"}
-    pairs = [argument.partition("=") for argument in given]
+    pairs = [argument.partition("=") for argument in argv]
     for key, equals, _ in pairs:
         if key not in known or not equals:
             near = suggestion(key.lstrip("-").replace("-", "_"), tuple(known))
@@ -32,7 +32,7 @@ def dashboard(given: list[str]) -> int:
     return 0
 
 
-def completion(given: list[str]) -> int:
+def completion(argv: list[str]) -> int:
     """harness completion [install] [bash, zsh or fish]
 
     Print the script that has the shell complete `harness`: groups, options, keys and flags, those of
@@ -45,11 +45,11 @@ def completion(given: list[str]) -> int:
     """
     from harness.cli import completion as shells
 
-    print(shells.run(given))
+    print(shells.run(argv))
     return 0
 
 
-def complete(given: list[str]) -> int:
+def complete(argv: list[str]) -> int:
     """harness complete LINE
 
     What the last word of a command line may become, one per line: the shell asks this.
@@ -58,7 +58,7 @@ def complete(given: list[str]) -> int:
     """
     from harness.cli import completion as shells
 
-    print("\n".join(shells.candidates(given[0] if given else "")))
+    print("\n".join(shells.candidates(argv[0] if argv else "")))
     return 0
 
 

@@ -19,12 +19,12 @@ _GLOB = re.compile(r"glob\(([\w*?]+)\)")
 def chosen(group: str, overrides: Sequence[str]) -> list[str]:
     """The options of `group` that these overrides may lead to: what is typed, else what the chosen
     task or experiment overrides, else the default. All of them where that cannot be told."""
-    given = [o.partition("=")[2] for o in overrides if o.partition("=")[0].lstrip("+") == group]
-    if given:
-        if shape := _GLOB.fullmatch(given[-1]):
+    values = [o.partition("=")[2] for o in overrides if o.partition("=")[0].lstrip("+") == group]
+    if values:
+        if shape := _GLOB.fullmatch(values[-1]):
             return fnmatch.filter(variants.options(group), shape[1])
-        plain = _NAMES.fullmatch(given[-1])
-        return given[-1].split(",") if plain else variants.options(group)
+        plain = _NAMES.fullmatch(values[-1])
+        return values[-1].split(",") if plain else variants.options(group)
     named = [] if group in ("task", "experiment") else [
         option for other in ("experiment", "task") for name in chosen(other, overrides)
         if (option := _overrides(other, name).get(group))

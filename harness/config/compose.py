@@ -199,10 +199,10 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
         value = OmegaConf.select(cfg, key) if "." in key else None
-        given = key if value is None else f"{key}={value}"
+        setting = key if value is None else f"{key}={value}"
         first = str(problem).splitlines()[0]
         said = f" is not possible: give {meant}." if (meant := wanted(first)) else f": {first}"
-        raise ConfigProblem(given + said) from problem
+        raise ConfigProblem(setting + said) from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
     if not record:
         tracking.check(checked.track)

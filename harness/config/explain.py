@@ -18,7 +18,7 @@ _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "t
 VALUE = re.compile(r"nan|inf|true|false|null|[\d._]+(e\d+)?", re.I)  # as Hydra reads an argument
 
 
-def explain(problem: Exception, given: list[str]) -> str | None:
+def explain(problem: Exception, argv: list[str]) -> str | None:
     """One plain message for a Hydra or OmegaConf composition error; None for any other exception."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -35,7 +35,7 @@ def explain(problem: Exception, given: list[str]) -> str | None:
         if name in extras.NEEDS:
             return str(MissingExtra(f"hydra/{kind}={name}", name, f"hydra-{name}-{kind}"))
         return f"hydra/{kind}={name} is not installed.{suggestion(name, PLUGINS[kind])}"
-    for argument in given:
+    for argument in argv:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")
         if not equals or key.startswith("hydra"):
@@ -51,18 +51,18 @@ def explain(problem: Exception, given: list[str]) -> str | None:
                     )
         elif (near := _unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
-    named = _named_in_yaml(text, given)
-    return named or _plain(text, str(problem.__cause__ or problem).strip(), given)
+    named = _named_in_yaml(text, argv)
+    return named or _plain(text, str(problem.__cause__ or problem).strip(), argv)
 
 
-def _named_in_yaml(text: str, given: list[str]) -> str | None:
+def _named_in_yaml(text: str, argv: list[str]) -> str | None:
     """A YAML whose defaults list names a group or an option that there is not: which, and what is meant."""
     said = re.match(r"In '([\w/.-]+)': Could not (?:override|find|load) '(\w+)(?:/([^']+))?'", text)
     if said is None:
         return None
     where, group, option = said.groups()
     if where == "config":  # Hydra speaks of the whole where an override of an option's YAML fails
-        pairs = (a.lstrip("+").partition("=")[::2] for a in given)
+        pairs = (a.lstrip("+").partition("=")[::2] for a in argv)
         chose = [(g, o) for g, o in pairs if g in ("experiment", "task")]
         texts = {f"{g}/{o}": str(variants.defaults(g, o)) for g, o in chose}
         where = next(
@@ -83,12 +83,12 @@ def _named_in_yaml(text: str, given: list[str]) -> str | None:
     return f"{where.replace('/', '=')}: {path} names a group '{group}', which there is not.{near}"
 
 
-def _plain(text: str, cause: str, given: list[str]) -> str:
+def _plain(text: str, cause: str, argv: list[str]) -> str:
     """What Hydra says, without its trimmings, with a remedy where it has none."""
     first, line = cause.splitlines()[0], text.splitlines()[0]
     line = line.removeprefix("Error merging override ")
     if line.startswith("Error parsing override"):
-        return _no_pair(line.split(maxsplit=3)[-1], given)
+        return _no_pair(line.split(maxsplit=3)[-1], argv)
     if line.startswith("Ambiguous value for argument"):
         several = line.split(maxsplit=4)[-1].strip("'")
         key, _, value = several.partition("=")
@@ -129,14 +129,14 @@ def _plugin_keys(kind: str, name: str) -> list[str]:
     ]
 
 
-def _no_pair(word: str, given: list[str]) -> str:
+def _no_pair(word: str, argv: list[str]) -> str:
     """What to do about an argument without an equals sign, which Hydra gives in quotes."""
     bare = word.strip("'")
-    at = given.index(bare) if bare in given else 0
-    first = next((i for i in range(at - 1, -1, -1) if "=" in given[i]), 0)
-    if at and given[first].startswith(("text=", "prompt.text=")):
-        more = takewhile(lambda a: "=" not in a and not a.startswith("-"), given[first + 1 :])
-        text = " ".join([given[first].replace("'", ""), *more])
+    at = argv.index(bare) if bare in argv else 0
+    first = next((i for i in range(at - 1, -1, -1) if "=" in argv[i]), 0)
+    if at and argv[first].startswith(("text=", "prompt.text=")):
+        more = takewhile(lambda a: "=" not in a and not a.startswith("-"), argv[first + 1 :])
+        text = " ".join([argv[first].replace("'", ""), *more])
         return f'{word} is not key=value. A text with blanks needs quotes: "{text}"'
     if bare in options("task"):
         return f"{word} is not key=value. Did you mean task={bare}?"

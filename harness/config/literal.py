@@ -61,7 +61,7 @@ def decoded(override: str) -> str:
 
 
 def _carried(override: str) -> str:
-    return _CARRIED.sub(lambda found: plain(decode_literal(found[1])) or "", override)
+    return _CARRIED.sub(lambda match: plain(decode_literal(match[1])) or "", override)
 
 
 def spelled(override: str) -> str:

@@ -125,8 +125,8 @@ def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
             continue
         able = [t for t in variants.sound("task")
                 if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
-        given = f"{f.name}={getattr(cfg, f.name)}"
-        return f"{given} is not read by task={cfg.task.name}: {readers('task', able)}"
+        setting = f"{f.name}={getattr(cfg, f.name)}"
+        return f"{setting} is not read by task={cfg.task.name}: {readers('task', able)}"
     return None
 
 

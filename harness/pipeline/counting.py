@@ -38,13 +38,13 @@ def by_the_mask(loaded: Loaded, state: State, position_ids: Any = None) -> State
         return state
     padding = (state.attention_mask == 0).sum(dim=1)
     ahead = _ahead(state, position_ids) if told else padding
-    given = _moved(loaded, state, ahead) if told else state
-    gap = _gap(loaded, given)
+    candidate = _moved(loaded, state, ahead) if told else state
+    gap = _gap(loaded, candidate)
     if gap is None:
-        return given
+        return candidate
     limit = MARGIN * floors_now(loaded, state)["kv"]
     if gap <= limit:
-        return given
+        return candidate
     if not told:
         through = _moved(loaded, state, padding)
         if (gap := _gap(loaded, through)) is not None and gap <= limit:

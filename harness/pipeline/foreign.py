@@ -84,9 +84,9 @@ def adopted(
     row = torch.tensor([list(ids)], device=loaded.device)
     check_length(loaded, row.shape[1], 1)
     check_vocabulary(loaded, row)
-    held = there.positions or list(range(row.shape[1]))
-    if held[-1] != row.shape[1] - 1:
-        raise InputProblem(f"{where} is of {held[-1] + 1} tokens, given are {row.shape[1]}.")
+    places = there.positions or list(range(row.shape[1]))
+    if places[-1] != row.shape[1] - 1:
+        raise InputProblem(f"{where} is of {places[-1] + 1} tokens, given are {row.shape[1]}.")
     kept = stored(there, where)
     whole, seen = _nearest(loaded, row, there, kept)
     if there.positions and any(t.shape[2] != row.shape[1] for pair in whole for t in pair):
@@ -99,7 +99,7 @@ def adopted(
     rounding = _rounding(kept, there.grid)
     floors = _floors(loaded, row, mine, rounding, there.positions, seen)
     margin = COARSE if there.grid else MARGIN
-    rows = [_measured(i, held, margin, *pair) for i, pair in enumerate(zip(layers, mine, floors))]
+    rows = [_measured(i, places, margin, *pair) for i, pair in enumerate(zip(layers, mine, floors))]
     wrong = [_difference(r, there) for r in rows if r["first_token"] is not None]
     if wrong and session.cfg.restore.strict:
         raise RestoreRefused(where, wrong)
@@ -119,7 +119,7 @@ def adopted(
     }
     if there.grid:
         said["lossy"] = _lossy(there, state.quantized)
-    return waiving(state, wrong), {**said, "positions": len(held), "layers": rows}
+    return waiving(state, wrong), {**said, "positions": len(places), "layers": rows}
 
 
 def _additive(seen: torch.Tensor, loaded: Loaded) -> torch.Tensor:
@@ -184,20 +184,20 @@ def _lossy(there: Saved, kept: bool) -> dict[str, Any]:
 
 
 def _narrowed(loaded: Loaded, state: State, there: Saved, seen: torch.Tensor | None) -> State:
-    """The State with the tokens at `held` alone, where the file dropped others, and the logits that follow
+    """The State with the tokens at `kept` alone, where the file dropped others, and the logits that follow
     from these."""
     if there.positions is None or seen is None:
         return state
-    held, ids = there.positions, state.token_ids
+    kept, ids = there.positions, state.token_ids
     logits = loaded.forward(
         ids, positions_of(torch.ones_like(ids)), _additive(seen, loaded), keep=1
     )
-    index = torch.tensor([list(held)], device=state.device)
+    index = torch.tensor([list(kept)], device=state.device)
     layers = tuple(gathered(layer, index) for layer in state.layers)
     note = {
         "policy": there.kind,
         "from_tokens": state.tokens,
-        "kept_tokens": len(held),
+        "kept_tokens": len(kept),
         "positions": "original",
     }
     return replace(state, logits=logits[:, -1]).with_layers(layers, pruned=[note])
@@ -263,14 +263,14 @@ def _floors(
     row: torch.Tensor,
     mine: Pairs,
     rounding: Rounding,
-    held: Sequence[int] | None,
+    kept: Sequence[int] | None,
     seen: torch.Tensor | None,
 ) -> list[float]:
     """Per layer, what other chunks and the file's rounding do; never below that rounding alone, nor what
     float32 loses of RoPE's largest angle, which another program may round otherwise."""
     others = [
-        _at(_prefilled(loaded, row, CHUNK, rounding, seen), held),
-        _at(_prefilled(loaded, row, max(row.shape[1] // 4, 1), None, seen), held),
+        _at(_prefilled(loaded, row, CHUNK, rounding, seen), kept),
+        _at(_prefilled(loaded, row, max(row.shape[1] // 4, 1), None, seen), kept),
     ]
     out = []
     for index, pair in enumerate(mine):
@@ -305,14 +305,14 @@ def _turned(layers: Pairs, mine: Pairs) -> tuple[str, Pairs]:
 
 
 def _measured(
-    index: int, held: Sequence[int], margin: float, pair: Any, mine: Any, floor: float
+    index: int, kept: Sequence[int], margin: float, pair: Any, mine: Any, floor: float
 ) -> dict[str, Any]:
     """How far one layer is off, and the first token that is further than it may be."""
     differences = [(x.double() - y.double()).abs() for x, y in zip(pair, mine)]
     gaps = torch.stack([d.amax((0, 1, 3)) for d in differences]).amax(0)
     allowed = margin * floor
     beyond = (~(gaps <= allowed)).nonzero()
-    first = held[int(beyond[0, 0])] if len(beyond) else None
+    first = kept[int(beyond[0, 0])] if len(beyond) else None
     off = {"off_by": float(gaps.max()), "floor": floor, "allowed": allowed}
     return {"layer": index, **off, "first_token": first}
 

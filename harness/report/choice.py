@@ -33,10 +33,10 @@ CLEAR = 2.0  # so many times another's time per token is no noise, where every q
 Row = dict[str, Any]
 
 
-def varied(found: list[Row], ways: Iterable[str] = ()) -> list[str]:
+def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
     """The columns that were swept: options or overrides with more than one value. ways: objectives."""
     measured = {*MEASURED, *ways}
-    return [k for k in found[0] if k not in measured and len({str(r[k]) for r in found}) > 1]
+    return [k for k in rows[0] if k not in measured and len({str(r[k]) for r in rows}) > 1]
 
 
 def asks(axis: str) -> bool:
@@ -44,7 +44,7 @@ def asks(axis: str) -> bool:
     return axis.partition(".")[0] in ASKED
 
 
-def best(found: list[Row]) -> list[Row]:
+def best(rows: list[Row]) -> list[Row]:
     """The points to choose among those that were asked the same, all that tie; none where all are alike in
     all that counts. Meeting what is required comes first, then the right answer, a better verdict, fewer
     bytes. What misses all of that is told apart by how far off it is before its bytes: the mean KL
@@ -55,7 +55,7 @@ def best(found: list[Row]) -> list[Row]:
         off = _off(row) if missed or _other(row) else (0.0, 0.0)
         return (missed, row.get("answer") == "wrong", verdict, *off)
 
-    measured = [row for row in found if row["verdict"] not in grid.STOPPED]
+    measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     first = min(map(rank, measured), default=None)
     tied = [row for row in measured if rank(row) == first]
     least = min(map(_stored, tied), default=0.0)
@@ -63,11 +63,11 @@ def best(found: list[Row]) -> list[Row]:
     return tied if len(tied) < len(measured) else []
 
 
-def chosen(found: list[Row], axes: list[str]) -> list[Row]:
+def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
     """The best points of each question, where there are some. Of those that tie, one that another beats by
     `CLEAR` in its time per token is left out, but only where that is so in every question: less is noise."""
     groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in found:
+    for row in rows:
         groups.setdefault(_option(row, [a for a in axes if asks(a)]), []).append(row)
     options = [a for a in axes if not asks(a)]
     tied = [{_option(row, options): row for row in some} for some in map(best, groups.values())]
@@ -108,27 +108,27 @@ def _off(row: Row) -> tuple[float, float]:
     return (math.inf if kl is None else kl, -math.inf if first is None else -first)
 
 
-def short_of(found: list[Row]) -> str:
+def short_of(rows: list[Row]) -> str:
     """What no point of a sweep reaches, in one sentence; empty where one does."""
-    if all(int(row["exit_code"]) for row in found):
-        return f"None of {len(found)} is as required."
-    if all(_other(row) or row["verdict"] in grid.STOPPED for row in found):
-        return f"None of {len(found)} keeps the tokens."
+    if all(int(row["exit_code"]) for row in rows):
+        return f"None of {len(rows)} is as required."
+    if all(_other(row) or row["verdict"] in grid.STOPPED for row in rows):
+        return f"None of {len(rows)} keeps the tokens."
     return ""
 
 
-def told(winners: list[Row], axes: list[str], found: list[Row]) -> str:
+def told(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """What to choose, in a sentence: the point, or what is best whatever was asked; empty for nothing. Where
-    no point of all that were `found` is good enough, that comes first, and the nearest."""
+    no point of all that were `rows` is good enough, that comes first, and the nearest."""
     if not winners:
         return ""
-    short = short_of(found)
+    short = short_of(rows)
     if short:
-        return f"{short} The nearest{_which(winners, axes, found)}"
-    return f"The best{_which(winners, axes, found)}"
+        return f"{short} The nearest{_which(winners, axes, rows)}"
+    return f"The best{_which(winners, axes, rows)}"
 
 
-def _which(winners: list[Row], axes: list[str], found: list[Row]) -> str:
+def _which(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """Which point, as the rest of a sentence: one that is best in every question, where there is one."""
     questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
     groups: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
@@ -138,7 +138,7 @@ def _which(winners: list[Row], axes: list[str], found: list[Row]) -> str:
     each = f"value of {every}" if every.endswith("s") else every
     if not alike:
         return f" is marked for each {each}: points are compared where {every} is the same."
-    named, same = _named(alike, options, found)
+    named, same = _named(alike, options, rows)
     if len(groups) > 1:
         return f" for every {each}: {named}{same}."
     row = winners[0]
@@ -151,14 +151,14 @@ def _which(winners: list[Row], axes: list[str], found: list[Row]) -> str:
     return f"{where}: {named} ({', '.join(facts)}){same}."
 
 
-def _named(alike: set[tuple[str, ...]], options: list[str], found: list[Row]) -> tuple[str, str]:
+def _named(alike: set[tuple[str, ...]], options: list[str], rows: list[Row]) -> tuple[str, str]:
     """The options of points that tie, and, as the rest of the sentence, those that make no difference."""
-    order = [option for row in found if (option := _option(row, options)) in alike]
+    order = [option for row in rows if (option := _option(row, options)) in alike]
     values = [list(dict.fromkeys(column)) for column in zip(*order, strict=True)]
     if math.prod(map(len, values)) > len(alike):  # no whole block of a grid
         points = (" ".join(f"{a}={v}" for a, v in zip(options, o)) for o in dict.fromkeys(order))
         return " or ".join(points), ""
-    free = [a for a, vs in zip(options, values) if 1 < len(vs) == len({str(r[a]) for r in found})]
+    free = [a for a, vs in zip(options, values) if 1 < len(vs) == len({str(r[a]) for r in rows})]
     named = [f"{a}={' or '.join(vs)}" for a, vs in zip(options, values) if a not in free]
     makes = "make" if len(free) > 1 else "makes"
     return " ".join(named), f"; {' and '.join(free)} {makes} no difference" if free else ""

@@ -79,9 +79,9 @@ def _said(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def swept(found: list[Record], axes: list[str], name: str) -> str:
+def swept(rows: list[Record], axes: list[str], name: str) -> str:
     """The title of a sweep: what was varied, and the model where that was none of it."""
-    models = {str(row.get("model.path") or row.get("model") or "").rstrip("/") for row in found}
+    models = {str(row.get("model.path") or row.get("model") or "").rstrip("/") for row in rows}
     whose = models.pop().rpartition("/")[2] if len(models) == 1 else ""
     what = f"Sweep of {', '.join(axes)}" if axes else f"Sweep {name}"
     return f"{what}: {whose}" if whose else what

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 
+NARROW = 40  # characters beside each other on the narrowest screen, four columns' gaps aside
 CARDS = 300  # rows; more are a table on any screen
 
 TEMPLATE = """<!doctype html>
@@ -123,7 +124,8 @@ def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     rows, columns = block.get("rows") or [], block.get("columns") or []
     prose = any(_width(_text(value)) in ("long", "words") for row in rows for value in row[1:])
     right = _numeric(rows)
-    few = 3 if prose and 0 not in right else 4  # a number is no heading of a card
+    headed = 0 not in right  # a number is no heading of a card
+    few = 3 if headed and (prose or _least(columns, rows) > NARROW) else 4
     cards = len(columns) > few and len(rows) <= CARDS
     wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
     return {
@@ -131,6 +133,19 @@ def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
         "shape": wide + " cards" * cards,
         "heads": columns if cards else None,
     }
+
+
+def _least(columns: list[str], rows: list[list[Any]]) -> int:
+    """How many characters the table is wide at least: names and numbers stay on one line."""
+
+    def least(value: Any) -> int:
+        shown = number(_text(value))
+        return max(map(len, [shown] if _width(value) in ("", "name") else shown.split()), default=0)
+
+    return sum(
+        max([*map(len, head.split()), *map(least, values)], default=0)
+        for head, *values in zip(columns, *rows, strict=False)
+    )
 
 
 def _text(value: Any) -> Any:

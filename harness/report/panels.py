@@ -23,10 +23,10 @@ KIB = 1024
 NOISE = 100  # noise floors further apart than this are no one line
 
 
-def sections(found: list[Row], axes: list[str]) -> list[Row]:
+def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     """Cost and divergence over the points that came to their end; what is the same in all of them is
     said, not drawn, and one point alone is no picture."""
-    measured = [r for r in found if r.get("stored_bytes") and r.get("per_token_s")]
+    measured = [r for r in rows if r.get("stored_bytes") and r.get("per_token_s")]
     axes = [a for a in axes if _several(measured, a)]
     if len(measured) < 2:
         return []

@@ -14,9 +14,9 @@ APART = 0.12  # share of the front's height between two points that are named in
 WORDS = {1: "more is better", -1: "less is better", 0: ""}
 
 
-def sections(found: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row]:
+def sections(rows: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row]:
     """One block where there are two objectives. ways: objective -> 1, -1 or 0, as `objective.directions`."""
-    drawn = [r for r in found if all(isinstance(r.get(name), int | float) for name in ways)]
+    drawn = [r for r in rows if all(isinstance(r.get(name), int | float) for name in ways)]
     if len(ways) != 2 or not drawn:
         return []
     across, up = sorted(ways, key=lambda name: ways[name])  # what should be small goes to the right
@@ -32,29 +32,29 @@ def sections(found: list[Row], axes: list[str], ways: dict[str, int]) -> list[Ro
     picture = _picture(drawn, best, across, up, axes)
     made = [section("Objectives", text=text, legend=legend, panels=[picture])]
     if best:
-        rows = sorted((drawn[place] for place in best), key=lambda row: row[across])
+        first = sorted((drawn[place] for place in best), key=lambda row: row[across])
         table = [
             [
                 link(r["point"], target(r)),
                 *(plots.short(r[a]) for a in axes),
                 *(cell(n, r[n]) for n in ways),
             ]
-            for r in rows
+            for r in first
         ]
         columns = ["folder", *axes, *(heading(name) for name in ways)]
         made.append(section("The Pareto front", columns=columns, rows=table))
     return made
 
 
-def headline(found: list[Row], ways: dict[str, int]) -> str:
+def headline(rows: list[Row], ways: dict[str, int]) -> str:
     """How many points are worth a look, in a few words; empty where no direction is known."""
-    best = front(found, ways)
-    return f"{len(best)} of {len(found)} on the Pareto front" if best and len(ways) > 1 else ""
+    best = front(rows, ways)
+    return f"{len(best)} of {len(rows)} on the Pareto front" if best and len(ways) > 1 else ""
 
 
-def conclusion(found: list[Row], ways: dict[str, int]) -> str:
+def conclusion(rows: list[Row], ways: dict[str, int]) -> str:
     """What the front reaches, in one sentence; empty where there is none."""
-    best = [found[place] for place in front(found, ways)]
+    best = [rows[place] for place in front(rows, ways)]
     if not best:
         return ""
     name = next(iter(ways))
@@ -64,16 +64,16 @@ def conclusion(found: list[Row], ways: dict[str, int]) -> str:
     return f"From {_told(ends[0], ways)} to {_told(ends[-1], ways)}."
 
 
-def ranked(found: list[Row], ways: dict[str, int]) -> list[Row]:
+def ranked(rows: list[Row], ways: dict[str, int]) -> list[Row]:
     """The points of the front, the best by the first objective first; none where a direction is unknown."""
-    best = [found[place] for place in front(found, ways)]
+    best = [rows[place] for place in front(rows, ways)]
     return sorted(best, key=lambda row: tuple(-way * row[name] for name, way in ways.items()))
 
 
-def hopeless(found: list[Row], ways: dict[str, int]) -> bool:
+def hopeless(rows: list[Row], ways: dict[str, int]) -> bool:
     """Whether what should be large is nowhere above zero."""
     return any(
-        way > 0 and not any((row.get(name) or 0) > 0 for row in found) for name, way in ways.items()
+        way > 0 and not any((row.get(name) or 0) > 0 for row in rows) for name, way in ways.items()
     )
 
 

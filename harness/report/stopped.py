@@ -14,9 +14,9 @@ MOST = 20  # rows; so many alike say it all
 Row = dict[str, Any]
 
 
-def sections(folder: Path, found: list[Row], axes: list[str]) -> list[Row]:
+def sections(folder: Path, rows: list[Row], axes: list[str]) -> list[Row]:
     """One block where a point failed or was refused; one row each."""
-    points = [row for row in found if row["verdict"] in STOPPED]
+    points = [row for row in rows if row["verdict"] in STOPPED]
     if not points:
         return []
     table = [

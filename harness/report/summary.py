@@ -18,43 +18,43 @@ Row = dict[str, Any]
 SHOWN = 200  # points that a description lists
 
 
-def searched(found: list[Row], ways: Iterable[str]) -> bool:
+def searched(rows: list[Row], ways: Iterable[str]) -> bool:
     """Whether objectives say it all: there are some, and nothing was judged."""
-    return bool(list(ways)) and all(row["verdict"] == UNJUDGED for row in found)
+    return bool(list(ways)) and all(row["verdict"] == UNJUDGED for row in rows)
 
 
-def counts(found: list[Row]) -> dict[str, int]:
+def counts(rows: list[Row]) -> dict[str, int]:
     """How many points came out how, the best first, in the words of their task."""
-    tally = Counter(map(word, found))
+    tally = Counter(map(word, rows))
     return {w: tally[w] for w in (*ORDER, *(w for w in tally if w not in ORDER)) if tally[w]}
 
 
-def counted(found: list[Row]) -> str:
+def counted(rows: list[Row]) -> str:
     """The same in one line: `2 exact, 1 failed`."""
-    return ", ".join(f"{count} {said}" for said, count in counts(found).items())
+    return ", ".join(f"{count} {said}" for said, count in counts(rows).items())
 
 
-def told(found: list[Row], ways: dict[str, int]) -> tuple[str, str]:
+def told(rows: list[Row], ways: dict[str, int]) -> tuple[str, str]:
     """`(words, sentence)`: what the sweep came to, and which point to choose; for a search its front and
     its best. ways: objectives, as `objective.directions`."""
-    sentence = search.conclusion(found, ways)
-    if searched(found, ways) and sentence:
-        headline = search.headline(found, ways)
+    sentence = search.conclusion(rows, ways)
+    if searched(rows, ways) and sentence:
+        headline = search.headline(rows, ways)
         return ". ".join(filter(None, (headline, sentence.rstrip(".")))), sentence
-    axes = choice.varied(found, ways)
-    best = sentence or choice.told(choice.chosen(found, axes), axes, found)
-    return counted(found), best
+    axes = choice.varied(rows, ways)
+    best = sentence or choice.told(choice.chosen(rows, axes), axes, rows)
+    return counted(rows), best
 
 
-def markdown(found: list[Row], ways: Mapping[str, int] | None = None) -> str:
+def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
     """What was varied and what came out, point by point: the table of the parent run's description. ways:
     objectives."""
     ways = dict(ways or {})
-    axes, alone = choice.varied(found, ways), searched(found, ways)
-    best = {id(found[place]) for place in front(found, ways)}
+    axes, alone = choice.varied(rows, ways), searched(rows, ways)
+    best = {id(rows[place]) for place in front(rows, ways)}
     head = ["folder", *axes, *ways, *["front"] * bool(best), *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in found[:SHOWN]:
+    for row in rows[:SHOWN]:
         cells = [row["point"], *(plots.short(row[a]) for a in axes)]
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
@@ -63,9 +63,9 @@ def markdown(found: list[Row], ways: Mapping[str, int] | None = None) -> str:
     return "\n".join(lines)
 
 
-def pending(folder: Path, found: list[Row]) -> list[str]:
+def pending(folder: Path, rows: list[Row]) -> list[str]:
     """The points that the tracking server does not have yet."""
-    return [r["point"] for r in found if (folder / r["point"] / PENDING).exists()]
+    return [r["point"] for r in rows if (folder / r["point"] / PENDING).exists()]
 
 
 def again(folder: Path) -> str:
@@ -74,21 +74,21 @@ def again(folder: Path) -> str:
 
 
 def closing(
-    folder: Path, found: list[Row], total: int | None, aged: list[str], stopped: bool = False
+    folder: Path, rows: list[Row], total: int | None, aged: list[str], stopped: bool = False
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run. stopped: how to
     go on is said elsewhere."""
     ways, lines = directions(folder), [""]
-    words, best = told(found, ways)
-    if not searched(found, ways) and set(counts(found)) != {DONE}:
-        lines.append(f"{'verdicts' if set(counts(found)) <= {*ORDER} else 'outcome'}:".ljust(14) + words)  # fmt: skip
+    words, best = told(rows, ways)
+    if not searched(rows, ways) and set(counts(rows)) != {DONE}:
+        lines.append(f"{'verdicts' if set(counts(rows)) <= {*ORDER} else 'outcome'}:".ljust(14) + words)  # fmt: skip
         lines += [f"{'best:':14}{best}"] * bool(best and not ways)
-    lines += _failed(found)
+    lines += _failed(rows)
     place, left = _here(folder), ""
-    if total and len(found) < total:
-        lines.append(f"missing:      {total - len(found)} of {total}")
+    if total and len(rows) < total:
+        lines.append(f"missing:      {total - len(rows)} of {total}")
         left = again(folder)
-    if waiting := pending(folder, found):
+    if waiting := pending(folder, rows):
         reasons = (read(folder / name / PENDING).get("reason", "") for name in waiting)
         why = next((str(reason) for reason in reasons if str(reason).startswith("cannot")), "")
         lines.append(f"not uploaded: {', '.join(map(called, waiting))}{f': {why}' * bool(why)}")
@@ -100,10 +100,10 @@ def closing(
     return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
 
 
-def _failed(found: list[Row]) -> list[str]:
+def _failed(rows: list[Row]) -> list[str]:
     """Points that came to no end, those that say the same in one line."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for row in (r for r in found if r["verdict"] in grid.STOPPED):
+    for row in (r for r in rows if r["verdict"] in grid.STOPPED):
         mine = str(row.get("folder") or "")  # which no two points share
         said = str(row["reason"]).replace(f"{mine}/", ".../") if mine else row["reason"]
         said = in_brief(said, 150)

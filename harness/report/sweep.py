@@ -24,7 +24,9 @@ from harness.snapshot.result import DONE, METRICS, exit_code, outcome, write_tex
 TABLE = {
     "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
     "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
+    "mutated": "your cache was", "bytes_copied_per_token": "bytes copied per token",
 }  # fmt: skip
+TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
 
@@ -32,9 +34,9 @@ FEW = 12  # values of an option that are told one by one
 def rows(points: list[Path]) -> list[dict[str, Any]]:
     """One flat row per finished point folder of one sweep, the same columns in each."""
     told = directions(points[0].parent) if points else {}
-    found = [{**_row(p), **figures(p, list(told))} for p in points]
-    columns = list(dict.fromkeys(key for row in found for key in row))
-    return [{key: row.get(key) for key in columns} for row in found]
+    flat = [{**_row(p), **figures(p, list(told))} for p in points]
+    columns = list(dict.fromkeys(key for row in flat for key in row))
+    return [{key: row.get(key) for key in columns} for row in flat]
 
 
 def _row(folder: Path) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
     result = json.loads((folder / "result.json").read_text("utf-8"))
     overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-    given = dict(decoded(str(o)).lstrip("+~").partition("=")[::2] for o in overrides)
+    typed = dict(decoded(str(o)).lstrip("+~").partition("=")[::2] for o in overrides)
     return {
         "point": folder.name,
         "verdict": result["verdict"],
@@ -50,7 +52,7 @@ def _row(folder: Path) -> dict[str, Any]:
         "exit_code": exit_code(result),
         "reason": result["reason"],
         **(result.get("options") or {}),
-        **{k: v for k, v in given.items() if k not in (result.get("options") or {})},
+        **{k: v for k, v in typed.items() if k not in (result.get("options") or {})},
         **{k: (result.get("metrics") or {}).get(k) for k in METRICS},
         **_answer(result.get("text") or {}),
         "error_ratio": (result.get("oracle") or {}).get("ratio"),
@@ -76,70 +78,70 @@ def read_csv(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(handle))
 
 
-def as_text(found: list[dict[str, Any]]) -> list[dict[str, str]]:
+def as_text(points: list[dict[str, Any]]) -> list[dict[str, str]]:
     """`rows` as they read back from a CSV file."""
-    return [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
+    return [{k: "" if v is None else str(v) for k, v in row.items()} for row in points]
 
 
-def write(folder: Path, found: list[dict[str, Any]], total: int | None) -> None:
+def write(folder: Path, points: list[dict[str, Any]], total: int | None) -> None:
     """Both files, into the sweep's directory."""
     table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(found[0]))
+    writer = csv.DictWriter(table, list(points[0]))
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(points)
     write_text(folder / "sweep.csv", table.getvalue())
-    write_text(folder / "sweep.html", drawn(folder, found, total, folder.name))
+    write_text(folder / "sweep.html", drawn(folder, points, total, folder.name))
 
 
-def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: str) -> str:
+def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: str) -> str:
     """The page of the sweep in `folder`, called `name`."""
     ways = directions(folder)
-    axes = varied(found, ways)
-    winners = choice.chosen(found, axes)
+    axes = varied(points, ways)
+    winners = choice.chosen(points, axes)
     first = {row["point"] for row in winners}
-    alone = searched(found, ways)
+    alone = searched(points, ways)
     sections = [
-        *stopped.sections(folder, found, axes),
-        *search.sections(found, axes, ways),
-        *([] if alone else grid.sections(found, axes, first)),
-        *panels.sections(found, axes),
-        *_options(found, axes),
-        _table(found, axes, first, ways, alone),
+        *stopped.sections(folder, points, axes),
+        *search.sections(points, axes, ways),
+        *([] if alone else grid.sections(points, axes, first)),
+        *panels.sections(points, axes),
+        *_options(points, axes),
+        _table(points, axes, first, ways, alone),
     ]
-    if waiting := pending(folder, found):
+    if waiting := pending(folder, points):
         told = f"{', '.join(map(called, waiting))}. Upload them: {again(folder)}"
         sections.append(section("Not yet on the tracking server", text=told))
-    mixed = _of_other_code(folder, found)
+    mixed = _of_other_code(folder, points)
     if mixed:
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
     one = len(winners) == 1 or not any(map(choice.asks, axes))
-    sections += of_sweep(folder, search.ranked(found, ways)[:1] or winners[:1] * one)
-    bad = sum(int(r["exit_code"]) != 0 for r in found)
-    verdict = _headline(found, bad, total or len(found))
+    sections += of_sweep(folder, search.ranked(points, ways)[:1] or winners[:1] * one)
+    bad = sum(int(r["exit_code"]) != 0 for r in points)
+    verdict = _headline(points, bad, total or len(points))
     if alone and not bad:
-        verdict = search.headline(found, ways) or verdict
+        verdict = search.headline(points, ways) or verdict
     reason = (
-        f"{len(found)} of {machine.many(total, 'point')}."
+        f"{len(points)} of {machine.many(total, 'point')}."
         if total
-        else f"{machine.many(len(found), 'point')}."
+        else f"{machine.many(len(points), 'point')}."
     )
-    if verdict != (tally := counted(found)) and not alone:
+    if verdict != (tally := counted(points)) and not alone:
         reason = f"{reason[:-1]}: {tally}."
-    if said := search.conclusion(found, ways):
+    if said := search.conclusion(points, ways):
         reason += f" {said}"
-    lost = search.hopeless(found, ways) or _answerless(found)
+    lost = search.hopeless(points, ways) or _answerless(points)
     if lost:
         reason += (
-            " No point gives a right answer." if _answerless(found) else " None reaches anything."
+            " No point gives a right answer." if _answerless(points) else " None reaches anything."
         )
     elif winners:
-        reason += f" {choice.told(winners, axes, found)}"
+        reason += f" {choice.told(winners, axes, points)}"
     if mixed:
         reason += f" {len(mixed)} of them were run by other code."
-    tone = "bad" if bad or len(found) < (total or 0) else _tone(found, lost or bool(mixed))
+    tone = "bad" if bad or len(points) < (total or 0) else _tone(points, lost or bool(mixed))
     return page(
-        swept(found, axes, name),
+        swept(points, axes, name),
         sections,
         verdict,
         reason,
@@ -148,35 +150,35 @@ def drawn(folder: Path, found: list[dict[str, Any]], total: int | None, name: st
     )
 
 
-def _answerless(found: list[dict[str, Any]]) -> bool:
+def _answerless(points: list[dict[str, Any]]) -> bool:
     """Whether answers were expected and every one is wrong."""
-    said = {row.get("answer") for row in found} - {None}
+    said = {row.get("answer") for row in points} - {None}
     return said == {"wrong"}
 
 
-def _tone(found: list[dict[str, Any]], lost: bool) -> str:
+def _tone(points: list[dict[str, Any]], lost: bool) -> str:
     """The colour of the whole: that of its worst verdict, and no success where every answer is wrong."""
-    kinds = {kind(word(row)) for row in found}
+    kinds = {kind(word(row)) for row in points}
     worst = next((k for k in ("bad", "fair", "soft", "alike") if k in kinds), "good")
     return "fair" if lost and worst in ("good", "alike", "soft") else worst
 
 
-def _headline(found: list[dict[str, Any]], bad: int, total: int) -> str:
+def _headline(points: list[dict[str, Any]], bad: int, total: int) -> str:
     """What the points came to, in one line. A sweep that asked for little says what it got, not only
     that it got what it asked for."""
-    stopped = Counter(row["verdict"] for row in found if row["verdict"] in grid.STOPPED)
+    stopped = Counter(row["verdict"] for row in points if row["verdict"] in grid.STOPPED)
     if stopped:
         (first, count), *others = sorted(stopped.items())
         return ", ".join([f"{count} of {total} {first}", *(f"{n} {said}" for said, n in others)])
-    if bad or len(found) < total:
-        return f"{len(found) - bad} of {total} as required"
-    return counted(found)
+    if bad or len(points) < total:
+        return f"{len(points) - bad} of {total} as required"
+    return counted(points)
 
 
-def _of_other_code(folder: Path, found: list[dict[str, Any]]) -> list[str]:
+def _of_other_code(folder: Path, points: list[dict[str, Any]]) -> list[str]:
     """The points that other code has run than most of them."""
     codes: dict[str, str] = {}
-    for point in (row["point"] for row in found):
+    for point in (row["point"] for row in points):
         try:
             result = json.loads((folder / point / "result.json").read_text("utf-8"))
         except (OSError, ValueError):
@@ -187,20 +189,20 @@ def _of_other_code(folder: Path, found: list[dict[str, Any]]) -> list[str]:
     return [point for point, code in codes.items() if code != most[0][0]]
 
 
-def _options(found: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
+def _options(points: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
     """What each option came to, where there are too many points to look at one by one."""
-    if len(found) <= MANY:
+    if len(points) <= MANY:
         return []
-    said = list(counts(found))
+    said = list(counts(points))
     keys = [
         k
         for k in ("kl_max", "stored_bytes", "per_token_s")
-        if any(r.get(k) is not None for r in found)
+        if any(r.get(k) is not None for r in points)
     ]
     table = []
     for axis in axes:
         groups: dict[str, list[dict[str, Any]]] = {}
-        for row in found:
+        for row in points:
             groups.setdefault(str(row[axis]), []).append(row)
         if len(groups) <= FEW:
             for value, some in groups.items():
@@ -214,21 +216,26 @@ def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
 
+def _written(mutated: bool | None) -> str:
+    return "" if mutated is None else "written into" if mutated else "only read"
+
+
 def _table(
-    found: list[dict[str, Any]],
+    points: list[dict[str, Any]],
     axes: list[str],
     first: set[str],
     ways: dict[str, int],
     alone: bool,
 ) -> dict[str, Any]:
     """alone: the figures say it all; no verdict and no reason."""
-    keys = [k for k in TABLE if any(r.get(k) is not None for r in found)]
-    if not any(r.get("stored_bytes") for r in found):
+    keys = [k for k in TABLE if any(r.get(k) is not None for r in points)]
+    if not any(r.get("stored_bytes") for r in points):
         keys = [k for k in keys if k != "stored_bytes"]
-    asked = ["answer"] if "answer" in found[0] else []
-    best = {id(found[place]) for place in front(found, ways)}
+    keys = [k for k in keys if k not in TOUCHED or len({r.get(k) for r in points}) > 1]
+    asked = ["answer"] if "answer" in points[0] else []
+    best = {id(points[place]) for place in front(points, ways)}
     table = []
-    for r in found:
+    for r in points:
         line = [cell(r["point"], target(r)), *(plots.short(r[a]) for a in axes)]
         line += [search.cell(name, r[name]) for name in ways]
         if best:
@@ -238,7 +245,7 @@ def _table(
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
         if not alone:
             line.append(cell(r["reason"], kind="long"))
-        table.append([*line, *(grouped(r[k]) for k in keys)])
+        table.append([*line, *(_written(r[k]) if k == "mutated" else grouped(r[k]) for k in keys)])
     columns = [
         "folder",
         *axes,
@@ -247,4 +254,4 @@ def _table(
     ]
     columns += [*([] if alone else ["verdict"]), *asked, *([] if alone else ["reason"])]
     columns += [TABLE[k] for k in keys]
-    return section("Every point", columns=columns, rows=table, fold=len(found) > MANY)
+    return section("Every point", columns=columns, rows=table, fold=len(points) > MANY)

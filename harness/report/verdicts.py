@@ -19,15 +19,15 @@ BEST = (
 Row = dict[str, Any]
 
 
-def sections(found: list[Row], axes: list[str], best: set[str]) -> list[Row]:
+def sections(rows: list[Row], axes: list[str], best: set[str]) -> list[Row]:
     """One block where anything was varied. best: the points that are marked."""
     if not axes:
         return []
-    sizes = {axis: len({str(r[axis]) for r in found}) for axis in axes}
+    sizes = {axis: len({str(r[axis]) for r in rows}) for axis in axes}
     across = min(axes, key=lambda axis: sizes[axis])
-    if sizes[across] > ACROSS or len(found) > DOWN * sizes[across]:
-        return [_tiles(found, best)]
-    return [_grid(found, across, [a for a in axes if a != across], best)]
+    if sizes[across] > ACROSS or len(rows) > DOWN * sizes[across]:
+        return [_tiles(rows, best)]
+    return [_grid(rows, across, [a for a in axes if a != across], best)]
 
 
 def word(row: Row) -> str:
@@ -40,9 +40,9 @@ def rank(verdict: Any) -> int:
     return ORDER.index(verdict if verdict in ORDER else UNJUDGED)
 
 
-def legend(found: list[Row]) -> str:
+def legend(rows: list[Row]) -> str:
     """The verdicts that are there, each with its colour and its sign."""
-    said = sorted(dict.fromkeys(map(word, found)), key=rank)
+    said = sorted(dict.fromkeys(map(word, rows)), key=rank)
     return "".join(f'<span><b class="key {kind(v)}">{sign(v)}</b> {escape(v)}</span>' for v in said)
 
 
@@ -59,33 +59,33 @@ def target(row: Row) -> str:
     return f"{row['point']}/report.html"
 
 
-def _grid(found: list[Row], across: str, down: list[str], best: set[str]) -> Row:
+def _grid(rows: list[Row], across: str, down: list[str], best: set[str]) -> Row:
     """The option with the fewest values across, the others down; each verdict links to its point's report."""
-    columns = list(dict.fromkeys(str(r[across]) for r in found))
+    columns = list(dict.fromkeys(str(r[across]) for r in rows))
     lines: dict[tuple[str, ...], Row] = {}
-    for row in found:
+    for row in rows:
         line = lines.setdefault(tuple(str(row[a]) for a in down), {})
         line[str(row[across])] = marked(row, best, _said(row))
-    seen = [list(dict.fromkeys(str(r[a]) for r in found)) for a in down]
+    seen = [list(dict.fromkeys(str(r[a]) for r in rows)) for a in down]
     order = sorted(
         lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
     )
     table = [[*key, *(lines[key].get(c, "") for c in columns)] for key in order]
     told = f"{across} across; every verdict links to its run. {BEST * (bool(best))}"
     heads = [*down, *(f"{across}={c}" if not down else c for c in columns)]
-    return section("Verdicts", text=told, legend=legend(found), columns=heads, rows=table)
+    return section("Verdicts", text=told, legend=legend(rows), columns=heads, rows=table)
 
 
-def _tiles(found: list[Row], best: set[str]) -> Row:
+def _tiles(rows: list[Row], best: set[str]) -> Row:
     tiles = "".join(
         f'<a class="{kind(word(r))}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
         f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '
         f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{sign(word(r))}</i></a>'
-        for r in found
+        for r in rows
     )
     told = f"A tile per point, in order; each links to its run. {BEST * (bool(best))}"
     return section(
-        "Verdicts", text=told, legend=legend(found), svg=f'<div class="tiles">{tiles}</div>'
+        "Verdicts", text=told, legend=legend(rows), svg=f'<div class="tiles">{tiles}</div>'
     )
 
 

@@ -160,10 +160,10 @@ def _no_snapshot(place: Path) -> str:
 def _below(place: Path) -> list[Path]:
     """The manifests some folders below `place` (of a run, of the runs of a name, of a sweep), at most so many.
     Copies on a tracking server's disk are left out."""
-    found = (
+    places = (
         path for depth in range(1, DEPTH) for path in place.glob(f"{'*/' * depth}{manifests.NAME}")
     )
-    return list(islice((path for path in found if "artifacts" not in path.parts), MOST))
+    return list(islice((path for path in places if "artifacts" not in path.parts), MOST))
 
 
 def own_manifest(source: files.Folder, access: Access) -> dict[str, Any]:

@@ -48,9 +48,9 @@ def _log(settings: Any, runs_dir: str, folder: Path, result: dict[str, Any], nam
     try:
         return tracker(settings, runs_dir).log(folder, result, name, again, watch), ""
     except Unreachable as problem:
-        held = read(folder / PENDING) if (folder / PENDING).exists() else {}
+        record = read(folder / PENDING) if (folder / PENDING).exists() else {}
         with suppress(OSError):  # on a full disk: it is marked already
-            write_json(folder / PENDING, {**held, "uri": settings.uri, "reason": str(problem)})
+            write_json(folder / PENDING, {**record, "uri": settings.uri, "reason": str(problem)})
         return None, str(problem) if problem.tried else ""  # type: ignore[attr-defined]
 
 
@@ -173,9 +173,9 @@ CALLS: dict[str, Callable[..., Any]] = {  # what a process beside this one does
 
 def _config(folder: Path) -> Any:
     """The parts of a sealed configuration that tracking needs."""
-    held = read(folder / NAME)["config"]
-    track = SimpleNamespace(**held["track"])
-    return SimpleNamespace(track=track, runs_dir=held["runs_dir"], name=held["name"])
+    record = read(folder / NAME)["config"]
+    track = SimpleNamespace(**record["track"])
+    return SimpleNamespace(track=track, runs_dir=record["runs_dir"], name=record["name"])
 
 
 def sweep_name(folder: Path) -> str:

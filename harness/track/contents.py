@@ -106,7 +106,7 @@ def _safe(key: str) -> str:
 def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     """Verdict, element digests, options, code state, sweep: what runs are searched by."""
     git = (result.get("environment") or {}).get("git") or {}
-    found = {
+    labels = {
         "verdict": None if wordless(result) else str(result.get("verdict")),
         "outcome": word(result, folder) or None,
         "conclusion": str(result.get("conclusion") or result.get("reason"))[:PARAM_LIMIT],
@@ -128,9 +128,9 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         **_flags(result),
     }
     for entry in result.get("elements") or []:
-        found[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
-    found |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
-    return {k: str(v) for k, v in found.items() if v is not None}
+        labels[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
+    labels |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
+    return {k: str(v) for k, v in labels.items() if v is not None}
 
 
 def began(folder: Path) -> int:

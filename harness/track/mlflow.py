@@ -179,8 +179,8 @@ class Mlflow:
         with self._reachable():
             client = MlflowClient(tracking_uri=self.uri)
             places = [e.experiment_id for e in client.search_experiments()]
-            found = client.search_runs(places, f"tags.`{tag}` = '{value}'", max_results=20)
-            return [_held(run) for run in found]
+            runs = client.search_runs(places, f"tags.`{tag}` = '{value}'", max_results=20)
+            return [_held(run) for run in runs]
 
     def opened(self, tags: dict[str, str]) -> str:
         """The experiment's id, created if need be; `tags` say how its page opens. A store that can only be
@@ -237,9 +237,9 @@ class Mlflow:
     def _experiment(self) -> str:
         key = (self.uri, self.settings.experiment)
         if key not in _KNOWN:
-            found = self.client.get_experiment_by_name(self.settings.experiment)
+            known = self.client.get_experiment_by_name(self.settings.experiment)
             place = (self.runs_dir / "artifacts").as_uri() if self.local else None
-            _KNOWN[key] = found.experiment_id if found is not None else self._new_experiment(place)
+            _KNOWN[key] = known.experiment_id if known is not None else self._new_experiment(place)
         return _KNOWN[key]
 
     def _new_experiment(self, place: str | None) -> str:
@@ -248,10 +248,10 @@ class Mlflow:
         try:
             return self.client.create_experiment(self.settings.experiment, artifact_location=place)
         except MlflowException:  # another worker was quicker
-            found = self.client.get_experiment_by_name(self.settings.experiment)
-            if found is None:
+            known = self.client.get_experiment_by_name(self.settings.experiment)
+            if known is None:
                 raise
-            return found.experiment_id
+            return known.experiment_id
 
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
@@ -295,9 +295,9 @@ class Mlflow:
     def _metrics(self, run_id: str, values: Iterable[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
         from mlflow.entities import Metric, Param
 
-        found = [Metric(key, value, when, step) for key, value, step in values]
-        for start in range(0, max(len(found), 1), BATCH):
-            batch, chosen = found[start : start + BATCH], [] if start else params
+        figures = [Metric(key, value, when, step) for key, value, step in values]
+        for start in range(0, max(len(figures), 1), BATCH):
+            batch, chosen = figures[start : start + BATCH], [] if start else params
             self.client.log_batch(run_id, batch, [Param(*pair) for pair in chosen])
 
     def _artifacts(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:

@@ -248,6 +248,14 @@ def test_a_wide_row_becomes_a_card_on_a_narrow_screen_and_a_small_table_stays_on
         assert ('data-label="d"' in html.page("t", [figures])) is (n == 5)
 
 
+def test_four_columns_are_cards_where_their_names_do_not_fit_a_phone():
+    wide = [["git.diff_digest", "256bbb05eca5…", "d5760adc3653…", False]]
+    few = [["torch", "2.12", "2.13", True]]
+    columns = ["what", "recorded", "now", "may change the last bits"]
+    drawn = [html.page("T", [html.section("S", columns=columns, rows=r)]) for r in (wide, few)]
+    assert [" cards" in p.partition("<body")[2] for p in drawn] == [True, False]
+
+
 def test_a_page_can_be_heard_and_reached_by_keys() -> None:
     wide = html.section("Wide", columns=list("abcdef"), rows=[[1, 2, 3, 4, 5, 6]])
     made, (axis,) = plots.figure(4, 3)

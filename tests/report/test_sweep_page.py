@@ -177,6 +177,16 @@ def test_a_search_shows_its_objectives_and_marks_the_pareto_front(tmp_path):
     assert ">0.5<" in page and ">20<" in page
 
 
+def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_read(tmp_path):
+    some = [{"mutated": False}, {"mutated": True}]
+    assert re.findall("only read|written into", drawn(tmp_path, points(*some))) == [
+        "only read",
+        "written into",
+    ]
+    alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
+    assert "your cache was" not in alike and "only read" not in alike
+
+
 def test_a_search_that_reaches_nothing_is_no_success(tmp_path):
     page = search_of(tmp_path, (0.0, 20480), (0.0, 81920))
     assert "None reaches anything." in page and 'class="verdict fair"' in page

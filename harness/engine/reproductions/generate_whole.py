@@ -23,11 +23,11 @@ def main() -> None:
         return torch.stack(made.logits).log_softmax(-1)
 
     plain = logp(None)
-    for held in (39, 40):
+    for tokens in (39, 40):
         cache = DynamicCache(config=config)
         with torch.no_grad():
-            model(ids[:, :held], past_key_values=cache)
-        print(f"cache of {held} of 40 tokens: {float((logp(cache) - plain).abs()[0].max()):.2g}")
+            model(ids[:, :tokens], past_key_values=cache)
+        print(f"cache of {tokens} of 40 tokens: {float((logp(cache) - plain).abs()[0].max()):.2g}")
 
 
 if __name__ == "__main__":

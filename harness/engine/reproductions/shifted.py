@@ -33,11 +33,11 @@ def main() -> None:
     ids = [5 + i * i % 400 for i in range(PROMPT)]
     said = ask(ids, window - PROMPT + 8, False)
     ids += said["tokens"]
-    held = ids[:KEPT] + ids[KEPT + (window - 1 - KEPT) // 2 :]
-    shifted = ask(held, 1, True)
-    cold = ask(held, 1, False)
+    reused = ids[:KEPT] + ids[KEPT + (window - 1 - KEPT) // 2 :]
+    shifted = ask(reused, 1, True)
+    cold = ask(reused, 1, False)
     a, b = logp(shifted), logp(cold)
-    print(f"reused {shifted['timings'].get('cache_n')} of {len(held)} tokens")
+    print(f"reused {shifted['timings'].get('cache_n')} of {len(reused)} tokens")
     print(f"largest difference {max(abs(a[t] - b[t]) for t in a.keys() & b.keys()):.2g} nats")
     print(
         f"next token {max(a, key=lambda t: a[t])} after the shift, {max(b, key=lambda t: b[t])} cold"

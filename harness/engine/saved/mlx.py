@@ -151,7 +151,7 @@ class Arrays:
             order = [*range(keep), *range(max(at, keep), length), *range(keep, at)]
         else:
             order = [*range(at)]
-        held = (
+        original = (
             [*range(keep), *range(tokens - len(order) + keep, tokens)]
             if len(order) < tokens
             else [*range(tokens)]
@@ -165,7 +165,7 @@ class Arrays:
             begun = tokens - (at - keep)
             rounds = range(begun, 0, keep - size)
             prompts = [*[p for p in rounds if p > size][:WAYS], min(begun, size)]
-        places, positions = [order[i] for i in kept], [held[i] for i in kept]
+        places, positions = [order[i] for i in kept], [original[i] for i in kept]
         return Ring(tokens, keep, size, places, positions, prompts)
 
     @staticmethod

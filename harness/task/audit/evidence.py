@@ -19,6 +19,7 @@ from harness.snapshot.digest import digest_bytes
 from harness.task.audit.difference import changes, flat, formed
 from harness.task.audit.finding import Finding
 from harness.track import contents, tracker
+from harness.track.contents import wordless
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
@@ -184,9 +185,10 @@ def _tracked(
         key: value for key, value, _ in contents.metrics(result) if not key.startswith("by_step/")
     }
     for run in runs:
-        if run["tags"].get("verdict") != str(result.get("verdict")):
+        there = run["tags"].get("verdict")  # none where the task has no word for it
+        if there != str(result.get("verdict")) and not (there is None and wordless(result)):
             why = "the tracking store holds another verdict for this record"
-            yield Finding("mlflow: verdict", result.get("verdict"), run["tags"].get("verdict"), why)
+            yield Finding("mlflow: verdict", result.get("verdict"), there, why)
         for key, value in metrics.items():
             there = run["metrics"].get(key)
             if there is not None and isfinite(value) and there != value:

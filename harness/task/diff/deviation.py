@@ -52,7 +52,7 @@ def _brief(side: str) -> str:
     try:
         return f"{float(side):.6g}" if "." in side else side
     except ValueError:
-        return DIGEST.sub(lambda found: found[0][:10] + "...", side)
+        return DIGEST.sub(lambda match: match[0][:10] + "...", side)
 
 
 def explained(one: State, two: State) -> list[Deviation]:

@@ -219,8 +219,8 @@ class Page(View):
         if desk.branches is not before:
             yield desk.said, {self.c.more: gr.update(value="", interactive=True)}
 
-    def _sample(self, desk: Desk, how: str, *given: float | None) -> Any:
-        heat, k, p, penalty = (None if number is None else float(number) for number in given)
+    def _sample(self, desk: Desk, how: str, *numbers: float | None) -> Any:
+        heat, k, p, penalty = (None if number is None else float(number) for number in numbers)
         if heat is None or k is None or p is None or penalty is None:
             raise InputProblem("a number is missing under Sampling; the last settings still hold.")
         desk.sample(how, temperature=heat, top_k=int(k), top_p=p, repetition_penalty=penalty)

@@ -203,9 +203,9 @@ class Desk(Sight):
         self._mark()
         with MODEL:
             state, _ = identity_check(self._session, state, where)
-        held = state.documents["generation"]
+        generation = state.documents["generation"]
         self.sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
-        own = tuple(i for i in held.get("own", ()) if isinstance(i, int))
+        own = tuple(i for i in generation.get("own", ()) if isinstance(i, int))
         self._new(state.to(self.loaded.device), own)
 
     def judging(self, steps: int) -> str:

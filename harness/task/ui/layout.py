@@ -225,8 +225,8 @@ def _card(title: str, said: str, also: str = "") -> gr.Column:
     return made
 
 
-def _button(label: str, name: str, **given: object) -> gr.Button:
-    return gr.Button(label, elem_id=name, **given)
+def _button(label: str, name: str, **keys: object) -> gr.Button:
+    return gr.Button(label, elem_id=name, **keys)
 
 
 def _slider(ends: tuple[float, float], at: float, step: float, label: str, name: str | None = None) -> gr.Slider:  # fmt: skip

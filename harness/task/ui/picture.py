@@ -62,7 +62,7 @@ def thought(desk: Desk) -> str:
     """The whole text, token by token, as bright as the attention each one received."""
     if not desk.branches:
         return PATH if not desk.shelf.names() else PATH.replace("path", "path kept", 1)
-    branch, bright, held, heads = desk.branch, desk.brightness(), desk.holders(), desk.heads()
+    branch, bright, holders, heads = desk.branch, desk.brightness(), desk.holders(), desk.heads()
     ids, layers = (
         branch.state.token_ids[0].tolist(),
         sum(bool(x.segments) for x in branch.state.layers),
@@ -79,12 +79,12 @@ def thought(desk: Desk) -> str:
             kinds.append("own")
         if token in special:
             kinds.append("special")
-        if held is not None:
+        if holders is not None:
             assert heads is not None
             here, every = int(heads[0][place]), heads[1]
-            lost = "part" if held[place] < layers else "thin" if here < every else ""
-            kinds += ["gone"] if held[place] == 0 else [lost] if lost else []
-            told.append(f"held by {int(held[place])} of {layers} layers")
+            lost = "part" if holders[place] < layers else "thin" if here < every else ""
+            kinds += ["gone"] if holders[place] == 0 else [lost] if lost else []
+            told.append(f"held by {int(holders[place])} of {layers} layers")
             if 0 < here < every:
                 told.append(f"in {here} of {every} KV heads")
         marks |= set(kinds)
@@ -166,28 +166,28 @@ def _old(why: str) -> str:
     return f'<p class="said old">\u21ba From before: {safe(why)}.</p>'
 
 
-def comparison(found: Comparison) -> str:
+def comparison(pair: Comparison) -> str:
     """Two branches' next tokens, one bar above the other."""
-    most, alike = max(max(p, q) for *_, p, q in found.rows), Counter(row[1] for row in found.rows)
+    most, alike = max(max(p, q) for *_, p, q in pair.rows), Counter(row[1] for row in pair.rows)
     body = "".join(
         f'<tr title="token {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
         f"<td>{_track(p / most)}{_track(q / most, 'other')}</td>"
         f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
-        for i, text, p, q in found.rows
+        for i, text, p, q in pair.rows
     )
-    a, b = (f"branch {safe(n)} at {at} tokens" for n, at in zip((found.a, found.b), found.at))
-    where = "have the same text" if found.parted is None else f"part at token {found.parted + 1}"
-    same = "the same" if found.metrics["top1_agreement"] else "not the same"
+    a, b = (f"branch {safe(n)} at {at} tokens" for n, at in zip((pair.a, pair.b), pair.at))
+    where = "have the same text" if pair.parted is None else f"part at token {pair.parted + 1}"
+    same = "the same" if pair.metrics["top1_agreement"] else "not the same"
     apart = (
-        f"their most probable next token is {same}. KL {found.metrics['kl_max']:.3g} nats, largest "
-        f"logit difference {found.metrics['max_abs_diff']:.3g}."
+        f"their most probable next token is {same}. KL {pair.metrics['kl_max']:.3g} nats, largest "
+        f"logit difference {pair.metrics['max_abs_diff']:.3g}."
     )
-    if found.stale:
+    if pair.stale:
         apart = "they hold different keys and values, but these figures are of before that. Step both, then compare."
     return (
         f'<p class="said">B{a[1:]} and {b} {where}; {apart}</p>'
-        f'<p class="legend"><span><i class="key a"></i>branch {safe(found.a)}</span>'
-        f'<span><i class="key b"></i>branch {safe(found.b)}</span></p>'
+        f'<p class="legend"><span><i class="key a"></i>branch {safe(pair.a)}</span>'
+        f'<span><i class="key b"></i>branch {safe(pair.b)}</span></p>'
         f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table>'
     )
 

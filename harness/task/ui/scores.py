@@ -68,7 +68,7 @@ def _row(name: str, cell: dict[str, Any], whole: float) -> str:
     right = cell["contains"]
     hits = round(right["value"] * right["n"])
     low, high = 100 * right["low"], 100 * right["high"]
-    held = size(right["kv_bytes"])
+    nbytes = size(right["kv_bytes"])
     told = f"{hits} of {right['n']}; 95% interval {low:.0f}% to {high:.0f}%; {right['kv_bytes'] / whole:.0%} of the bytes"
     mark = FEWER if _lost(cell) else ""
     kind = "whole" if name == evaluate.WHOLE else ""
@@ -76,7 +76,7 @@ def _row(name: str, cell: dict[str, Any], whole: float) -> str:
         f'<tr class="{kind}" title="{safe(told)}"><th scope="row">{safe(name)}</th>'
         f'<td><div class="track"><div class="fill" style="width:{100 * right["value"]:.1f}%"></div>'
         f'<i style="left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"></i></div></td>'
-        f'<td class="p">{mark}{right["value"]:.0%}</td><td class="p">{held}</td>'
+        f'<td class="p">{mark}{right["value"]:.0%}</td><td class="p">{nbytes}</td>'
         f'<td class="p kl">{number(cell["kl"]["value"])}</td></tr>'
     )
 

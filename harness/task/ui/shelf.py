@@ -21,14 +21,14 @@ class Shelf:
     def names(self) -> list[str]:
         """What is there, newest first; links and hidden folders are not."""
         try:
-            held = [
+            saved = [
                 (p.stat().st_mtime, p.name)
                 for p in self.folder.iterdir()
                 if not p.is_symlink() and not p.name.startswith(".") and (p / "manifest.json").is_file()
             ]  # fmt: skip
         except OSError:
             return []
-        return [name for _, name in sorted(held, reverse=True)]
+        return [name for _, name in sorted(saved, reverse=True)]
 
     def save(self, state: State, name: str) -> dict[str, Any]:
         """Write `state` under a new name, read every byte back; return the manifest.
@@ -46,8 +46,8 @@ class Shelf:
         """The State saved as `name`, every byte verified. Raises InputProblem when there is none,
         SnapshotInvalid for any damage."""
         name = checked(name)
-        if name not in (held := self.names()):
-            near = suggestion(name, held) if held else " Nothing was saved yet."
+        if name not in (names := self.names()):
+            near = suggestion(name, names) if names else " Nothing was saved yet."
             raise InputProblem(f"there is no snapshot named '{name}'.{near}")
         return store.load(self.folder / name)[0]
 

@@ -40,13 +40,13 @@ class Sight(Branches):
             raise InputProblem("comparing needs two branches. Branch first, then take them apart.")
         one, two = self.branches[a].state, self.branches[b].state
         ids = one.logits.argmax(-1, keepdim=True)
-        found = metrics.compare(two.logits[:, None], one.logits[:, None], ids)
+        apart = metrics.compare(two.logits[:, None], one.logits[:, None], ids)
         p, q = (s.logits[0].double().softmax(-1) for s in (one, two))
         best = torch.maximum(p, q).topk(min(top, len(p))).indices.tolist()
         rows = [(i, self.text([i]), float(p[i]), float(q[i])) for i in best]
         parted = _parted(one, two)
-        stale = parted is None and found["bitwise_equal"] and not _alike(one, two)
-        made = Comparison(a, b, (one.tokens, two.tokens), parted, found, rows, stale)
+        stale = parted is None and apart["bitwise_equal"] and not _alike(one, two)
+        made = Comparison(a, b, (one.tokens, two.tokens), parted, apart, rows, stale)
         self.compared = one, two, made
         return made
 
@@ -106,13 +106,13 @@ class Sight(Branches):
         state = self.branch.state
         if int(state.next_position[0]) != state.tokens or not self.holding:
             return None
-        held = torch.zeros(state.tokens, dtype=torch.int64)
+        counted = torch.zeros(state.tokens, dtype=torch.int64)
         for layer in state.layers:
             if layer.segments:
                 at = layer.positions[0].cpu().flatten().unique()
                 at = at[at >= 0]
-                held.index_add_(0, at, torch.ones_like(at))
-        return held
+                counted.index_add_(0, at, torch.ones_like(at))
+        return counted
 
     def heads(self) -> tuple[torch.Tensor, int] | None:
         """`([tokens] int64, of how many)`: in how many KV heads, of all layers, each token is still held;
@@ -139,8 +139,8 @@ class Sight(Branches):
 
 def bright(state: State) -> bool:
     """Whether every layer that holds tokens carries the attention they received."""
-    held = [layer for layer in state.layers if layer.segments]
-    return bool(held) and all(layer.received is not None for layer in held)
+    holding = [layer for layer in state.layers if layer.segments]
+    return bool(holding) and all(layer.received is not None for layer in holding)
 
 
 def _parted(a: State, b: State) -> int | None:

@@ -28,7 +28,7 @@ class View:
     def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
         """What every act may change. What a person set or typed is left alone."""
         c, busy = self.c, desk.running is not None
-        ready, many, held = bool(desk.branches), len(desk.branches) > 1, desk.shelf.names()
+        ready, many, saved = bool(desk.branches), len(desk.branches) > 1, desk.shelf.names()
         kept = desk.branch.state.kept_tokens if ready else 1
         return {
             c.desk: desk,
@@ -38,13 +38,13 @@ class View:
             c.status: self._status(desk, said),
             c.keep: gr.update(maximum=max(kept, 2), interactive=ready),
             c.current: gr.update(choices=_named(desk), value=desk.current or None),
-            c.loaded: gr.update(choices=held, interactive=bool(held)),
+            c.loaded: gr.update(choices=saved, interactive=bool(saved)),
             c.choice: gr.update(label=f"Sampling: {desk.sampling.name}"),
             c.compared: picture.compared(desk),
             c.gone: picture.went(desk),
             c.judged: picture.judged(desk),
             c.begin: gr.update(variant="secondary" if ready else "primary", interactive=not busy),
-            c.load: gr.update(interactive=bool(held) and not busy),
+            c.load: gr.update(interactive=bool(saved) and not busy),
             c.undo: gr.update(interactive=desk.undoable and not busy),
             c.compare: gr.update(interactive=many and not busy),
             c.stop: gr.update(interactive=busy),
@@ -80,8 +80,8 @@ class View:
         }
 
     def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
-        held = desk.shelf.names()
-        return {self.c.loaded: gr.update(choices=held, value=name, interactive=bool(held))}
+        saved = desk.shelf.names()
+        return {self.c.loaded: gr.update(choices=saved, value=name, interactive=bool(saved))}
 
 
 def _named(desk: Desk) -> list[tuple[str, str]]:
