@@ -5,6 +5,7 @@ is made from them again, so that no row and no sentence can be edited alone, whe
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -33,11 +34,11 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
     exact: whether the bits are the same; elsewhere `rounding` compares what was computed. ours: whether
     this version of the code drew its intervals and chose its sentence.
     """
-    for number in range(max(len(was.asking), len(now.asking)) if was.asking else 0):
+    others = _others(was, now)
+    for number in others:
         one, two = (vars(e.asking[number]) if number < len(e.asking) else None for e in (was, now))
-        if one != two:
-            why = "something else is asked today: the file, or what generates it, has changed"
-            yield Finding(f"{ASKED}: {number}", one, two, why)
+        why = "something else is asked today: the file, or what generates it, has changed"
+        yield Finding(f"{ASKED}: {number}", one, two, why)
     if [*was.places] != [*now.places] or len(was.places) != len(was.answers):
         apart = was.places.keys() ^ now.places.keys()
         which = min(map(_answer, apart)) if apart else "the order"
@@ -45,16 +46,19 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
         yield Finding(f"{ANSWERS}: answers", len(was.answers), len(now.answers), why)
     for place, two in now.places.items():
         one = was.places.get(place, two)
+        if _number(place) in others:
+            continue
         free = () if exact else (*NUMBERS, *SAID)
         keys = [k for k in dict.fromkeys([*one, *two]) if k not in free and not k.endswith("_s")]
         if unlike := [key for key in keys if one.get(key) != two.get(key)]:
             said, says = ({key: answer.get(key) for key in unlike} for answer in (one, two))
             yield Finding(f"{_answer(place)}: {', '.join(unlike)}", said, says, AGAIN)
     named = set()
-    for finding in _following(was, now.asking, exact, ours):
+    for finding in _following(was, was.asking or now.asking, exact, ours):
         named.add(finding.what)
         yield finding
-    for finding in _rows(was.rows, now.rows, exact, (), AGAIN) if exact else ():
+    again = _rows(was.rows, now.rows, exact, (), AGAIN) if exact and not others else ()
+    for finding in again:
         if finding.what not in named and not finding.what.endswith("_s"):
             yield finding
 
@@ -64,9 +68,8 @@ def _following(
 ) -> Iterator[Finding]:
     """What the record's own words, answers and averages do not give."""
     for place, answer in told.places.items():
-        question = answer["question"]
-        number = int(question.partition("/")[0])
-        whole = next(a for a in told.answered[question] if a["cache"] == answer["cache"])
+        number, same = _number(place), told.answered[answer["question"]]
+        whole = next(a for a in same if a["cache"] == answer["cache"])
         step = differ(answer["ids"], whole["ids"], whole["divergence_step"])
         marks = scores(answer["said"], asking[number]) if number < len(asking) else {}
         for key, mark in {**marks, "divergence_step": step}.items():
@@ -133,11 +136,12 @@ def rounding(
     other: the evaluation a third time, in another precision. Another token is rounding where that one
     says another too, or where the second best missed the best by less than the floor of such gaps.
     """
+    others = _others(was, now)
     findings, floors, ties = [], _floors(now, other) if other else {}, []
     for place, one in was.places.items():
         two = now.places.get(place)
-        if two is None:
-            continue  # named as missing
+        if two is None or _number(place) in others:
+            continue  # named as missing, or as another question
         third = other.places.get(place) if other else None
         for key in NUMBERS:
             a, b, floor = one.get(key), two.get(key), floors.get((*place[1:], key))
@@ -175,6 +179,16 @@ def _floors(now: Evaluation, other: Evaluation) -> dict[Place, float]:
             gaps[where] = max(gaps.get(where, 0.0), scale * abs(a - b))
             largest[where] = max(largest.get(where, 0.0), abs(a))
     return {where: SIDES * MARGIN * gap + unit * largest[where] for where, gap in gaps.items()}
+
+
+def _others(was: Evaluation, now: Evaluation) -> list[int]:
+    """The numbers of the questions that are not the same; none where a record kept none."""
+    pairs = zip_longest(was.asking, now.asking)
+    return [n for n, (one, two) in enumerate(pairs) if one != two] if was.asking else []
+
+
+def _number(place: Place) -> int:
+    return int(place[0].partition("/")[0])
 
 
 def _answer(place: Place) -> str:
