@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 from harness import machine
+from harness.config.tracking import check_uri
 from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
 
+MOVED = "track.uri="  # the tracking server may have another address by now
 KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper")
 LAUNCHED = ("hydra/launcher", "hydra.launcher.")
 
@@ -16,7 +18,7 @@ def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
     The task's overrides, the sweeper's, the launcher's and the names of the points' folders are taken from
-    the record; flags, `limit_s` and another launcher come from the command line. Raises InputProblem when DIR
+    the record; flags, `limit_s`, `track.uri` and another launcher come from the command line. Raises InputProblem when DIR
     is no sweep, or a search that would draw other values for its finished points; OSError where nothing can
     be written.
     """
@@ -25,7 +27,8 @@ def resumed(arguments: list[str]) -> list[str]:
         return arguments
     folder = Path(typed[-1].removeprefix("resume=")).expanduser()
     others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
-    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "limit_s=", "-"))]:
+    heeded = ("hydra", "+hydra", "limit_s=", MOVED, "-")
+    if wrong := [a for a in others if not a.startswith(heeded)]:
         raise InputProblem(
             f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
         )
@@ -35,6 +38,7 @@ def resumed(arguments: list[str]) -> list[str]:
         text = (folder / "multirun.yaml").read_text("utf-8")
         tree = yaml.safe_load(text)
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
+        recorded = [a for a in recorded if not a.startswith(MOVED) or not _named(a, others)]
         kept = KEPT if any("hydra/launcher" in a for a in others) else KEPT + LAUNCHED
         before = [str(a) for a in tree["hydra"]["overrides"]["hydra"]]
         places = [a for a in before if a.lstrip("+").startswith(kept) and not _named(a, others)]
@@ -69,17 +73,25 @@ def _no_sweep(folder: Path) -> str:
 
 
 def delivered(arguments: list[str]) -> str | None:
-    """`resume=RUN` of a single run uploads it to its tracking server; what to say then.
+    """`resume=RUN` of a single run uploads it to its tracking server, or to that of `track.uri=`; what to say
+    then.
 
-    None when nothing asks for that. Raises InputProblem when the server is still away.
+    None when nothing asks for that. Raises InputProblem when the server is still away, and for any other key;
+    ConfigProblem for an address that no server can have.
     """
     places = [Path(a.removeprefix("resume=")).expanduser() for a in arguments if a.startswith("resume=")]  # fmt: skip
     if not places or (places[-1] / "multirun.yaml").exists() or not (places[-1] / NAME).is_file():
         return None
-    if not (places[-1] / PENDING).exists():
-        return f"{places[-1]} is complete; there is nothing to upload."
+    run = places[-1]
+    if wrong := [a for a in arguments if not a.startswith(("resume=", MOVED, "-"))]:
+        raise InputProblem(f"resume={run} uploads that run; leave out {' '.join(wrong)}.")
+    uris = [a.removeprefix(MOVED).strip("'\"") for a in arguments if a.startswith(MOVED)]
+    moved = {"uri": None if uri == "null" else uri for uri in uris[-1:]}
+    check_uri(moved.get("uri"))
+    if not (run / PENDING).exists():
+        return f"{run} is complete; there is nothing to upload."
     from harness.track import upload
 
-    if problem := upload(places[-1:]):
-        raise InputProblem(problem)
-    return f"{places[-1]} was uploaded."
+    if problem := upload([run], **moved):
+        raise InputProblem(f"{problem} Where the server has another address by now: {MOVED}ADDRESS")
+    return f"{run} was uploaded."

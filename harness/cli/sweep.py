@@ -274,7 +274,11 @@ def _kept(cfg: Any, folder: Path) -> Any:
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
     now = json.loads(json.dumps(asdict(cfg)))
-    for key in ("report", "limit_s"):  # what is shown is not what was measured, nor is a limit
+    for key in (
+        "report",
+        "limit_s",
+        "track",
+    ):  # what is shown, how long, where to: nothing measured
         now.pop(key, None), recorded.pop(key, None)
     return now == recorded
 

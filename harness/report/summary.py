@@ -15,7 +15,6 @@ from harness.snapshot.record import PENDING, read
 from harness.snapshot.result import DONE, ORDER, UNJUDGED
 
 Row = dict[str, Any]
-SHOWN = 200  # points that a description lists
 
 
 def searched(rows: list[Row], ways: Iterable[str]) -> bool:
@@ -54,7 +53,7 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
     best = {id(rows[place]) for place in front(rows, ways)}
     head = ["folder", *axes, *ways, *["front"] * bool(best), *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in rows[:SHOWN]:
+    for row in rows:
         cells = [row["point"], *(plots.short(row[a]) for a in axes)]
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)

@@ -195,6 +195,16 @@ def swept(sweep: Path) -> list[str]:
     return [str(override) for override in told["hydra"]["overrides"]["task"]]
 
 
+def moved(sweep: Path) -> dict[str, Any]:
+    """The address that a sweep was given for all its points, as a key of `track`; empty where there is none."""
+    import yaml
+
+    track = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8")).get("track") or {}
+    uri = track.get("uri")
+    typed = any(_key(o) == "track.uri" and not _varies(o.partition("=")[2]) for o in swept(sweep))
+    return {"uri": uri} if typed and "${" not in str(uri) else {}
+
+
 def searched(sweep: Path) -> list[str]:
     """What a sweeper that searches was told to vary."""
     import yaml
