@@ -97,8 +97,9 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
         return
     axes = varied(rows, ways)
     say = Say()
-    headline = search.headline(rows, ways) or "Best"
-    say.line("\n" + textwrap.fill(f"{headline}. {search.conclusion(rows, ways)}", say.out.width))
+    said = [f"{headline}."] if (headline := search.headline(rows, ways)) else []
+    said.append(search.conclusion(rows, ways))
+    say.line("\n" + textwrap.fill(" ".join(said), say.out.width))
     say.line()
     cells = [
         [

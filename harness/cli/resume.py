@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 from harness import machine
+from harness.cli.arguments import check_folder
+from harness.config.launched import options_dir
 from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
+from harness.variants import config_dirs
 
 KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper")
 LAUNCHED = ("hydra/launcher", "hydra.launcher.")
@@ -16,7 +19,7 @@ def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
     The task's overrides, the sweeper's, the launcher's and the names of the points' folders are taken from
-    the record; flags, `limit_s` and another launcher come from the command line. Raises InputProblem when DIR
+    the record, and its `--config-dir`; flags, `limit_s` and another launcher come from the command line. Raises InputProblem when DIR
     is no sweep, or a search that would draw other values for its finished points; OSError where nothing can
     be written.
     """
@@ -46,6 +49,10 @@ def resumed(arguments: list[str]) -> list[str]:
             f"resume={folder} is a search without a seed: it would draw other values and write over the points "
             "that are there. Begin one with hydra.sweeper.sampler.seed=0; these points stay as they are."
         )
+    if not config_dirs(others):
+        options = options_dir(folder)
+        check_folder(options)
+        others = [*options, *others]
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
     return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
