@@ -58,9 +58,10 @@ def answer(folder: Path, wanted: list[str]) -> Any:
     """What a sweeper is told of the finished point in `folder`: a number, or one for each objective; None
     in their place where one is no number, so that the trial counts as failed and the search goes on.
     Raises ConfigProblem where no point will ever have such figures."""
-    told = objectives(folder, wanted)
-    if not all(map(isfinite, told)):
-        told = (None,) * len(told)
+    figures = objectives(folder, wanted)
+    told: tuple[float | None, ...] = figures
+    if not all(map(isfinite, figures)):
+        told = (None,) * len(figures)
         there = names(folder)
         lost = [name for name in wanted if name not in there]
         if lost and there and not _stopped(folder):
