@@ -76,10 +76,10 @@ def point(
     from harness.report import names, plots
     from harness.snapshot.objective import said
 
-    figures = said(told)
+    why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
+    figures = "" if why else said(told)
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
-    why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
     line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}: {chose}"
     return f"{line}\n  {names.in_brief(why)}" if why else line
 

@@ -74,6 +74,11 @@ def answer(folder: Path, wanted: list[str]) -> Any:
     return told if wanted[1:] else told[0]
 
 
+def fruitless(problem: Exception) -> bool:
+    """Whether it is Optuna's word for a search no trial of which came to a number."""
+    return isinstance(problem, ValueError) and "No trials are completed" in str(problem)
+
+
 def quieten() -> None:
     """What a point came to is told in its own line, not in the sweeper's words."""
     from optuna import logging as study

@@ -55,7 +55,7 @@ class Watch:
         Watch.shared = frozenset(map(spelled, _typed(config)))
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        Watch.total = jobs(list(Watch.overrides))
+        Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         there = len(Watch.done)
         print(lines.heading(config, Watch.overrides, Watch.total, there, Watch.folder), flush=True)
         if seed is not None:
@@ -224,6 +224,10 @@ def lost(problem: Exception) -> str | None:
         return None
     from harness.report.summary import again
 
+    if search.fruitless(problem):
+        return (
+            "the search came to nothing: no point has its report.objectives. Each says why above."
+        )
     log = folder / "launcher.log"
     log.write_text("".join(traceback.format_exception(problem)), "utf-8")
     first = (str(problem).strip() or "no reason given").splitlines()[0]

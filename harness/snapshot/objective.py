@@ -108,7 +108,7 @@ def shown(name: str, value: Any) -> str:
     """A figure for a person: three digits, bytes in KiB, `-` for no number."""
     if isinstance(value, int | float) and name.endswith(BYTES):
         return f"{value / KIB:,.0f} KiB" if value >= 10 * KIB else f"{value:,.0f} bytes"
-    if value is None:
+    if value is None or value != value:
         return "-"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
