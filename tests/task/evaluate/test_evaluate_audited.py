@@ -236,6 +236,25 @@ def test_a_page_of_other_answers_is_named(copy) -> None:
     assert [f.what for f in derived.page(copy, result)] == ["report.html"]
 
 
+@pytest.mark.parametrize(
+    "reason, claim",
+    [
+        (
+            "3 prompts: the full cache answers 100%; the best is int8: 100%, not random 25% int8: 67%",
+            None,
+        ),
+        ("the full cache answers 100%; the best is random 25%: 98%", "random 25%: 98%"),
+        ("the full cache answers 100%; random keeps 0.95 of it", "0.95"),
+    ],
+)
+def test_a_sentence_of_another_version_claims_no_other_figures(runs, copy, reason, claim) -> None:
+    said(copy, reason)
+    now = of(runs[1] / "again" / "run")
+    named = list(evaluation.differences(of(copy), now, exact=False, ours=False))
+    assert {f.what for f in named} <= {"reason"}
+    assert [f.recorded for f in named][:1] == [claim] * bool(claim)
+
+
 def test_another_version_draws_its_own_intervals_which_is_told(runs, copy) -> None:
     rows(low=0.001)(copy)
     result = record.read(copy / "result.json")
