@@ -49,7 +49,10 @@ class Loaded:
         import inspect
 
         inner = getattr(self.model, "get_base_model", lambda: self.model)()  # adapters hand it on
-        self._forward_names = frozenset(inspect.signature(inner.forward).parameters)
+        forward = inspect.signature(inner.forward).parameters
+        if "input_ids" not in forward:  # put in place of the class's own, which it is to hand on to
+            forward = inspect.signature(type(inner).forward).parameters
+        self._forward_names = frozenset(forward)
 
     def __repr__(self) -> str:
         """One line: the modules of a model fill pages."""
@@ -188,6 +191,11 @@ class Loaded:
     def takes_cache(self) -> bool:
         """Whether the forward takes a cache of the library's, under either of its names."""
         return bool(self._forward_names & {"past_key_values", "cache_params"})
+
+    @property
+    def hides_arguments(self) -> bool:
+        """Whether the forward does not say what it takes, as `lambda *a, **k: ...` does not."""
+        return "input_ids" not in self._forward_names
 
     @cached_property
     def one_at_a_time(self) -> bool:

@@ -88,6 +88,18 @@ def test_a_resealed_record_is_found_by_its_folder_and_a_tracker_that_was_edited_
     assert named == ["record.json: id"]
 
 
+def test_a_tracker_has_no_verdict_of_what_was_not_judged(harness, place):
+    """So its silence is no other verdict; beside a record that claims one it is."""
+    (run,) = harness("task=save", "name=saved", track="mlflow").folders
+    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
+    cfg = SimpleNamespace(track=track, runs_dir=str(place / "runs"))
+    result, sealed = record.read(run / "result.json"), record.read(run / record.NAME)
+    assert result["verdict"] == "unjudged" and evidence.search(cfg, "record", sealed["id"])
+    assert list(evidence._tracked(run, result, sealed, cfg, None)) == []
+    claimed = {**result, "verdict": "exact"}
+    assert "mlflow: verdict" in [d.what for d in evidence._tracked(run, claimed, sealed, cfg, None)]
+
+
 def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):
     for name in "ab":
         make = f"openssl ecparam -name prime256v1 -genkey -noout -out {name}.pem"

@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.config import CacheConfig
 from harness.errors import UnsupportedModel
-from harness.pipeline.environment import code
 from harness.pipeline.evaluation.answers import TIMED, answers
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
@@ -47,12 +46,12 @@ def identity(session: Session, cells: Cells, asking: list[Question]) -> Any:
         raise UnsupportedModel("task=evaluate needs a tokenizer. Give model.tokenizer=DIR.")
     values = asdict(cfg)
     chosen = ("dtype", "steps", "task", "tokenizer", "prune", "quantize", "cache")
+    where = {k: v for k, v in session.environment().items() if k not in ("command", "git")}
     return [
         session.documents,
         {key: values[key] for key in chosen},
         [vars(question) for question in asking],
         [cell.row() for cell in cells.every],
-        str(session.loaded.device),
-        code(),
+        where,
         cells.sources(),
     ]

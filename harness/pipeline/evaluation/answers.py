@@ -81,7 +81,7 @@ def answers(
         reference = None
         for group in together(contents):
             state = stacked([one.state for one in group])
-            said, forced, coded = _decoded(session, state, cache, place)
+            said, margins, forced, coded = _decoded(session, state, cache, place)
             if reference is None:  # the full cache is the first cell of the first group
                 assert group[0].cell == FULL
                 reference = said[0], forced[0].log_softmax(-1)
@@ -93,9 +93,10 @@ def answers(
                     "asked": when,
                     "said": text,
                     "ids": said[row],
+                    "margin": margins[row],
                     **scores(text, question),
                     **_likelihood(forced[row].log_softmax(-1), reference[1], place.expected),
-                    "divergence_step": _differ(said[row], reference[0], session.cfg.steps),
+                    "divergence_step": differ(said[row], reference[0], session.cfg.steps),
                     **one.errors,
                     "kv_bytes": one.state.kv_bytes if coded else _dense_bytes(one.state),
                     "kept_tokens": one.state.kept_tokens,
@@ -105,9 +106,10 @@ def answers(
 
 def _decoded(
     session: Session, state: State, cache: CacheConfig, place: Asked
-) -> tuple[list[list[int]], torch.Tensor, bool]:
-    """What each row of `state` says on its own, `[rows][<= steps]`; logits `[rows, expected, vocab]`
-    float64 along the expected answer; whether the cache reads codes as they are."""
+) -> tuple[list[list[int]], list[float], torch.Tensor, bool]:
+    """What each row of `state` says on its own, `[rows][<= steps]`; by how much of a logit the second
+    best token missed it at the nearest, `[rows]`; logits `[rows, expected, vocab]` float64 along the
+    expected answer; whether the cache reads codes as they are."""
     loaded = session.loaded
     rows = state.batch
     ask = torch.tensor([place.follow]).expand(rows, -1)
@@ -115,20 +117,23 @@ def _decoded(
     held, decoded = runner.kv_bytes, _dense_bytes(state)  # codes may be larger than what they code
     coded = abs(held - state.kv_bytes) < abs(held - decoded)  # nothing is decoded for good
     last = runner.step(ask)[:, -1]
-    tokens, ends = [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
+    tokens, gaps, ends = [], [], torch.tensor(sorted(end_tokens(loaded)), dtype=torch.int64)
     over = torch.zeros(rows, dtype=torch.bool)
     for step in range(session.cfg.steps):
         token = last.argmax(-1).cpu()
         tokens.append(token)
+        gaps.append(last.double().topk(2).values.diff().neg()[:, 0].cpu())
         over |= torch.isin(token, ends)
         if bool(over.all()) or step + 1 == session.cfg.steps:
             break
         last = runner.step(token[:, None])[:, -1]
     said = [_until(row, set(ends.tolist())) for row in torch.stack(tokens, 1).tolist()]
+    each = torch.stack(gaps, 1).tolist()
+    margins = [min(gap[: len(row) + 1]) for gap, row in zip(each, said, strict=True)]
     whole = torch.tensor([(*place.follow, *place.expected[:-1])]).expand(rows, -1)
     logits = build_decoder(loaded, state, cache).step(whole)
     forced = logits[:, -len(place.expected) :].double().cpu()
-    return said, forced, coded
+    return said, margins, forced, coded
 
 
 def _until(ids: list[int], ends: set[int]) -> list[int]:
@@ -146,7 +151,7 @@ def _likelihood(
     return {"nll": float(-cell.gather(-1, wanted).mean()), "kl": float(kl.mean())}
 
 
-def _differ(said: list[int], full: list[int], steps: int) -> int:
+def differ(said: list[int], full: list[int], steps: int) -> int:
     """The first step at which another token is said than by the full cache; `steps` where none is."""
     pairs = zip(said, full, strict=False)
     first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)

@@ -2,9 +2,12 @@
 a name that says what was asked of which model, so that the same command goes on where it was."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.pipeline.questions.jsonl import line as written
+from harness.pipeline.questions.question import Question
 from harness.snapshot.digest import digest_document
 
 Answer = dict[str, Any]
@@ -28,8 +31,10 @@ class Progress:
         ) as file:  # what a kill cut short stays a line apart
             file.write(f"\n{json.dumps([self.key, question, answers])}\n")
 
-    def write(self, folder: Path) -> None:
-        """All of them as `answers.jsonl` in `folder`."""
+    def write(self, folder: Path, asking: Sequence[Question]) -> None:
+        """All of them as `answers.jsonl` in `folder`, and what was asked as `questions.jsonl`, which
+        `prompt=jsonl` reads."""
+        (folder / "questions.jsonl").write_text("".join(map(written, asking)), "utf-8")
         with (folder / "answers.jsonl").open("w", encoding="utf-8") as file:
             for question, answers in self.answered.items():
                 file.writelines(

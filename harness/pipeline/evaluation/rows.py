@@ -1,10 +1,10 @@
 """Answers to averages: one row per cell and measure, with its interval and its distance from the full
 cache on the same prompts."""
 
+from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Any
 
-from harness.config import Config
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 
 SHARES = ("exact", "contains", "regex")
@@ -15,9 +15,9 @@ FULL = {"prune": "none", "quantize": "none", "budget": 1.0}
 Row = dict[str, Any]
 
 
-def called(cfg: Config, source: dict[str, Any]) -> str:
+def called(option: str, source: Mapping[str, Any]) -> str:
     """What the model is called in the rows: its option, or the folder it came from."""
-    return str(source["name"]) if cfg.model.name == "path" else cfg.model.name
+    return str(source["name"]) if option == "path" else option
 
 
 def averages(model: str, prompt: str, answered: list[list[Row]]) -> list[Row]:

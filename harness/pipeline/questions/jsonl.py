@@ -40,6 +40,13 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
     return rows
 
 
+def line(question: Question) -> str:
+    """`question` as a line of such a file."""
+    row = {key: getattr(question, key) for key in NEEDED}
+    regex = {} if question.pattern is None else {"regex": question.pattern}
+    return json.dumps({**row, **regex}) + "\n"
+
+
 def _question(line: str) -> Question:
     try:
         row = json.loads(line)

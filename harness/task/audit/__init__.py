@@ -21,12 +21,12 @@ from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derived, elsewhere, report
-from harness.task.audit.evidence import place_of, read, sealed, summary, tags, verified
+from harness.task.audit import derived, report
+from harness.task.audit.evidence import keeps_none, place_of, read, sealed, summary, tags, verified
 from harness.task.audit.finding import Finding
-from harness.task.audit.replay import floors, reproduced, rerun, rounded
+from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
 
-TASKS = ("experiment", "save", "resume", "prune", "chat", "loop")
+TASKS = ("experiment", "save", "resume", "prune", "chat", "loop", "evaluate")
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -63,9 +63,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done(machine.many(len(again), "run"))
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
-        for point, (differences, allowed) in floors(cfg, unequal, folder).items():
+        for point, (differences, allowed, ties) in floors(cfg, unequal, folder).items():
             findings += _named(differences, point, sweep)
             evidence[point.name]["floors"] = allowed
+            evidence[point.name]["uncompared"] |= ties
         say.done(f"{machine.many(len(unequal), 'run')} in another precision")
     return _conclude(cfg, folder, say, target, points, findings, environments, by, evidence)
 
@@ -74,14 +75,13 @@ def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     """What the report keeps of a point; `floors` of its tensors come later, where bits may differ."""
     recorded, again = (read(p / "result.json") for p in (point, fresh))
     place = place_of(point, recorded)
+    nothing = "stages" in recorded or keeps_none(recorded)
     return {
         **report.kept(folder, point, fresh),
-        "kept": place.is_dir() if place else None if "stages" in recorded else False,
+        "kept": place.is_dir() if place else None if nothing else False,
         "salted": sealed(place),
         "drawn": derived.redrawable(point, recorded),
-        "uncompared": {}
-        if derived.ours(recorded) and "stages" not in recorded
-        else elsewhere.told(recorded, again),
+        "uncompared": left_out(point, recorded, again),
         "noise_floor": again.get("noise_floor") or {},
         "floors": {},
     }
@@ -141,7 +141,7 @@ def _near(path: Path) -> str:
 
 
 def auditable(points: list[Path]) -> None:
-    """Raise InputProblem when a point's task writes tables of measurements, not one thought. What
+    """Raise InputProblem when a point's task writes tables that are measured anew, most of times. What
     counts is the configuration, since that is what would be run."""
     for point in points:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.compare.conclusion import conclusion, speed, stored
 from harness.pipeline.environment import code, packages
+from harness.pipeline.evaluation.record import Evaluation
 from harness.pipeline.finish import draw_page
 from harness.snapshot import record as records
 from harness.snapshot.result import GOOD
@@ -31,7 +32,7 @@ ALONE = re.compile(
 )  # no part of a name, as in float64
 SPEED = re.compile(r"[\d.]+ times (?:faster|slower)")
 AMOUNT = re.compile(r"[\d.]+ [KMGT]i?B\b")
-HEADED = ("experiment", "resume")  # whose pages begin with the conclusion
+HEADED = ("experiment", "resume", "evaluate")  # whose pages begin with the conclusion
 COMPARED = ("exact", "equivalent", "drifted", "diverged")  # whose sentence is made of figures
 
 
@@ -80,7 +81,7 @@ def _claims(said: str, derived: str, result: Mapping[str, Any]) -> Iterator[tupl
     numbers = [*_numbers(blocks)]
     for match in ALONE.finditer(said):
         claim = match.group()
-        if claim not in known and not any(_prints(n, claim) for n in numbers):
+        if claim not in known and not any(prints(n, claim) for n in numbers):
             yield claim, None
 
 
@@ -96,7 +97,7 @@ def _numbers(tree: Any) -> Iterator[float]:
         yield tree
 
 
-def _prints(number: float, claim: str) -> bool:
+def prints(number: float, claim: str) -> bool:
     """Whether `number`, printed as shortly, is `claim`."""
     digits = len(claim.partition("e")[0].replace(".", "").lstrip("0")) or 1
     whole = claim.isdigit()
@@ -214,7 +215,7 @@ def redrawable(point: Path, result: Mapping[str, Any]) -> bool:
 
 
 def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
-    from harness.report import chat, failure, run
+    from harness.report import chat, evaluate, failure, run
 
     result = {**result, "mlflow": None}
     typed = Path(".hydra", "overrides.yaml")
@@ -223,10 +224,15 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
         (folder / typed).write_bytes((point / typed).read_bytes())
         failure.write(folder / "report.html", result)
         return
+    config = records.read(point / records.NAME).get("config") or {}
+    if result.get("task") == "evaluate":
+        told = Evaluation.read(result, point.joinpath)
+        blocks = (told.averages, told.answered, told.asking, result["soundness"])
+        draw_page(config["name"], evaluate.sections(*blocks), folder / "report.html", result)
+        return
     if result.get("task") != "chat":
         run.write(folder / "report.html", result)
         return
-    config = records.read(point / records.NAME).get("config") or {}
     rows = json.loads((point / "chat.json").read_text("utf-8"))
     sections = chat.sections(rows, result["chat"])
     draw_page(config["name"], sections, folder / "report.html", result)

@@ -27,11 +27,12 @@ SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.res
         "chat.recalled", "chat.recall_questions", "chat.mismatches")  # fmt: skip
 # where the bits are the same, every leaf but these, which are judged elsewhere, are a place, or are measured
 APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "verdict", "required", "task", "curves",
-         "conclusion", "folder", "snapshot", *SAID)  # fmt: skip
+         "conclusion", "folder", "snapshot", "evaluation.resumed", *SAID)  # fmt: skip
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
 TIMED = re.compile(r"x[\d.]+ |[\d.]+ s\b|budget_s=\d+")  # what a reason says of time
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
+FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
 UNCONFIGURED = "the recorded configuration does not give what the result claims"
 # what every run of these tasks that was judged has written since there are records
 JUDGED = ("experiment", "resume")
@@ -61,7 +62,7 @@ def formed(findings: Iterator[Finding]) -> Iterator[Finding]:
     one, that is a difference too."""
     try:
         yield from findings
-    except (AttributeError, TypeError, KeyError, ValueError) as problem:
+    except FORMLESS as problem:
         explanation = "the record does not have the form that every run gives it"
         broken = f"{type(problem).__name__}: {problem}"[:200]
         yield Finding("result.json", "the blocks that a run writes", broken, explanation)
@@ -118,6 +119,8 @@ def compare(
         yield from _leaves(recorded, again, why)
     elif judged:
         judged_here = (*APART, *OWN, *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys))
+        if again.get("task") == "evaluate" and recorded.get("verdict") == again.get("verdict"):
+            judged_here += ("reason",)  # it follows from the record's own answers
         apart = elsewhere.Apart(judged_here, MEASURED)
         yield from elsewhere.leaves(recorded, again, apart, another(changed))
     for own in (derived.sentence, derived.figures, derived.machine):

@@ -12,13 +12,14 @@ from typing import Any
 from harness import config as configs
 from harness.config import Config
 from harness.errors import HarnessError, SnapshotInvalid, Unreachable, Untrusted, UntrustedPlugin
-from harness.pipeline.finish import shown
+from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
 from harness.task.audit.difference import changes, flat, formed
 from harness.task.audit.finding import Finding
 from harness.track import contents, tracker
+from harness.track.contents import wordless
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
@@ -123,10 +124,15 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(what, entry.get("digest"), now, "not the digest in the manifest")
 
 
+def keeps_none(result: dict[str, Any]) -> bool:
+    """Whether a run is of a task that keeps no snapshot; `task` is compared with the second run's."""
+    return result.get("task") == "evaluate" and result.get("snapshot") == NOTHING_STORED
+
+
 def place_of(point: Path, result: dict[str, Any]) -> Path | None:
     """Where the snapshot of the record in `point` lies; None when only its process kept one."""
     claimed = result.get("snapshot")
-    if not isinstance(claimed, dict) or claimed.get("format") == "memory":
+    if not isinstance(claimed, dict) or claimed.get("format") == "memory" or keeps_none(result):
         return None
     said = Path(str(claimed.get("path")))
     places = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
@@ -179,9 +185,10 @@ def _tracked(
         key: value for key, value, _ in contents.metrics(result) if not key.startswith("by_step/")
     }
     for run in runs:
-        if run["tags"].get("verdict") != str(result.get("verdict")):
+        there = run["tags"].get("verdict")  # none where the task has no word for it
+        if there != str(result.get("verdict")) and not (there is None and wordless(result)):
             why = "the tracking store holds another verdict for this record"
-            yield Finding("mlflow: verdict", result.get("verdict"), run["tags"].get("verdict"), why)
+            yield Finding("mlflow: verdict", result.get("verdict"), there, why)
         for key, value in metrics.items():
             there = run["metrics"].get(key)
             if there is not None and isfinite(value) and there != value:

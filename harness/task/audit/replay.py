@@ -3,18 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harness import config as configs
 from harness.config import Config
 from harness.errors import HarnessError, InputProblem
+from harness.pipeline.evaluation.record import Evaluation
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.result import write_json
 from harness.snapshot.state import State
-from harness.task.audit import derived, rounding
-from harness.task.audit.difference import changes, compare, formed, traces, turns
+from harness.task.audit import derived, elsewhere, evaluation, rounding
+from harness.task.audit.difference import FORMLESS, changes, compare, formed, traces, turns
 from harness.task.audit.evidence import place_of, read, sealed
 from harness.task.audit.finding import Finding
 
@@ -75,16 +78,47 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, 
     was, now = (read(p / "trace.json", list) for p in (point, fresh))
     steps = traces(was, now, decisive)
     wanted = (read(point / records.NAME).get("config") or {}).get("device")
+    answers = answered(point, fresh, not decisive)
     findings = [*formed(compare(recorded, again, changed, salted)), *formed(said), *formed(steps)]
+    findings += formed(answers)
     named = {f.what for f in findings}
     findings += [f for f in formed(derived.machine(recorded, wanted)) if f.what not in named]
     return [*findings, *formed(derived.page(point, recorded))], changed
+
+
+def _evaluation(run: Path) -> Evaluation | None:
+    """What a run of task=evaluate left; None of another task, and of one that came to no end."""
+    result = read(run / "result.json")
+    ended = result.get("task") == "evaluate" and "stages" not in result
+    return Evaluation.read(result, run.joinpath) if ended else None
+
+
+def answered(point: Path, fresh: Path, exact: bool) -> Iterator[Finding]:
+    """What of an evaluation's answers and table is not as in its second run."""
+    was, now = _evaluation(point), _evaluation(fresh)
+    if was and now:
+        yield from evaluation.differences(was, now, exact, derived.ours(was.result))
+
+
+def left_out(point: Path, recorded: dict[str, Any], again: dict[str, Any]) -> dict[str, str]:
+    """What of a record by another version of the code is not compared: what -> why."""
+    if derived.ours(recorded) and "stages" not in recorded:
+        return {}
+    told = elsewhere.told(recorded, again)
+    with suppress(*FORMLESS):  # which `reproduced` names
+        if was := _evaluation(point):
+            told |= evaluation.left_out(was)
+    return told
 
 
 def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
     """Whether the second run was elsewhere and computed other bits than the record's snapshot holds."""
     if not any(c["decisive"] for c in changed):
         return False
+    with suppress(*FORMLESS):  # which `reproduced` names
+        was, now = _evaluation(point), _evaluation(fresh)
+        if was and now:
+            return evaluation.apart(was, now)
     one, two = (read(p / "result.json") for p in (point, fresh))
     places = [place_of(p, r) for p, r in ((point, one), (fresh, two))]
     digests = [{e["name"]: e["digest"] for e in r.get("elements") or []} for r in (one, two)]
@@ -93,18 +127,24 @@ def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
 
 def floors(
     cfg: Config, points: dict[Path, Path], folder: Path
-) -> dict[Path, tuple[list[Finding], dict[str, float]]]:
-    """Keys, values and logits of each record and its second run (`points`), number by number, within
-    a floor that a third run in another precision measures."""
+) -> dict[Path, tuple[list[Finding], dict[str, float], dict[str, str]]]:
+    """Keys, values and logits of each record and its second run (`points`), or their answers, number by
+    number, within a floor that a third run in another precision measures; what it leaves out."""
     third = rerun(cfg, list(points), folder, "precision")
-    judged: dict[Path, tuple[list[Finding], dict[str, float]]] = {}
+    judged: dict[Path, tuple[list[Finding], dict[str, float], dict[str, str]]] = {}
     for point, fresh in points.items():
+        was, now = _evaluation(point), _evaluation(fresh)
+        if was and now:
+            judged[point] = [], {}, {}
+            with suppress(*FORMLESS):  # which `reproduced` names
+                judged[point] = evaluation.rounding(was, now, _evaluation(third[point]))
+            continue
         ours, again, other = (_state(p) for p in (point, fresh, third[point]))
         if ours is None or again is None:
             gone = Finding("snapshot", "a snapshot", "none to compare", "it was not written again")
-            judged[point] = ([gone], {})
+            judged[point] = ([gone], {}, {})
         else:
-            judged[point] = rounding.compare(ours, again, other)
+            judged[point] = (*rounding.compare(ours, again, other), {})
     return judged
 
 

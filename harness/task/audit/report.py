@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.pipeline.evaluation.record import FILES, Evaluation
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
+from harness.task.audit import derived
 from harness.task.audit.difference import changes, compare, formed, turns
+from harness.task.audit.evaluation import differences
 from harness.task.audit.finding import Finding
 
 NAME = "audit.json"
+KEPT = ("result.json", "chat.json", *FILES)
 
 ALWAYS = (
     "where and when the record was first made, and by whom: a seal and a rerun do not say that, a "
@@ -44,12 +48,12 @@ CLAIMED = (
 
 
 def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
-    """Both results (and a chat's turns) copied into the audit's own `folder`; what the audit says of
+    """Both results (a chat's turns, an evaluation's answers too) copied into the audit's own `folder`; what the audit says of
     this point."""
     entry: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
     for which, place in (("recorded", point), ("again", fresh)):
         entry[which] = {}
-        for name in ("result.json", "chat.json"):
+        for name in KEPT:
             if (place / name).is_file():
                 target = folder / f"evidence-{point.name}-{which}-{name}"
                 shutil.copyfile(place / name, target)
@@ -133,7 +137,8 @@ def _point(
                 why = "the evidence is not what the report was drawn from"
                 yield Finding(f"{name}: {place.name}", row.get("digest"), digest_bytes(data), why)
                 return
-            results[which, file] = json.loads(data)
+            if file.endswith(".json"):
+                results[which, file] = json.loads(data)
     one, two = (results.get((which, "result.json")) or {} for which in ("recorded", "again"))
     if not one or not two:
         yield Finding(f"{name}: evidence", "two results", "none", "nothing to draw it from")
@@ -142,6 +147,10 @@ def _point(
     if not two.get("environment"):
         changed = []
     findings = [*formed(compare(one, two, changed, entry.get("salted") is True))]
+    if one.get("task") == two.get("task") == "evaluate" and "stages" not in {**one, **two}:
+        was, now = (_evaluation(folder, entry, which, results) for which in ("recorded", "again"))
+        exact = not any(c["decisive"] for c in changed)
+        findings += formed(differences(was, now, exact, derived.ours(one)))
     findings += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
     for finding in findings:
@@ -151,6 +160,13 @@ def _point(
     if changed != (document.get("environment") or {}).get(name):
         why = "not what the two results say of where they were made"
         yield Finding(f"{name}: environment", "as reported", "other changes", why)
+
+
+def _evaluation(folder: Path, entry: Any, which: str, results: Any) -> Evaluation:
+    def place(file: str) -> Path:
+        return folder / Path(str((entry[which].get(file) or {}).get("file"))).name
+
+    return Evaluation.read(results[which, "result.json"], place)
 
 
 def _id(point: Path) -> str | None:

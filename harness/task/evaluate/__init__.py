@@ -26,7 +26,8 @@ from harness.snapshot.result import UNJUDGED, UNSOUND
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Writes evaluate.json (one row per cell and measure with its interval), answers.jsonl (every
-    answer as it was said), result.json and report.html. Goes on where an equal evaluation was stopped.
+    answer as it was said), questions.jsonl (what was asked), result.json and report.html. Goes on
+    where an equal evaluation was stopped.
     """
     check_choice(cfg)
     cells = Cells(cfg)
@@ -46,9 +47,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} {'was' if before == 1 else 'were'} answered before" if before else "")
-    model = called(cfg, session.loaded.source)
+    model = called(cfg.model.name, session.loaded.source)
     rows = averages(model, cfg.prompt.name, list(progress.answered.values()))
-    progress.write(folder)
+    progress.write(folder, asking)
     from harness.report import evaluate
 
     size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}

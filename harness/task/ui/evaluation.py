@@ -131,7 +131,7 @@ class Evaluation:
 
     def _average(self, cfg: Config, progress: Progress) -> None:
         self.answered = dict(progress.answered)
-        model = called(cfg, self.session.loaded.source)
+        model = called(cfg.model.name, self.session.loaded.source)
         self.rows = averages(model, cfg.prompt.name, list(self.answered.values()))
 
     @contextmanager
@@ -151,6 +151,6 @@ class Evaluation:
         sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
         write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
         write_json(place / "evaluate.json", self.rows)
-        progress.write(place)
+        progress.write(place, self.asking)
         progress.end()
         self.place = place

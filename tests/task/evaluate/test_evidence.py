@@ -5,6 +5,7 @@ import json
 import pytest
 
 from harness.errors import ConfigProblem
+from harness.pipeline import environment
 from harness.pipeline.evaluation import identity
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.prune import policy_of, pruned
@@ -45,9 +46,9 @@ def test_a_policy_that_keeps_more_than_its_budget_is_refused(captured, monkeypat
         pruned(policy, whole)
 
 
-def test_answers_of_other_code_are_not_gone_on_from(session, monkeypatch) -> None:
-    from harness.pipeline import evaluation
-
+def test_answers_of_other_code_or_another_machine_are_not_gone_on_from(
+    session, monkeypatch
+) -> None:
     opened = session("task=evaluate", "task.prunes=[knorm]")
     cells = Cells(opened.cfg)
     before = identity(opened, cells, [])
@@ -55,8 +56,11 @@ def test_answers_of_other_code_are_not_gone_on_from(session, monkeypatch) -> Non
     cells._policies["knorm", 0.5] = Lazy(opened.cfg.prune.__class__(name="knorm", ratio=0.5))
     assert identity(opened, cells, []) != before  # a policy from outside, by its text
     cells = Cells(opened.cfg)
-    monkeypatch.setattr(evaluation, "code", lambda: "other")
-    assert identity(opened, cells, []) != before
+    for what, other in (("code", "other"), ("_cpu", "another")):  # whose last bits are others
+        with monkeypatch.context() as patch:
+            patch.setattr(environment, what, lambda other=other: other)
+            assert identity(opened, cells, []) != before
+    assert identity(opened, cells, []) == before
 
 
 def test_codes_that_are_larger_than_what_they_code_are_told_as_large(harness, place) -> None:

@@ -1,0 +1,265 @@
+"""An evaluation's record, run again: the honest one is the same, and whoever edits an answer, a row, an
+interval or the sentence and renews the seal is told, with everything that follows edited too or not."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.pipeline.evaluation.progress import Progress
+from harness.pipeline.evaluation.record import Evaluation
+from harness.report.evaluate import conclusion
+from harness.snapshot import record
+from harness.snapshot.result import write_json
+from harness.task.audit import derived, evaluation, replay, report
+
+ASK = ("task=evaluate", "prompt=recall", "prompt.distance=24", "prompt.samples=3", "steps=4",
+       "task.prunes=[random]", "task.quantizers=[none,int8]", "task.budgets=[0.25]",
+       "task.asked=[after]", "name=told")  # fmt: skip
+
+
+Row = dict[str, Any]
+
+
+def of(folder: Path) -> Evaluation:
+    return Evaluation.read(record.read(folder / "result.json"), folder.joinpath)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A record, its audit, and the same in float64. Where the answers of a stopped evaluation lie, all of
+    the record's lie forged: nobody may go on from there."""
+    from harness import __main__ as front
+
+    place = tmp_path_factory.mktemp("evaluated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(Progress, "end", lambda self: None)
+
+        def run(name: str, *arguments: str) -> Path:
+            line = ["harness", *arguments, "track=none", f"hydra.run.dir={place / name}"]
+            patch.setattr(sys, "argv", line)
+            assert front.main() == 0
+            return place / name
+
+        told = run("told", *ASK)
+        (store,) = place.glob("runs/.evaluate/*.jsonl")
+        kept = [json.loads(line) for line in store.read_text().splitlines() if line]
+        forged = [[key, q, [{**a, "said": "no"} for a in said]] for key, q, said in kept]
+        store.write_text("\n".join(map(json.dumps, forged)))
+        return told, run("audit", "task=audit", f"run={told}"), run("exact", *ASK, "dtype=float64")
+
+
+@pytest.fixture
+def copy(runs, tmp_path) -> Path:
+    return Path(shutil.copytree(runs[0], tmp_path / "told"))
+
+
+def answers(edit: Callable[[list[Row]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        lines = of(folder).answers
+        edit(lines)
+        (folder / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    return apply
+
+
+def rows(**values: Any) -> Callable[[Path], None]:
+    """The row of right answers of the pruned cell, edited."""
+
+    def apply(folder: Path) -> None:
+        table = json.loads((folder / "evaluate.json").read_text())
+        row = next(r for r in table if r["prune"] == "random" and r["measure"] == "contains")
+        row.update(values)
+        write_json(folder / "evaluate.json", table)
+
+    return apply
+
+
+def said(folder: Path, reason: str) -> None:
+    result = record.read(folder / "result.json")
+    write_json(folder / "result.json", {**result, "reason": reason})
+
+
+def following(edit: Callable[[Path], None]) -> Callable[[Path], None]:
+    """The same, and the sentence that its rows give."""
+
+    def apply(folder: Path) -> None:
+        edit(folder)
+        said(folder, conclusion(of(folder).rows))
+
+    return apply
+
+
+def averaged(edit: Callable[[Path], None]) -> Callable[[Path], None]:
+    """The same, with every row and the sentence that its answers give."""
+
+    def apply(folder: Path) -> None:
+        edit(folder)
+        write_json(folder / "evaluate.json", of(folder).averages)
+        said(folder, conclusion(of(folder).rows))
+
+    return apply
+
+
+def reseal(folder: Path) -> None:
+    """As who has the code does: the sentence and the seal made to match."""
+    result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
+    result["conclusion"] = derived.conclusion(result)
+    record.seal(folder, result, sealed["config"], sealed["packages"])
+
+
+def right(lines: list[Row]) -> None:
+    """An answer that was wrong, right."""
+    line = next(one for one in lines if not one["contains"])
+    whole = next(one for one in lines if one["question"] == line["question"])
+    line |= {key: whole[key] for key in ("said", "ids", "exact", "contains", "divergence_step")}
+
+
+def marked(lines: list[Row]) -> None:
+    next(one for one in lines if not one["contains"])["contains"] = 1.0
+
+
+def likely(lines: list[Row]) -> None:
+    lines[-1]["nll"] *= 0.5
+
+
+def left_out(lines: list[Row]) -> None:
+    lines[:] = [line for line in lines if line["question"] != "2/after"]
+
+
+def asked(folder: Path) -> None:
+    path = folder / "questions.jsonl"
+    path.write_text(path.read_text().replace("what", "who", 1))
+
+
+ALL = {"value": 1.0, "low": 0.9, "high": 1.0, "delta": 0.0, "delta_low": -0.1, "delta_high": 0.1}
+# what is forged -> (how, what the audit must name)
+FORGED = {
+    "an answer": (answers(lambda lines: lines[-1].update(said=" k is 5 .")), "answers.jsonl: 2/after"),
+    "an answer and all that follows": (averaged(answers(right)), ": said"),
+    "a mark": (averaged(answers(marked)), "contains"),
+    "a likelihood": (averaged(answers(likely)), "nll"),
+    "a row": (rows(value=1.0), "evaluate.json: random 25%, auto, asked after contains value"),
+    "a row and the sentence": (following(rows(**ALL)), "contains value"),
+    "an interval": (following(rows(low=0.5)), "contains low"),
+    "a difference's interval": (rows(delta_low=-0.001), "contains delta_low"),
+    "bytes": (following(rows(kv_bytes=1.0)), "contains kv_bytes"),
+    "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
+    "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
+    "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
+    "an answer twice": (answers(lambda lines: lines.append(lines[-1])), "answers.jsonl: answers"),
+    "a question": (asked, "questions.jsonl: 0"),
+    "no form": (answers(lambda lines: lines[0].pop("ids")), "result.json"),
+}  # fmt: skip
+
+
+def test_the_record_is_the_same_and_the_second_run_went_on_from_nothing(runs) -> None:
+    told, again, _ = runs
+    document = json.loads((again / "audit.json").read_text())
+    assert (document["verdict"], document["compared"]) == ("same", "bitwise")
+    assert document["uncompared"] == [] and list(report.checked(again)) == []
+    ours, second = (finite_answers(folder) for folder in (told, again / "again" / "run"))
+    assert ours == second and not any(line["said"] == "no" for line in second)
+    assert {"evaluate.json", "answers.jsonl", "questions.jsonl"} <= set(
+        record.read(told / record.NAME)["files"]
+    )
+
+
+def finite_answers(folder: Path) -> list[Row]:
+    return [{k: v for k, v in line.items() if k != "per_token_s"} for line in of(folder).answers]
+
+
+@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
+def test_a_forged_evaluation_differs(runs, copy, what: str, elsewhere: bool) -> None:
+    """And where the forger claims another processor: rounding explains none of it."""
+    _, again, exact = runs
+    if elsewhere:
+        moved(copy)
+    FORGED[what][0](copy)
+    reseal(copy)
+    named = judged(copy, again / "again" / "run", exact)
+    assert any(FORGED[what][1] in name for name in named), named
+
+
+def moved(folder: Path) -> None:
+    """What may change the last bit is claimed to be another."""
+    result = record.read(folder / "result.json")
+    result["environment"]["cpu"] = "another"
+    write_json(folder / "result.json", result)
+
+
+def judged(point: Path, fresh: Path, third: Path) -> list[str]:
+    """What an audit names; `third` in place of its run in another precision."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derived, "page", lambda *_: [])
+        patch.setattr(replay, "rerun", lambda *_: {point: third})
+        findings, changed = replay.reproduced(point, fresh)
+        if replay.rounded(point, fresh, changed):
+            findings += replay.floors(None, {point: fresh}, point)[point][0]
+    return [finding.what for finding in findings]
+
+
+def test_elsewhere_what_rounding_moves_is_the_same_and_near_ties_are_told(runs, copy) -> None:
+    _, again, exact = runs
+    fresh = again / "again" / "run"
+    moved(copy)
+    assert judged(copy, fresh, exact) == []
+    averaged(answers(lambda lines: [rounded(line) for line in lines]))(copy)
+    assert judged(copy, fresh, exact) == []
+    was, now, third = map(of, (copy, fresh, exact))
+    assert evaluation.apart(was, now) and not evaluation.apart(now, now)
+    findings, floors, told = evaluation.rounding(was, now, third)
+    assert findings == [] and floors and told == {}
+    findings, *_ = evaluation.rounding(was, now, None)
+    assert len(findings) == len(was.answers) and "no floor" in findings[0].explanation
+    answers(right)(copy)
+    near = [{**a, "margin": 0.0} for a in now.answers]
+    tie = evaluation.rounding(of(copy), replace(now, answers=near), third)
+    assert tie[0] == [] and [*tie[2]] == [f"1 of {len(near)} answers"]
+
+
+def rounded(line: Row) -> None:
+    line["nll"] *= 1 + 2**-25
+
+
+def test_a_page_of_other_answers_is_named(copy) -> None:
+    result = record.read(copy / "result.json")
+    assert list(derived.page(copy, result)) == []
+    answers(right)(copy)
+    assert [f.what for f in derived.page(copy, result)] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    "reason, claim",
+    [
+        (
+            "3 prompts: the full cache answers 100%; the best is int8: 100%, not random 25% int8: 67%",
+            None,
+        ),
+        ("the full cache answers 100%; the best is random 25%: 98%", "random 25%: 98%"),
+        ("the full cache answers 100%; random keeps 0.95 of it", "0.95"),
+    ],
+)
+def test_a_sentence_of_another_version_claims_no_other_figures(runs, copy, reason, claim) -> None:
+    said(copy, reason)
+    now = of(runs[1] / "again" / "run")
+    named = list(evaluation.differences(of(copy), now, exact=False, ours=False))
+    assert {f.what for f in named} <= {"reason"}
+    assert [f.recorded for f in named][:1] == [claim] * bool(claim)
+
+
+def test_another_version_draws_its_own_intervals_which_is_told(runs, copy) -> None:
+    rows(low=0.001)(copy)
+    result = record.read(copy / "result.json")
+    result["environment"]["code"] = "of another time"
+    assert "its intervals" in replay.left_out(copy, result, result)
+    now = of(runs[1] / "again" / "run")
+    assert list(evaluation.differences(of(copy), now, exact=False, ours=False)) == []
+    assert list(evaluation.differences(of(copy), now, exact=False, ours=True))
