@@ -4,13 +4,16 @@ import json
 from pathlib import Path
 
 from harness import machine
+from harness.cli.arguments import check_folder, parted
+from harness.config.launched import options_dir
 from harness.config.tracking import check_uri
 from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
+from harness.variants import config_dirs
 
 MOVED = "track.uri="  # the tracking server may have another address by now
-KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper")
+KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper", "hydra.searchpath=")
 LAUNCHED = ("hydra/launcher", "hydra.launcher.")
 
 
@@ -18,16 +21,16 @@ def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
     The task's overrides, the sweeper's, the launcher's and the names of the points' folders are taken from
-    the record; flags, `limit_s`, `track.uri` and another launcher come from the command line. Raises InputProblem when DIR
-    is no sweep, or a search that would draw other values for its finished points; OSError where nothing can
-    be written.
+    the record, and its `--config-dir`; flags, `limit_s`, `track.uri` and another launcher come from the command
+    line. Raises InputProblem when DIR is no sweep, or a search that would draw other values for its finished
+    points; ConfigProblem when its options are gone; OSError where nothing can be written.
     """
     typed = [a for a in arguments if a.startswith("resume=")]
     if not typed:
         return arguments
     folder = Path(typed[-1].removeprefix("resume=")).expanduser()
-    others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
-    heeded = ("hydra", "+hydra", "limit_s=", MOVED, "-")
+    flags, others = parted([a for a in arguments if a not in (*typed, "-m", "--multirun")])
+    heeded = ("hydra", "+hydra", "limit_s=", MOVED)
     if wrong := [a for a in others if not a.startswith(heeded)]:
         raise InputProblem(
             f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
@@ -45,13 +48,18 @@ def resumed(arguments: list[str]) -> list[str]:
         sampler = (tree["hydra"].get("sweeper") or {}).get("sampler") or {}
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise InputProblem(f"resume={folder}{_no_sweep(folder)}") from None
-    if "seed" in sampler and sampler["seed"] is None:
+    grid = str(sampler.get("_target_")).endswith("GridSampler")  # walks its grid in no order
+    if grid or ("seed" in sampler and sampler["seed"] is None):
+        remedy = "the values themselves, KEY=A,B" if grid else "hydra.sweeper.sampler.seed=0"
         raise InputProblem(
             f"resume={folder} is a search without a seed: it would draw other values and write over the points "
-            "that are there. Begin one with hydra.sweeper.sampler.seed=0; these points stay as they are."
+            f"that are there. Begin one with {remedy}; these points stay as they are."
         )
+    if not config_dirs(flags):
+        flags += options_dir(folder)
+        check_folder(flags)
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
-    return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+    return ["-m", *flags, *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
 
 def _named(override: str, others: list[str]) -> bool:
@@ -83,10 +91,11 @@ def delivered(arguments: list[str]) -> str | None:
     if not places or (places[-1] / "multirun.yaml").exists() or not (places[-1] / NAME).is_file():
         return None
     run = places[-1]
-    if wrong := [a for a in arguments if not a.startswith(("resume=", MOVED, "-"))]:
+    _, others = parted(arguments)
+    if wrong := [a for a in others if not a.startswith(("resume=", MOVED))]:
         raise InputProblem(f"resume={run} uploads that run; leave out {' '.join(wrong)}.")
     uris = [a.removeprefix(MOVED).strip("'\"") for a in arguments if a.startswith(MOVED)]
-    moved = {"uri": None if uri == "null" else uri for uri in uris[-1:]}
+    moved = {"uri": None if uris[-1] == "null" else uris[-1]} if uris else {}
     check_uri(moved.get("uri"))
     if not (run / PENDING).exists():
         return f"{run} is complete; there is nothing to upload."

@@ -1,5 +1,6 @@
 """What a sweep came to, in words: the console's last lines, the name and the description of its run."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -69,7 +70,7 @@ def pending(folder: Path, rows: list[Row]) -> list[str]:
 
 def again(folder: Path) -> str:
     """The command that runs what is missing in a sweep and uploads what is pending."""
-    return f"python -m harness -m resume={_here(folder)}"
+    return f"python -m harness -m {shlex.quote(f'resume={_here(folder)}')}"
 
 
 def closing(

@@ -184,7 +184,7 @@ def varied(folder: Path) -> list[str]:
     if not in_sweep(folder):
         return []
     shared = {spelled(override) for override in swept(folder.parent)}
-    return [override for override in overrides(folder) if spelled(override) not in shared]
+    return [o for o in overrides(folder) if spelled(o) not in shared and _key(o) != "track.uri"]
 
 
 def swept(sweep: Path) -> list[str]:

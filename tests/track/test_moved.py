@@ -50,4 +50,5 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     assert not list(stranded.glob("*/pending.json"))
     there = runs(second)
     assert sorted(there.values()) == [("FINISHED", False), *[("FINISHED", True)] * 2], there
+    assert {"saved: seed=2", "saved: seed=3"} < set(there)
     assert len(runs(first)) == 1  # what was there stays there
