@@ -42,7 +42,8 @@ def conf_dir() -> Path:
 
 def folders() -> tuple[Path, ...]:
     """Every folder of groups, in the order in which they are asked: shipped, installed, the user's."""
-    return (conf_dir(), *installed_folders(), *config_dirs(sys.argv[1:]))
+    typed = sys.argv[1:]
+    return (conf_dir(), *installed_folders(), *searched(typed), *config_dirs(typed))
 
 
 def config_dirs(arguments: Sequence[str]) -> list[Path]:
@@ -53,6 +54,14 @@ def config_dirs(arguments: Sequence[str]) -> list[Path]:
         if flag in CONFIG_DIR:
             named.append(Path(value if equals else "".join(arguments[place + 1 : place + 2])))
     return named[-1:]  # Hydra takes one
+
+
+def searched(arguments: Sequence[str]) -> list[Path]:
+    """The folders that `hydra.searchpath=[file://DIR]` names on the command line."""
+    prefix = "hydra.searchpath="
+    lists = [a.removeprefix(prefix).strip("[]") for a in arguments if a.startswith(prefix)]
+    places = [place.strip().strip("'\"") for place in lists[-1].split(",")] if lists else []
+    return [Path(p.removeprefix("file://")) for p in places if p and not p.startswith("pkg://")]
 
 
 def options(group: str, conf: Path | None = None) -> list[str]:

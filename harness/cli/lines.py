@@ -47,10 +47,21 @@ def _unsaid(overrides: Sequence[str]) -> list[str]:
             told.append(
                 f"""note:    {key} is one text with a comma, not swept; several: '{key}="a","b"'"""
             )
+    several = [o for o in overrides if o.startswith("seed=") and config.jobs([o]) != 1]
+    if several and _greedy(overrides):
+        told.append("note:    seed draws nothing with sampling=greedy")
+        if "random" in config.chosen("prune", overrides):
+            told[-1] += "; prune=random draws by prune.seed"
     for key, deaf in config.unheeded(overrides).items():
         without = ", ".join(f"{key.partition('.')[0]}={option}" for option in deaf)
         told.append(f"note:    {key} is not read by {without}, which runs without it")
     return told
+
+
+def _greedy(overrides: Sequence[str]) -> bool:
+    """Whether no point of the main line draws anything by `seed`."""
+    task, sampling = (config.chosen(group, overrides) for group in ("task", "sampling"))
+    return task == ["experiment"] and sampling == ["greedy"]
 
 
 def _axis(override: str) -> str | None:

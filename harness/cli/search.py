@@ -14,6 +14,8 @@ from harness.snapshot.objective import names, objectives
 from harness.snapshot.result import METRICS, SIZES, TIMES
 
 FIGURES = {"metrics": METRICS, "size": SIZES, "time_s": TIMES}  # of the main line; others have more
+EVALUATED = {"evaluate": ("contains", "exact", "regex", "nll", "kl", "kv_bytes", "per_token_s")}
+WAYS = ("minimize", "maximize")
 STOPPED = ("failed", "refused")  # such a point has no figures
 SHORT = {"error_ratio": "oracle.ratio"}  # a column of the table that has another name there
 
@@ -43,9 +45,12 @@ def check(config: Any) -> None:
     sweeper has directions."""
     wanted = [str(name) for name in config.report.get("objectives") or []]
     for name in wanted:
-        if said := _unknown(name):
+        if said := _unknown(name, EVALUATED if config.task.name == "evaluate" else FIGURES):
             raise ConfigProblem(f"report.objectives: {name} is no figure of a point. {said}")
     way = config.hydra.sweeper.get("direction") if of(config) else None
+    for word in [way] if isinstance(way, str) else way or []:
+        if word not in WAYS:
+            raise ConfigProblem(f"hydra.sweeper.direction: {word} is neither {' nor '.join(WAYS)}.")
     if of(config) and len(wanted) != (many := 1 if isinstance(way, str) else len(way or [1])):
         raise ConfigProblem(
             f"the search has {many} of hydra.sweeper.direction and {len(wanted)} of report.objectives: "
@@ -92,11 +97,12 @@ def _stopped(folder: Path) -> bool:
     return json.loads((folder / "result.json").read_text("utf-8"))["verdict"] in STOPPED
 
 
-def _unknown(name: str) -> str:
-    """What was probably meant by a name that says no figure; nothing where it may be one."""
+def _unknown(name: str, figures: dict[str, tuple[str, ...]]) -> str:
+    """What was probably meant by a name that says no figure; nothing where it may be one. figures: those
+    that the task is known to have, by block."""
     if "." in name:  # the first point shows it
         return ""
-    every = [f"{b}.{k}" for b, keys in FIGURES.items() for k in keys]
+    every = [f"{b}.{k}" for b, keys in figures.items() for k in keys]
     last = name.removesuffix("_s")
     meant = [SHORT[name]] if name in SHORT else [e for e in every if e.partition(".")[2] == last]
     meant = meant or get_close_matches(name, every, n=1)

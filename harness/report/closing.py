@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config.launched import options_dir
+from harness.config.launched import options_dir, searchpath
 from harness.config.literal import command, typed
 from harness.report.html import section
 from harness.report.names import plain
@@ -97,7 +97,7 @@ def of_point(folder: Path) -> str:
         told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
     except OSError:
         return ""
-    return command(map(str, told or []), options_dir(folder))
+    return command([*searchpath(folder), *map(str, told or [])], options_dir(folder))
 
 
 def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:

@@ -3,12 +3,14 @@
 import importlib.util
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from harness import variants
 from harness.cli import resume, search
 from harness.errors import ConfigProblem
 from harness.snapshot import objective
@@ -23,7 +25,8 @@ OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
 def asked(objectives: list[str], direction: object, seed: int | None = 0, target: str = OPTUNA):
     sweeper = {"_target_": target, "direction": direction, "sampler": {"seed": seed}}
     hydra = {"sweeper": sweeper, "overrides": {"hydra": []}}
-    return OmegaConf.create({"report": {"objectives": objectives}, "hydra": hydra})
+    task = {"name": "evaluate" if objectives[:1] == ["contains"] else "experiment"}
+    return OmegaConf.create({"report": {"objectives": objectives}, "task": task, "hydra": hydra})
 
 
 @pytest.mark.parametrize("objectives, direction, said", [
@@ -32,6 +35,8 @@ def asked(objectives: list[str], direction: object, seed: int | None = 0, target
     (["error_ratio"], "minimize", "Did you mean oracle.ratio?"),
     (["nothing_like_it"], "minimize", "There is: metrics.bitwise_equal"),
     (["metrics.kl_mean"], ["minimize"] * 2, "2 of hydra.sweeper.direction and 1 of report.objectives"),
+    (["contains"], "maximize", "Did you mean evaluate.contains?"),
+    (["metrics.kl_mean"], ["minimise"], "minimise is neither minimize nor maximize"),
     ([], "minimize", "1 of hydra.sweeper.direction and 0 of report.objectives"),
 ])  # fmt: skip
 def test_what_a_search_cannot_be_told_is_said_first(objectives, direction, said):
@@ -126,3 +131,13 @@ def test_a_resume_goes_on_with_the_folder_of_options_that_the_sweep_was_begun_wi
         resume.resumed(["-m", f"resume={sweep}"])
     words = resume.resumed(["-m", "--config-dir", str(other), f"resume={sweep}"])
     assert words[:4] == ["-m", "--config-dir", str(other), "prune=own"]
+
+
+def test_folders_of_options_are_known_however_they_are_named(tmp_path, monkeypatch):
+    (tmp_path / "prune").mkdir()
+    (tmp_path / "prune" / "mine.yaml").write_text("name: keep_last\ntokens: 4\n")
+    for typed in (["--config-dir", str(tmp_path)], [f"hydra.searchpath=[file://{tmp_path}]"]):
+        monkeypatch.setattr(sys, "argv", ["harness", *typed, "prune=mine"])
+        assert "mine" in variants.options("prune"), typed
+    monkeypatch.setattr(sys, "argv", ["harness", "hydra.searchpath=[pkg://other]", "prune=mine"])
+    assert "mine" not in variants.options("prune")

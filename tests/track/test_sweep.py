@@ -292,7 +292,12 @@ def test_the_heading_says_what_would_else_happen_in_silence():
     assert said == [
         """note:    text is one text with a comma, not swept; several: 'text="a","b"'"""
     ]
-    assert lines._unsaid(["text='one','two'", "text='one'", "seed=1,2"]) == []
+    assert lines._unsaid(["text='one','two'", "text='one'", "seed=1,2", "sampling=sample"]) == []
+    (said,) = lines._unsaid(["prune=random,knorm", "seed=1,2"])
+    assert (
+        said == "note:    seed draws nothing with sampling=greedy; prune=random draws by prune.seed"
+    )
+    assert lines._unsaid(["prune=random", "seed=1"]) == []
     said = lines._unsaid(["prune=glob(k*)", "prune=none,knorm", "prune.ratio=0.5"])
     assert said == ["note:    prune.ratio is not read by prune=none, which runs without it"]
     assert lines._unsaid(["prune=glob(k*)", "prune.ratio=0.5"]) == []
