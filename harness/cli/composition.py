@@ -21,7 +21,9 @@ class Composer(ConfigLoaderImpl):
     copy of what Hydra made of the point's options, by Hydra's own hand and with its errors. A key that nothing
     reads is told of the first, since all points with these options have it."""
 
-    swept: tuple[str, ...] = ()  # all overrides of the sweep
+    swept: tuple[str, ...] | None = (
+        None  # all overrides of the sweep; None: what is composed is not checked
+    )
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
         search.check(master_config)
@@ -31,7 +33,7 @@ class Composer(ConfigLoaderImpl):
         first = chosen not in self.__dict__.get("_kept", ())
         cfg = deepcopy(self._composed(master_config, chosen))
         self._apply_overrides_to_config(values, cfg)
-        if first:
+        if first and self.swept is not None:
             written: Any = OmegaConf.to_container(cfg, resolve=False)
             config.check_keys({k: v for k, v in written.items() if k != "hydra"}, self.swept)
         job, told = cfg.hydra.job, [o for o in parsed if not o.is_hydra_override()]
