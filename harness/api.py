@@ -32,6 +32,7 @@ from harness.pipeline import argument, drive, interop, smaller
 from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.format import settings_of, vouched
+from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
@@ -306,7 +307,9 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
     judgement = judge_path(model, state, reference, path, settings, waived)
-    if judgement.verdict in GOOD:
+    way = Way.of(decoder, config.CacheConfig(name=cache))
+    judgement = beside(judgement, model, state, way, path, settings)
+    if judgement.verdict in GOOD and not judgement.broken:
         return judgement
     lossless = "" if state.pruned or state.quantized else cache
     cause = why(judgement, model, state, waived, reference.fed, lossless)
