@@ -99,5 +99,7 @@ def judged_by(result: dict[str, Any]) -> list[list[Any]]:
 def itself(result: dict[str, Any]) -> list[list[Any]]:
     """The row of a pruned or a quantized state beside itself under another cache, where there was one."""
     block = result.get("itself") or {}
-    row = [f"the same state under cache={block.get('cache')}: largest difference of a logit"]
-    return [[*row, block["max_abs_diff"], block["noise"]]] * bool(block.get("cache"))
+    if not block.get("cache"):
+        return []
+    name = f"the same state under cache={block['cache']}: largest difference of a logit"
+    return [[name, block["max_abs_diff"], block["noise"]]]

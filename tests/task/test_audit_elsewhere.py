@@ -283,5 +283,5 @@ def test_a_pruned_state_beside_itself_is_compared_where_it_was_asked(
         ("noise", 9.0),
         ("cache", "view"),
     ):
-        assert named({**older, "itself": {**block, key: forged}}, asked) == {f"itself.{key}"}
-        assert named({**again, "itself": {**block, key: forged}}, asked) == {f"itself.{key}"}
+        for made in (older, again):
+            assert f"itself.{key}" in named({**made, "itself": {**block, key: forged}}, asked)
