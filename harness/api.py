@@ -190,7 +190,10 @@ def quantize_state(state: State, quantizer: str | type = "int8", **options: Any)
 
 @python_says
 def wrap(model: Any, tokenizer: Any) -> Loaded:
-    """A library model object that is in use already, with its tokenizer; see `interop.wrap`."""
+    """`model` and `tokenizer`, objects of the library's in use already, as a Loaded: nothing in them is changed.
+    Of what `torch.compile` or `DataParallel` made, the module inside is taken; adapters (PEFT) are weights
+    like any other. Raises InputProblem for a model in training mode or without a head and for the tokenizer
+    of another model, where its vocabulary shows it; UnsupportedModel for an adapter of virtual tokens."""
     return interop.wrap(model, tokenizer)
 
 

@@ -4,7 +4,7 @@ loaded, and at every call, so that a mistake is told by its name and its line.""
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
-from inspect import Signature, isfunction, signature, unwrap
+from inspect import Signature, getsourcefile, getsourcelines, isfunction, signature, unwrap
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from harness.errors import ConfigProblem
@@ -29,11 +29,13 @@ def agree(what: str, target: str, built: type, base: type) -> None:
         hint = _hint(built, missing)
         raise ConfigProblem(
             f"{what}: {target} overrides nothing of {public}, so it would do nothing.{hint} "
-            f"Write one of {', '.join(missing)}."
+            f"Write one of {', '.join(missing)}.{_defined(built)}"
         )
     if missing:
         hint = _hint(built, missing)
-        raise ConfigProblem(f"{what}: {target} has no `{missing[0]}`, which {public} needs.{hint}")
+        raise ConfigProblem(
+            f"{what}: {target} has no `{missing[0]}`, which {public} needs.{hint}{_defined(built)}"
+        )
     for name, (ours, method) in theirs.items():
         wanted = [p for p in signature(ours).parameters.values() if p.kind in (0, 1)]
         try:
@@ -50,7 +52,7 @@ def agree(what: str, target: str, built: type, base: type) -> None:
 
 def _overridden(built: type) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
     """Public methods (and `__init__`) that a class from outside puts in place of ours: both of them."""
-    ours = [kind for kind in built.__mro__ if kind.__module__.startswith("harness.")]
+    ours = [kind for kind in built.__mro__ if _ours(kind, built)]
     both = {}
     for kind in built.__mro__:
         if kind in ours or kind.__module__ == "builtins":
@@ -60,6 +62,11 @@ def _overridden(built: type) -> dict[str, tuple[Callable[..., Any], Callable[...
             if _public(first, name) and isfunction(method) and name not in both:
                 both[name] = (first, method)
     return both  # type: ignore[return-value]
+
+
+def _ours(kind: type, built: type) -> bool:
+    """Whether `kind`, a base of `built`, is of this package: not what lies beside `built` itself."""
+    return kind.__module__.startswith("harness.") and kind.__module__ != built.__module__
 
 
 def _public(method: Any, name: str) -> bool:
@@ -94,7 +101,7 @@ def _about(built: type, name: str) -> str:
     said = (
         vars(kind)[name].__doc__
         for kind in built.__mro__
-        if kind.__module__.startswith("harness.") and name in vars(kind)
+        if _ours(kind, built) and name in vars(kind)
     )
     return " ".join(next(filter(None, said), "").partition("\n\n")[0].split())
 
@@ -152,6 +159,14 @@ def _versions(objects: list[Any]) -> Iterator[tuple[str, int]]:
                 for name, tensor in thing.tensors()
                 if not tensor.is_inference()
             )
+
+
+def _defined(built: type) -> str:
+    """` It is in file:line.`, where that can be said."""
+    try:
+        return f" It is in {getsourcefile(built)}:{getsourcelines(built)[1]}."
+    except (OSError, TypeError):
+        return ""
 
 
 def _line(method: Callable[..., Any]) -> str:

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from inspect import Signature, signature
+from typing import Any, ParamSpec, TypeVar
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, InputProblem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +26,7 @@ OPTIONS = (
     "quantize",
 )  # groups whose own keys are arguments by their own names
 _COMMAND = r"(?:python -m harness )?task=\w+(?: [\w.]+=\S*[\w\]])*"
-_KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>[^\s,;:()]*\w\]?)"
+_KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>[^\s,;:()]*\w\]?(?::\d+)?)"
 _WORD = rf"(?<![\w.])(?:{'|'.join(OPTIONS)})\.(?P<word>\w+)"
 _SPELLED = re.compile(rf"(?P<command>{_COMMAND})|{_KEY}|{_WORD}")
 
@@ -63,12 +64,27 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
     """`function`, whose errors name the arguments that its caller can pass, and end at the caller's line:
     the way through this package says nothing of what was given."""
 
+    form = signature(function)
+
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
+            _bound(form, function.__name__, args, kwargs)
             return function(*args, **kwargs)
         except HarnessError as problem:
             problem.args = (in_python(str(problem)),)
             raise problem.with_traceback(None) from problem.__cause__
 
     return call
+
+
+def _bound(form: Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise InputProblem for arguments that a function of this form does not take."""
+    try:
+        form.bind(*args, **kwargs)
+    except TypeError as problem:
+        kinds = ", ".join([*(type(a).__name__ for a in args), *(f"{k}=..." for k in kwargs)])
+        takes = ", ".join(
+            ("**" if p.kind is p.VAR_KEYWORD else "") + p.name for p in form.parameters.values()
+        )
+        raise InputProblem(f"{name}({kinds}): {problem}. It takes {name}({takes}).") from None

@@ -18,8 +18,10 @@ from linecache import getline
 from pathlib import Path
 from typing import Any
 
+from harness import keys
 from harness.contract import agree
 from harness.errors import ConfigProblem, UntrustedPlugin, suggestion
+from harness.shipped import ships
 
 BASES = {
     "prune": "Policy", "cache": "Decoder", "save": "Format", "quantize": "Quantizer",
@@ -110,7 +112,7 @@ def headline(group: str, option: str) -> str:
 def defaults(group: str, option: str) -> list[Any]:
     """The defaults list of a YAML: of an option, or (`""`, `config`) of the whole."""
     if path := written(group, option):
-        return list(_tree(path, path.stat().st_mtime_ns).get("defaults") or [])
+        return list(keys.tree(path).get("defaults") or [])
     return []
 
 
@@ -134,7 +136,8 @@ def variant(group: str, settings: Any, base: type | None = None) -> Any:
         return imported(f"{group}={name}", outside_target, base)
     if name not in options(group, conf_dir()):
         raise ConfigProblem(f"{group}={name} is not an option.{suggestion(name, options(group))}")
-    return shipped(group, name)
+    built, place = shipped(group, name), f"harness.{group}.{name}"
+    return built if ships(group, name) else _fit(f"{group}={name}", place, built, base)
 
 
 def target(group: str, settings: Any) -> str | None:
@@ -145,9 +148,10 @@ def target(group: str, settings: Any) -> str | None:
 
 def shipped(group: str, name: str) -> Any:
     """The class or function of `harness.<group>.<name>` that bears the option's name."""
-    if find_spec(f"harness.{group}.{name}") is None:
-        raise ConfigProblem(f"{group}={name} has a YAML, but there is no harness/{group}/{name}.")
-    module = import_module(f"harness.{group}.{name}")
+    what, place = f"{group}={name}", f"harness.{group}.{name}"
+    if find_spec(place) is None:
+        raise ConfigProblem(f"{what} has a YAML, but there is no harness/{group}/{name}.")
+    module = import_module(place) if ships(group, name) else _module(what, place, place)
     bare = name.replace("_", "")
     for word, value in vars(module).items():
         mine = getattr(value, "__module__", "").startswith(module.__name__)
@@ -162,6 +166,16 @@ def shipped(group: str, name: str) -> Any:
 def imported(what: str, target: str, base: type | None = None) -> Any:
     """The class that `target` (`module.Class`) names. what: who asks for it, for the message."""
     module, _, attribute = target.replace(":", ".").rpartition(".")
+    built = getattr(_module(what, module, target), attribute, None)
+    if built is None:
+        raise ConfigProblem(
+            f"{what} names {target}, and {module} has no {attribute}. Correct `_target_`."
+        )
+    return _fit(what, target, built, base)
+
+
+def _module(what: str, module: str, target: str) -> Any:
+    """`module`, imported; what goes wrong in it from now on is told as that of `what`."""
     try:
         home = import_module(module)
     except Exception as problem:
@@ -176,15 +190,15 @@ def imported(what: str, target: str, base: type | None = None) -> Any:
             f"{what} names {target}, and importing {module} failed: {type(problem).__name__}: "
             f"{problem}.{_in_line(problem)}"
         ) from problem
-    built = getattr(home, attribute, None)
-    if built is None:
-        raise ConfigProblem(
-            f"{what} names {target}, and {module} has no {attribute}. Correct `_target_`."
-        )
+    _asked_for[module] = what
+    return home
+
+
+def _fit(what: str, target: str, built: Any, base: type | None) -> Any:
+    """`built`, which `target` names, where it keeps to `base`; else ConfigProblem."""
     if base is not None and not (isinstance(built, type) and issubclass(built, base)):
         public = f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
         raise ConfigProblem(f"{what} names {target}, which is no {public}. Derive it from that.")
-    _asked_for[module] = what
     if base is not None:
         agree(what, target, built, base)
     return built
@@ -195,7 +209,7 @@ def check_chosen(cfg: Any) -> None:
     anything large is loaded."""
     for group, base in BASES.items():
         settings = getattr(cfg, group)
-        if target(group, settings):
+        if target(group, settings) or not ships(group, settings.name):
             variant(group, settings, getattr(import_module(f"harness.{group}"), base))
 
 
@@ -225,8 +239,9 @@ def meant(problem: BaseException) -> str:
     an option lack, where it belongs; nothing where none is near."""
     if not isinstance(problem, AttributeError) or problem.name is None:
         return ""
-    if hasattr(problem.obj, TARGET) and hasattr(problem.obj, "name"):  # an option from outside
-        return f". Add `{problem.name}:` to {problem.obj.name}.yaml"
+    name = getattr(problem.obj, "name", None)
+    if (author(problem) or "").partition(", in ")[0].endswith(f"={name}"):  # its own settings
+        return f". Add `{problem.name}:` to {name}.yaml"
     near = get_close_matches(problem.name, dir(problem.obj), n=1, cutoff=0.7)
     return f". Did you mean '{near[0]}'?" if near else ""
 
@@ -306,27 +321,7 @@ def installed_folders() -> tuple[Path, ...]:
 
 
 def _keys(path: Path, group: str) -> dict[str, Any]:
-    tree = _tree(path, path.stat().st_mtime_ns)
+    tree = keys.tree(path)
     if path.read_text("utf-8").lstrip().startswith("# @package _global_"):
         tree = tree.get(group) or {}  # it chooses options of other groups too
     return {str(key): value for key, value in tree.items() if key != "defaults"}
-
-
-def unreadable(path: Path | str, problem: Exception) -> str:
-    """What is wrong with a YAML, and in which of its lines."""
-    mark, why = getattr(problem, "problem_mark", None), getattr(problem, "problem", None)
-    line = f", line {mark.line + 1}," if mark else ""
-    return f"{path}{line} cannot be read: {why or str(problem).splitlines()[0]}."
-
-
-@cache
-def _tree(path: Path, _stamp: int) -> dict[str, Any]:
-    import yaml
-
-    try:
-        tree = yaml.safe_load(path.read_text("utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise ConfigProblem(unreadable(path, problem)) from None
-    if not isinstance(tree, dict):
-        raise ConfigProblem(f"{path} holds no keys.")
-    return tree

@@ -190,6 +190,8 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
         (lambda m, s, p: harness.load_state(p.parent / "mein"), "/mine?"),
         (lambda m, s, p: harness.load_state(p, trusted=[p]), "trusted="),
         (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"auto\""),
+        (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"cuda:99\""),
+        (lambda m, s, p: harness.quantize_state(m, s, "int8"), "It takes quantize_state(state, quantizer"),
         (lambda m, s, p: harness.load_model(device="gpu"), "Did you mean 'cuda'"),
         (lambda m, s, p: harness.load_model(dtype="fp16"), "Did you mean 'float16'"),
         (lambda m, s, p: harness.load_model("tiny_gpt3"), "Did you mean 'tiny_gpt2'"),

@@ -72,3 +72,8 @@ def test_the_sentence_names_the_argument_and_what_it_takes(right) -> None:
         harness.resume(**right["resume"], top_p="x")
     with pytest.raises(harness.InputProblem, match="trusted is 3: give a list of files"):
         harness.load_state(**right["load_state"], trusted=3)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_says_what_is_raised_and_sends_nobody_into_the_package(name) -> None:
+    assert "interop" not in getattr(harness, name).__doc__ and "Raises" in harness.wrap.__doc__

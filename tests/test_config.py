@@ -131,3 +131,20 @@ def test_what_some_task_reads_or_an_experiment_sets_is_no_mistake() -> None:
         config.check_typed([f"task={task}", "steps=3", "prune=keep_last", "prune.tokens=8"])
     with pytest.raises(ConfigProblem, match="steps=3 is not read by task=verify"):
         config.check_typed(["task=verify", "steps=3"])
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["prune.ratio=0.3", "experiment=prune_serch"],
+        ["prune.ratio=0.3", "+experiment=prune_serch"],
+        ["task.budgets=[1]", "experiment=prune_serch"],
+        ["prune.foo=1", "prune.ratio=0.3", "prune.tokens=2", "experiment=prune_serch"],
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_there_is_not_is_told_before_the_keys_it_would_have_read(typed) -> None:
+    with pytest.raises(ConfigProblem, match="'prune_serch' is not an option of experiment"):
+        config.check_typed(typed)
+    with pytest.raises(ConfigProblem, match=r"^(prune|task|'prune)[.]"):
+        config.check_typed(typed[:-1])  # the keys are wrong, where the option is not

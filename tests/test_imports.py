@@ -23,6 +23,8 @@ LEVEL = {
     "extras": 1,
     "variants": 1,
     "contract": 0.5,
+    "keys": 0.5,
+    "shipped": 0,
     "errors": 0,
     "interrupt": 0,
     "machine": 0,

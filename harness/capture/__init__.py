@@ -143,6 +143,11 @@ def new_cache(loaded: Any) -> Any:
     from transformers import DynamicCache
 
     if not loaded.takes_cache:
+        if loaded.hides_arguments:
+            raise UnsupportedModel(
+                f"{type(loaded.model).__name__}.forward names none of its arguments, so it cannot be seen that "
+                "it takes a cache: decorate it with functools.wraps(the library's forward), which shows them."
+            )
         raise UnsupportedModel(
             f"'{loaded.text_config.model_type}' keeps its state in a form of its own and takes no "
             "cache of the library's, so it cannot be captured. Models whose forward takes "

@@ -8,6 +8,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from harness.cli import search
+
 KEPT = 256  # compositions, about 1 MB each
 
 
@@ -17,6 +19,7 @@ class Composer(ConfigLoaderImpl):
     copy of what Hydra made of the point's options, by Hydra's own hand and with its errors."""
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
+        search.check(master_config)
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in parsed if self._is_value(override)]
         chosen = tuple(str(o.input_line) for o in parsed if o not in values)

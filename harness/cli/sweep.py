@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 import traceback
-import warnings
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt, process
-from harness.cli import afar, lines, point, slurm
+from harness.cli import afar, lines, point, search, slurm
 from harness.config import jobs
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
@@ -54,22 +53,24 @@ class Watch:
         Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
         _count(Watch.folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
+        seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        Watch.total = jobs(list(Watch.overrides))
+        Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         there = len(Watch.done)
         print(lines.heading(config, Watch.overrides, Watch.total, there, Watch.folder), flush=True)
+        if seed is not None:
+            print(
+                f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})",
+                flush=True,
+            )
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
         if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
             afar.begin(partial(_count, Watch.folder), Watch.total)
-        sweeper = str(config.hydra.sweeper.get("_target_"))
-        if "optuna" in sweeper:
-            from optuna import logging
-
-            logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
-            warnings.filterwarnings("ignore", module="optuna")  # of points that all came out alike
-        if not sweeper.endswith("BasicSweeper"):
+        if search.of(config):
+            search.quieten()
+        if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":
@@ -115,7 +116,7 @@ class Job:
 
         wanted = list(cfg.get("report", {}).get("objectives") or [])
         if sweep and (kept := _kept(cfg, folder)):
-            return objectives(folder, wanted) if wanted else kept
+            return search.answer(folder, wanted) if wanted else kept
         point.of_point(cfg, folder)
         start = time.perf_counter()
         outcome = dispatch(lambda: config.typed(cfg, Watch.overrides), folder, sweep, Watch.fresh)
@@ -124,7 +125,7 @@ class Job:
             told = objectives(folder, wanted)
             seconds = time.perf_counter() - start
             _tell(outcome, folder.name, overrides, seconds, dict(zip(wanted, told)))
-            return told or outcome
+            return search.answer(folder, wanted) if wanted else outcome
         return outcome
 
     def __reduce__(self) -> Any:
@@ -223,6 +224,10 @@ def lost(problem: Exception) -> str | None:
         return None
     from harness.report.summary import again
 
+    if search.fruitless(problem):
+        return (
+            "the search came to nothing: no point has its report.objectives. Each says why above."
+        )
     log = folder / "launcher.log"
     log.write_text("".join(traceback.format_exception(problem)), "utf-8")
     first = (str(problem).strip() or "no reason given").splitlines()[0]
@@ -274,7 +279,7 @@ def _kept(cfg: Any, folder: Path) -> Any:
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
     now = json.loads(json.dumps(asdict(cfg)))
-    for key in ("report", "limit_s"):  # what is shown is not what was measured, nor is a limit
+    for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
         now.pop(key, None), recorded.pop(key, None)
     return now == recorded
 

@@ -35,29 +35,16 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
 
 
 def check_typed(overrides: Sequence[str]) -> None:
-    """Raise ConfigProblem for a `group.key=value` that no option which is chosen would read, for a new
-    key below one of them that has no plus before it, and for what none of the chosen tasks reads."""
+    """Raise ConfigProblem for an option that there is not; then, since what a key is read by hangs on the
+    options, for a `group.key=value` that no option which is chosen would read, for a new key below one of
+    them that has no plus before it, and for what none of the chosen tasks reads."""
+    for override in overrides:
+        _check_option(override)
     for override in overrides:
         typed, equals, value = override.partition("=")
-        if typed.startswith("~") and typed[1:] in schemas():
-            raise ConfigProblem(
-                f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
-                f"`python -m harness {typed[1:]} --help` lists them."
-            )
         group, dot, rest = typed.lstrip("+").partition(".")
         if problem := _ignored(override, group, value, overrides):
             raise ConfigProblem(problem)
-        if typed in schemas() and value.startswith("["):
-            raise ConfigProblem(
-                f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
-            )
-        for option in value.split(",") if typed in (*schemas(), "experiment") else ():
-            if _NAMES.fullmatch(value) and option not in variants.options(typed):
-                raise ConfigProblem(
-                    f"{override}: '{option}' is not an option of {typed}.{option_meant(typed, option)}"
-                )
-            if typed in schemas():
-                _check_yaml(typed, option)
         if not equals or not dot or group not in schemas():
             continue
         key, _, inner = rest.partition(".")
@@ -73,6 +60,28 @@ def check_typed(overrides: Sequence[str]) -> None:
     budgets = [o for o in budgets if not o.endswith("=null")]
     if len({o.partition("=")[0] for o in budgets}) > 1:
         raise ConfigProblem(f"{' and '.join(budgets)} are two budgets. Give one of them.")
+
+
+def _check_option(override: str) -> None:
+    """Raise ConfigProblem for a group without an option, with several, or with one that there is not."""
+    typed, _, value = override.partition("=")
+    group = typed.lstrip("+")
+    if typed.startswith("~") and typed[1:] in schemas():
+        raise ConfigProblem(
+            f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
+            f"`python -m harness {typed[1:]} --help` lists them."
+        )
+    if group in schemas() and value.startswith("["):
+        raise ConfigProblem(
+            f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
+        )
+    for option in value.split(",") if group in (*schemas(), "experiment") else ():
+        if _NAMES.fullmatch(value) and option not in variants.options(group):
+            raise ConfigProblem(
+                f"{override}: '{option}' is not an option of {group}.{option_meant(group, option)}"
+            )
+        if group in schemas():
+            _check_yaml(group, option)
 
 
 def _check_yaml(group: str, option: str) -> None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import fields, is_dataclass
 from itertools import takewhile
 
-from harness import extras, variants
+from harness import extras, keys, variants
 from harness.config.key import wanted
 from harness.config.option import UNREAD, readable, schemas
 from harness.config.schema import Config
@@ -27,7 +27,7 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
     text = str(problem).strip()
     no_name = isinstance(problem, ValueError) and "group override must be a string" in text
     if isinstance(problem, MarkedYAMLError) and problem.problem_mark:
-        return variants.unreadable(problem.problem_mark.name, problem)
+        return keys.unreadable(problem.problem_mark.name, problem)
     if not no_name and not isinstance(problem, HydraException | OmegaConfBaseException):
         return None
     if missing := re.search(r"Could not find 'hydra/(launcher|sweeper)/(\w+)'", text):

@@ -18,6 +18,7 @@ from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
 from harness.model.oracle import Cost, Oracle
 from harness.model.pace import Pace
+from harness.model.singly import Singly
 from harness.model.standing import standing
 from harness.model.switch import switch_of
 
@@ -48,7 +49,10 @@ class Loaded:
         import inspect
 
         inner = getattr(self.model, "get_base_model", lambda: self.model)()  # adapters hand it on
-        self._forward_names = frozenset(inspect.signature(inner.forward).parameters)
+        forward = inspect.signature(inner.forward).parameters
+        if "input_ids" not in forward:  # put in place of the class's own, which it is to hand on to
+            forward = inspect.signature(type(inner).forward).parameters
+        self._forward_names = frozenset(forward)
 
     def __repr__(self) -> str:
         """One line: the modules of a model fill pages."""
@@ -188,6 +192,11 @@ class Loaded:
         """Whether the forward takes a cache of the library's, under either of its names."""
         return bool(self._forward_names & {"past_key_values", "cache_params"})
 
+    @property
+    def hides_arguments(self) -> bool:
+        """Whether the forward does not say what it takes, as `lambda *a, **k: ...` does not."""
+        return "input_ids" not in self._forward_names
+
     @cached_property
     def one_at_a_time(self) -> bool:
         """Whether tokens must be fed one by one onto recurrent state; measured on first use."""
@@ -230,6 +239,11 @@ class Loaded:
         arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
         with torch.no_grad():
             return self.model(input_ids=ids, **arguments).logits[:, -keep:]
+
+    def singly(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """`uncached`, where the products of the last `keep` tokens are taken one by one, see `Singly`."""
+        with Singly(ids.shape[1], keep):
+            return self.uncached(ids, keep)
 
 
 _MEMORY: dict[str, Loaded] = {}

@@ -26,14 +26,7 @@ GIVEN = "given"  # the policy of ids that nobody here encoded
 
 
 def wrap(model: Any, tokenizer: Any) -> Loaded:
-    """`model` and `tokenizer`, objects of the library's that are in use already, as a Loaded.
-
-    Nothing is copied and nothing in them is changed. Of what `torch.compile` or `DataParallel` made, the
-    module inside is taken: it is what runs and is judged. Adapters (PEFT) are weights like any other, so
-    they are part of the identity, and so is how they are switched on. Raises InputProblem for a
-    model in training mode, whose forward is not repeatable, for what is no model of the library's or has
-    no head, and for the tokenizer of another model, where its vocabulary shows it.
-    """
+    """See `harness.wrap`."""
     model = inside(model)
     check_model(model)
     if model.training:
@@ -78,6 +71,11 @@ def from_cache(
     check_vocabulary(loaded, ids)
     positions = positions_of(mask)
     layers = layers_of(cache, positions, loaded.text_config)
+    if not any(layer.segments or layer.recurrent for layer in layers):
+        raise InputProblem(
+            "the cache is empty: no forward filled it. Hand it to the model, "
+            "model(input_ids, past_key_values=cache), or give the `past_key_values` of its output."
+        )
     check_captured(loaded, layers)
     _check_filled(cache, ids)
     row = Encoded(tuple(ids[0].tolist()), loaded.tokenizer.decode(ids[0]), GIVEN, (), 0)

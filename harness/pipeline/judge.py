@@ -9,7 +9,7 @@ import torch
 from harness.compare import metrics as measure
 from harness.compare.conclusion import conclusion
 from harness.compare.identity import Difference
-from harness.compare.verdict import decide, errors
+from harness.compare.verdict import FACTOR, decide, errors
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
@@ -19,6 +19,7 @@ from harness.pipeline.tail import compare_tails
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
+COMPOSED = 100.0  # no order of the same sums makes so much of an error
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
 
 
@@ -91,7 +92,7 @@ def judge(
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
     noise = measure.noise_floor(paths.values(), reference.logits, nexts)
-    oracle = errors(restored.logits, measured.uncached, measured.exact)
+    oracle = _errors(loaded, state, reference, restored, measured)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
     sound, pair = measured.soundness, (restored.logits, reference.logits)
@@ -125,6 +126,23 @@ def judge(
         curves=curves,
         diagnosis=diagnosis,
     )
+
+
+def _errors(
+    loaded: Loaded,
+    state: State,
+    reference: Rollout,
+    restored: Rollout,
+    measured: yardstick.Yardstick,
+) -> dict[str, Any]:
+    """`errors` of the restored run beside the uncached one. Where that has rounded less than half as far,
+    the uncached run is taken in the composition of decode steps, too, and the larger error of both counts:
+    a product of one row may be summed otherwise than that of many, by either path."""
+    whole = errors(restored.logits, measured.uncached, measured.exact)
+    if whole["ratio"] is None or not FACTOR < whole["ratio"] <= COMPOSED:
+        return whole
+    rows = yardstick.alone(loaded, state, reference.fed, chunks=reference.chunks, singly=True)
+    return max(whole, errors(restored.logits, rows, measured.exact), key=lambda e: e["plain"])
 
 
 def _stored(

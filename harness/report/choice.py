@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.report import verdicts as grid
-from harness.snapshot.result import METRICS, TIMES
+from harness.snapshot.result import METRICS, SIZES, TIMES
 
 ASKED = (
     "text",
@@ -21,7 +21,6 @@ ASKED = (
     "at",
 )
 
-SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 MEASURED = {"point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
@@ -66,9 +65,7 @@ def best(rows: list[Row]) -> list[Row]:
 def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
     """The best points of each question, where there are some. Of those that tie, one that another beats by
     `CLEAR` in its time per token is left out, but only where that is so in every question: less is noise."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_option(row, [a for a in axes if asks(a)]), []).append(row)
+    groups = _groups(rows, [a for a in axes if asks(a)])
     options = [a for a in axes if not asks(a)]
     tied = [{_option(row, options): row for row in some} for some in map(best, groups.values())]
     tied = [some for some in tied if some]
@@ -138,7 +135,7 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     each = f"value of {every}" if every.endswith("s") else every
     if not alike:
         return f" is marked for each {each}: points are compared where {every} is the same."
-    named, same = _named(alike, options, rows)
+    named, same = _named(alike, options, questions, rows)
     if len(groups) > 1:
         return f" for every {each}: {named}{same}."
     row = winners[0]
@@ -151,14 +148,34 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     return f"{where}: {named} ({', '.join(facts)}){same}."
 
 
-def _named(alike: set[tuple[str, ...]], options: list[str], rows: list[Row]) -> tuple[str, str]:
-    """The options of points that tie, and, as the rest of the sentence, those that make no difference."""
+def _named(
+    alike: set[tuple[str, ...]], options: list[str], questions: list[str], rows: list[Row]
+) -> tuple[str, str]:
+    """The options of points that tie, and, as the rest of the sentence, those that make no difference: in
+    no point, or in none of these."""
     order = [option for row in rows if (option := _option(row, options)) in alike]
     values = [list(dict.fromkeys(column)) for column in zip(*order, strict=True)]
     if math.prod(map(len, values)) > len(alike):  # no whole block of a grid
         points = (" ".join(f"{a}={v}" for a, v in zip(options, o)) for o in dict.fromkeys(order))
         return " or ".join(points), ""
     free = [a for a, vs in zip(options, values) if 1 < len(vs) == len({str(r[a]) for r in rows})]
-    named = [f"{a}={' or '.join(vs)}" for a, vs in zip(options, values) if a not in free]
-    makes = "make" if len(free) > 1 else "makes"
-    return " ".join(named), f"; {' and '.join(free)} {makes} no difference" if free else ""
+    named = " ".join(f"{a}={' or '.join(vs)}" for a, vs in zip(options, values) if a not in free)
+    fixed = [*questions, *(a for a in options if a not in free)]
+    if not free:
+        return named, ""
+    if not all(map(_level, _groups(rows, fixed).values())):
+        return named, f", where every value of {' and '.join(free)} ties"
+    return named, f"; {' and '.join(free)} make{'s' * (len(free) == 1)} no difference"
+
+
+def _level(rows: list[Row]) -> bool:
+    """Whether none of these points is better than another."""
+    return not best(rows) and len({row["verdict"] in grid.STOPPED for row in rows}) == 1
+
+
+def _groups(rows: list[Row], axes: list[str]) -> dict[tuple[str, ...], list[Row]]:
+    """The points by what they have on `axes`."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_option(row, axes), []).append(row)
+    return groups

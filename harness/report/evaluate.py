@@ -140,7 +140,7 @@ def children(rows: list[Row]) -> list[Row]:
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
         metrics["answers/perplexity"] = exp(values["nll"]["value"])
         if first["per_token_s"] is not None:
-            metrics["time/per_token_s"] = first["per_token_s"]
+            metrics["time/per_token"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
         made.append({"name": name(where), "tags": tags, "metrics": metrics})
     return made

@@ -35,6 +35,7 @@ TIMES = (
     "load_model", "prefill", "prune", "save", "load", "restore", "first_token", "per_token",
     "recompute",
 )  # fmt: skip
+SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 
 
 def counted(key: str, value: Any) -> Any:

@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.snapshot.digest import digest_bytes, digest_document
-from harness.snapshot.tokenizer import SLOW, digest
+from harness.snapshot.digest import digest_document
+from harness.snapshot.tokenizer import SLOW, digest, template_digest
 
 # texts whose ids differ as soon as a rule, a merge or a special token differs
 PROBES = (
@@ -29,9 +29,7 @@ def document(tokenizer: Any) -> dict[str, Any]:
         "special_tokens": {
             name: str(value) for name, value in sorted(tokenizer.special_tokens_map.items())
         },
-        "template": digest_bytes((tokenizer.chat_template or "").encode())
-        if isinstance(tokenizer.chat_template, str | None)
-        else digest_document(tokenizer.chat_template),
+        "template": template_digest(tokenizer.chat_template),
         "probes": {
             "default": digest_document([tokenizer(p)["input_ids"] for p in PROBES]),
             "plain": digest_document(
@@ -45,9 +43,11 @@ def document(tokenizer: Any) -> dict[str, Any]:
 
 
 def files(tokenizer: Any) -> dict[str, bytes]:
-    """What `save_pretrained` writes, as file name -> bytes (flat names only)."""
+    """What `save_pretrained` writes, as file name -> bytes (flat names only: of several chat templates it
+    makes files in a folder, unless it is told to keep them in `tokenizer_config.json`)."""
+    one = isinstance(tokenizer.chat_template, str | None)
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
+        tokenizer.save_pretrained(folder, save_jinja_files=one)
         return {
             p.name: p.read_bytes()
             for p in sorted(Path(folder).rglob("*"))

@@ -83,6 +83,30 @@ def test_ids_that_did_not_fill_the_cache_are_refused(mine) -> None:
         harness.to_cache(edit.select(state, torch.arange(3, 12)), model)
 
 
+def test_an_empty_cache_is_told_as_one(mine) -> None:
+    model, tokenizer = mine
+    ids = torch.tensor([[3, 4, 5]])
+    with pytest.raises(InputProblem, match="the cache is empty: no forward filled it"):
+        harness.from_cache(harness.wrap(model, tokenizer), DynamicCache(config=model.config), ids)
+
+
+def test_a_forward_that_hides_its_arguments_is_the_class_s_own_or_told(mine, monkeypatch) -> None:
+    model, tokenizer = mine
+    own = model.forward
+    monkeypatch.setattr(model, "forward", lambda *a, **k: own(*a, **k))
+    wrapped = harness.wrap(model, tokenizer)
+    state = harness.capture_text(wrapped, "let k be 5 .")
+    assert harness.judge(wrapped, state, steps=2).verdict in ("exact", "equivalent")
+
+    class Hiding(type(model)):
+        def forward(self, *args, **kwargs):
+            return super().forward(*args, **kwargs)
+
+    monkeypatch.setattr(model, "__class__", Hiding)
+    with pytest.raises(UnsupportedModel, match=r"Hiding\.forward names none of its arguments"):
+        harness.capture_text(harness.wrap(model, tokenizer), "let k be 5 .")
+
+
 def test_what_is_no_model_gets_no_cache(mine) -> None:
     model, tokenizer = mine
     state = harness.capture_text(harness.wrap(model, tokenizer), "one .")

@@ -41,6 +41,23 @@ def test_a_policy_from_outside_prunes_and_is_audited_on_trust_alone(harness, out
 
 
 @pytest.mark.parametrize(
+    ("written", "asked", "read"),
+    [
+        ("1e-3", [], "0.001"),
+        ("-2E6", ["prune.eps=1e-3"], "0.001"),
+        ("1.5e3", ["prune.eps=0.5"], "0.5"),
+        ("e3", [], "'e3'"),
+    ],
+)
+def test_a_number_in_a_yaml_is_what_hydra_reads(harness, outside, written, asked, read):
+    score = POLICY.replace("return (", "raise SystemError(repr(self.settings.eps)) or (")
+    (outside / "every_other.py").write_text(score)
+    (outside / "conf" / "prune" / "mine.yaml").write_text(f"{YAML}eps: {written}\n")
+    wrong = harness(*CHOSEN, "plugins.path=.", *asked)
+    assert f"SystemError: {read}\n" in wrong.out, wrong.out
+
+
+@pytest.mark.parametrize(
     ("target", "said"),
     [
         ("every_other.EveryOther", "plugins.path=DIR"),

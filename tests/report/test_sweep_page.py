@@ -325,6 +325,12 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     for row in rows[4:]:
         row["verdict"] = "failed"
     assert "The best where steps=4: prune=none (drifted" in drawn(tmp_path, rows)
+    apart = [dict(point) for point in grid[:4]]
+    apart[3]["verdict"] = "diverged"  # at the other prune the caches do differ
+    ties = "The best: prune=none (drifted, 9,001 bytes), where every value of cache ties."
+    assert ties in drawn(tmp_path, points(*apart))
+    apart[3]["verdict"] = "failed"
+    assert ties in drawn(tmp_path, points(*apart))
     third = points(*grid[:4], {**grid[1], "cache": "dynamic"})
     third[0]["per_token_s"] = 0.19
     assert "The best: prune=none cache=cloned or deepcopy (" in drawn(tmp_path, third)

@@ -404,6 +404,26 @@ def test_a_sweeps_description_leads_to_its_points_side_by_side():
     assert description.comparison("1", "abc", ["r1"]) == ""
 
 
+@pytest.mark.parametrize("many", (60, 5000))
+def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
+    """MLflow would cut it within a word, and say so on the console."""
+    rows = [f"| {i} | {'x' * 140} |" for i in range(many)]
+    table = ["| folder | reason |", "|---|---|", *rows]
+    text = description.of_sweep("words", "", "", "\n".join(table))
+    *told, blank, last = text.splitlines()
+    assert 7700 < len(text) <= description.LIMIT and told[2:] == table[: len(told) - 2]
+    assert (blank, last) == ("", f"{many - (len(told) - 4)} more rows.")
+    whole = description.of_sweep("words", "", "", "\n".join(table[:40]))
+    assert whole.endswith(table[39])
+    parts = [{"name": row, "metrics": {"kl": 1.0}} for row in rows]
+    result = {"reason": "r", "verdict": "unjudged", "folder": "f"}
+    note = description.note(result, "id", tmp_path, parts)
+    assert len(note) <= description.LIMIT and note.endswith("task=audit run=id`")
+    refused = {**result, "reason": "\n".join(["refused:", *rows])}
+    note = description.note(refused, "id", tmp_path)
+    assert 7700 < len(note) <= description.LIMIT and note.splitlines()[-1] in rows
+
+
 def test_a_search_tells_its_objectives_to_its_parent_run():
 
     rows = [{"verdict": "unjudged", "evaluate.contains": value} for value in (0.5, None, 1.0)]

@@ -32,7 +32,7 @@ ALONE = re.compile(
 )  # no part of a name, as in float64
 SPEED = re.compile(r"[\d.]+ times (?:faster|slower)")
 AMOUNT = re.compile(r"[\d.]+ [KMGT]i?B\b")
-HEADED = ("experiment", "resume")  # whose pages begin with the conclusion
+HEADED = ("experiment", "resume", "evaluate")  # whose pages begin with the conclusion
 COMPARED = ("exact", "equivalent", "drifted", "diverged")  # whose sentence is made of figures
 
 
@@ -81,7 +81,7 @@ def _claims(said: str, derived: str, result: Mapping[str, Any]) -> Iterator[tupl
     numbers = [*_numbers(blocks)]
     for match in ALONE.finditer(said):
         claim = match.group()
-        if claim not in known and not any(_prints(n, claim) for n in numbers):
+        if claim not in known and not any(prints(n, claim) for n in numbers):
             yield claim, None
 
 
@@ -97,7 +97,7 @@ def _numbers(tree: Any) -> Iterator[float]:
         yield tree
 
 
-def _prints(number: float, claim: str) -> bool:
+def prints(number: float, claim: str) -> bool:
     """Whether `number`, printed as shortly, is `claim`."""
     digits = len(claim.partition("e")[0].replace(".", "").lstrip("0")) or 1
     whole = claim.isdigit()

@@ -4,7 +4,10 @@ Words make an answer right or wrong, answers an average and its interval, averag
 is made from them again, so that no row and no sentence can be edited alone, wherever the record was made.
 """
 
+import re
 from collections.abc import Iterator
+from itertools import zip_longest
+from math import isfinite
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate import conclusion, name
 from harness.snapshot.result import UNJUDGED, finite
-from harness.task.audit.derived import words
+from harness.task.audit.derived import ALONE, prints, words
 from harness.task.audit.finding import Finding
 from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
 
@@ -33,11 +36,11 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
     exact: whether the bits are the same; elsewhere `rounding` compares what was computed. ours: whether
     this version of the code drew its intervals and chose its sentence.
     """
-    for number in range(max(len(was.asking), len(now.asking)) if was.asking else 0):
+    others = _others(was, now)
+    for number in others:
         one, two = (vars(e.asking[number]) if number < len(e.asking) else None for e in (was, now))
-        if one != two:
-            why = "something else is asked today: the file, or what generates it, has changed"
-            yield Finding(f"{ASKED}: {number}", one, two, why)
+        why = "something else is asked today: the file, or what generates it, has changed"
+        yield Finding(f"{ASKED}: {number}", one, two, why)
     if [*was.places] != [*now.places] or len(was.places) != len(was.answers):
         apart = was.places.keys() ^ now.places.keys()
         which = min(map(_answer, apart)) if apart else "the order"
@@ -45,18 +48,20 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
         yield Finding(f"{ANSWERS}: answers", len(was.answers), len(now.answers), why)
     for place, two in now.places.items():
         one = was.places.get(place, two)
+        if _number(place) in others:
+            continue
         free = () if exact else (*NUMBERS, *SAID)
         keys = [k for k in dict.fromkeys([*one, *two]) if k not in free and not k.endswith("_s")]
         if unlike := [key for key in keys if one.get(key) != two.get(key)]:
             said, says = ({key: answer.get(key) for key in unlike} for answer in (one, two))
             yield Finding(f"{_answer(place)}: {', '.join(unlike)}", said, says, AGAIN)
     named = set()
-    for finding in _following(was, now.asking, exact, ours):
+    for finding in _following(was, was.asking or now.asking, exact, ours):
         named.add(finding.what)
         yield finding
-    for finding in _rows(was.rows, now.rows, exact, (), AGAIN) if exact else ():
-        if finding.what not in named and not finding.what.endswith("_s"):
-            yield finding
+    if exact and not others:
+        again = _rows(was.rows, now.rows, exact, ("per_token_s",), AGAIN)
+        yield from (finding for finding in again if finding.what not in named)
 
 
 def _following(
@@ -64,9 +69,8 @@ def _following(
 ) -> Iterator[Finding]:
     """What the record's own words, answers and averages do not give."""
     for place, answer in told.places.items():
-        question = answer["question"]
-        number = int(question.partition("/")[0])
-        whole = next(a for a in told.answered[question] if a["cache"] == answer["cache"])
+        number, same = _number(place), told.answered[answer["question"]]
+        whole = next(a for a in same if a["cache"] == answer["cache"])
         step = differ(answer["ids"], whole["ids"], whole["divergence_step"])
         marks = scores(answer["said"], asking[number]) if number < len(asking) else {}
         for key, mark in {**marks, "divergence_step": step}.items():
@@ -79,6 +83,31 @@ def _following(
         reason, said = told.result.get("reason"), conclusion(told.averages)
         if reason != said and (ours or words(reason) == words(said)):
             yield Finding("reason", reason, said, "not what its answers give")
+        elif reason != said:
+            yield from _claims(str(reason), said, told.averages)
+
+
+def _claims(reason: str, said: str, rows: list[Row]) -> Iterator[Finding]:
+    """What a sentence of another version says in numbers that no answer gives: of a cell that it names, and
+    of any other number that stands alone. said: what this version says."""
+    why, known = "the sentence says this, and no answer gives it", {*ALONE.findall(said)}
+    full = {row["asked"]: row["kv_bytes"] for row in reversed(rows)}  # the full cache comes first
+    numbers, right = [], dict[str, list[str]]()
+    for row in rows:
+        keys = ("value", "budget", *INTERVALS)
+        parts = [row[key] for key in keys if row.get(key) is not None]
+        parts += [row["kv_bytes"] / full[row["asked"]], row["value"] - (row["low"] or 0.0)]
+        numbers += [row["n"], *parts, *(100 * part for part in parts)]
+        if row["measure"] == "contains":
+            right.setdefault(name(row), []).append(f"{row['value']:.0%}")
+    named = "|".join(map(re.escape, sorted(right, key=len, reverse=True)))
+    for cell, share in re.findall(rf"\b({named}): (\d+%)", reason):
+        if share not in right[cell]:
+            yield Finding("reason", f"{cell}: {share}", right[cell], why)
+    numbers += [float(round(number)) for number in numbers if isfinite(number)]
+    for claim in ALONE.findall(reason):
+        if claim not in known and not any(prints(abs(number), claim) for number in numbers):
+            yield Finding("reason", claim, None, why)
 
 
 def _rows(
@@ -91,11 +120,17 @@ def _rows(
         yield Finding(f"{ROWS}: rows", len(was), len(now), f"another table, {why}")
     for place in [p for p in ours if p in again]:
         one, two = ours[place], again[place]
-        for key in dict.fromkeys([*one, *two]):
-            a, b = one.get(key), two.get(key)
-            if a == b or key in free or ((not exact or key in INTERVALS) and _near(a, b, two)):
-                continue
-            yield Finding(f"{ROWS}: {_cell(two)} {two['measure']} {key}", a, b, why)
+        rough = INTERVALS if exact else (*one, *two)
+        if unlike := [
+            key
+            for key in dict.fromkeys([*one, *two])
+            if key not in free
+            and one.get(key) != two.get(key)
+            and not (key in rough and _near(one.get(key), two.get(key), two))
+        ]:
+            said, says = ({key: row.get(key) for key in unlike} for row in (one, two))
+            what = f"{ROWS}: {_cell(two)} {two['measure']}: {', '.join(unlike)}"
+            yield Finding(what, said, says, why)
 
 
 def _near(one: Any, two: Any, row: Row) -> bool:
@@ -109,7 +144,7 @@ def _near(one: Any, two: Any, row: Row) -> bool:
 def left_out(told: Evaluation) -> dict[str, str]:
     """What another version of the code may have drawn otherwise, and is not compared: what -> how."""
     unlike = _rows(told.rows, finite(told.averages), False, (), "")
-    if any(finding.what.endswith(INTERVALS) for finding in unlike):
+    if any(isinstance(f.found, dict) and f.found.keys() & {*INTERVALS} for f in unlike):
         return {"its intervals": "of its answers this version gives others"}
     return {}
 
@@ -133,11 +168,12 @@ def rounding(
     other: the evaluation a third time, in another precision. Another token is rounding where that one
     says another too, or where the second best missed the best by less than the floor of such gaps.
     """
+    others = _others(was, now)
     findings, floors, ties = [], _floors(now, other) if other else {}, []
     for place, one in was.places.items():
         two = now.places.get(place)
-        if two is None:
-            continue  # named as missing
+        if two is None or _number(place) in others:
+            continue  # named as missing, or as another question
         third = other.places.get(place) if other else None
         for key in NUMBERS:
             a, b, floor = one.get(key), two.get(key), floors.get((*place[1:], key))
@@ -175,6 +211,16 @@ def _floors(now: Evaluation, other: Evaluation) -> dict[Place, float]:
             gaps[where] = max(gaps.get(where, 0.0), scale * abs(a - b))
             largest[where] = max(largest.get(where, 0.0), abs(a))
     return {where: SIDES * MARGIN * gap + unit * largest[where] for where, gap in gaps.items()}
+
+
+def _others(was: Evaluation, now: Evaluation) -> list[int]:
+    """The numbers of the questions that are not the same; none where a record kept none."""
+    pairs = zip_longest(was.asking, now.asking)
+    return [n for n, (one, two) in enumerate(pairs) if one != two] if was.asking else []
+
+
+def _number(place: Place) -> int:
+    return int(place[0].partition("/")[0])
 
 
 def _answer(place: Place) -> str:
