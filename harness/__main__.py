@@ -73,6 +73,7 @@ def _run(argv: list[str]) -> int:
             with interrupt.held():
                 code = summary.conclude()
     except HarnessError as problem:
+        point.unbegun(sweep.Watch.folder)
         return _fail(str(problem), problem.exit_code)
     except Exception as problem:
         if interrupt.stopped():  # a library made another error of it

@@ -122,6 +122,12 @@ def one_point(arguments: list[str]) -> list[str]:
 
 def ordered(arguments: list[str]) -> list[str]:
     """Flags first, overrides after: `name=x -m cache=a,b` works as well as `-m name=x cache=a,b`."""
+    flags, overrides = parted(arguments)
+    return flags + overrides
+
+
+def parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The flags with their values, and the overrides."""
     flags: list[str] = []
     overrides: list[str] = []
     for i, argument in enumerate(arguments):
@@ -130,7 +136,7 @@ def ordered(arguments: list[str]) -> list[str]:
         if argument in INFO and "".join(arguments[i + 1 : i + 2]) not in INFOS:
             argument = f"{argument}=all"  # or it takes the next argument for its value
         (flags if flag else overrides).append(argument)
-    return flags + overrides
+    return flags, overrides
 
 
 def literal_text(arguments: list[str]) -> list[str]:

@@ -76,11 +76,11 @@ def point(
     from harness.report import names, plots
     from harness.snapshot.objective import said
 
-    figures = said(told)
+    why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
+    figures = "" if why else said(told)
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
-    why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
-    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}: {chose}"
+    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}{': ' * bool(chose)}{chose}"
     return f"{line}\n  {names.in_brief(why)}" if why else line
 
 
@@ -97,8 +97,9 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
         return
     axes = varied(rows, ways)
     say = Say()
-    headline = search.headline(rows, ways) or "Best"
-    say.line("\n" + textwrap.fill(f"{headline}. {search.conclusion(rows, ways)}", say.out.width))
+    said = [f"{headline}."] if (headline := search.headline(rows, ways)) else []
+    said.append(search.conclusion(rows, ways))
+    say.line("\n" + textwrap.fill(" ".join(said), say.out.width))
     say.line()
     cells = [
         [

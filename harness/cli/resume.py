@@ -4,11 +4,16 @@ import json
 from pathlib import Path
 
 from harness import machine
+from harness.cli.arguments import check_folder, parted
+from harness.config.launched import options_dir
+from harness.config.tracking import check_uri
 from harness.errors import InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
+from harness.variants import config_dirs
 
-KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper")
+MOVED = "track.uri="  # the tracking server may have another address by now
+KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper", "hydra.searchpath=")
 LAUNCHED = ("hydra/launcher", "hydra.launcher.")
 
 
@@ -16,16 +21,17 @@ def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
     The task's overrides, the sweeper's, the launcher's and the names of the points' folders are taken from
-    the record; flags, `limit_s` and another launcher come from the command line. Raises InputProblem when DIR
-    is no sweep, or a search that would draw other values for its finished points; OSError where nothing can
-    be written.
+    the record, and its `--config-dir`; flags, `limit_s`, `track.uri` and another launcher come from the command
+    line. Raises InputProblem when DIR is no sweep, or a search that would draw other values for its finished
+    points; ConfigProblem when its options are gone; OSError where nothing can be written.
     """
     typed = [a for a in arguments if a.startswith("resume=")]
     if not typed:
         return arguments
     folder = Path(typed[-1].removeprefix("resume=")).expanduser()
-    others = [a for a in arguments if not a.startswith("resume=") and a not in ("-m", "--multirun")]
-    if wrong := [a for a in others if not a.startswith(("hydra", "+hydra", "limit_s=", "-"))]:
+    flags, others = parted([a for a in arguments if a not in (*typed, "-m", "--multirun")])
+    heeded = ("hydra", "+hydra", "limit_s=", MOVED)
+    if wrong := [a for a in others if not a.startswith(heeded)]:
         raise InputProblem(
             f"resume={folder} repeats the sweep's own points; leave out {' '.join(wrong)}."
         )
@@ -35,19 +41,25 @@ def resumed(arguments: list[str]) -> list[str]:
         text = (folder / "multirun.yaml").read_text("utf-8")
         tree = yaml.safe_load(text)
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
+        recorded = [a for a in recorded if not a.startswith(MOVED) or not _named(a, others)]
         kept = KEPT if any("hydra/launcher" in a for a in others) else KEPT + LAUNCHED
         before = [str(a) for a in tree["hydra"]["overrides"]["hydra"]]
         places = [a for a in before if a.lstrip("+").startswith(kept) and not _named(a, others)]
         sampler = (tree["hydra"].get("sweeper") or {}).get("sampler") or {}
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise InputProblem(f"resume={folder}{_no_sweep(folder)}") from None
-    if "seed" in sampler and sampler["seed"] is None:
+    grid = str(sampler.get("_target_")).endswith("GridSampler")  # walks its grid in no order
+    if grid or ("seed" in sampler and sampler["seed"] is None):
+        remedy = "the values themselves, KEY=A,B" if grid else "hydra.sweeper.sampler.seed=0"
         raise InputProblem(
             f"resume={folder} is a search without a seed: it would draw other values and write over the points "
-            "that are there. Begin one with hydra.sweeper.sampler.seed=0; these points stay as they are."
+            f"that are there. Begin one with {remedy}; these points stay as they are."
         )
+    if not config_dirs(flags):
+        flags += options_dir(folder)
+        check_folder(flags)
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
-    return ["-m", *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+    return ["-m", *flags, *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
 
 def _named(override: str, others: list[str]) -> bool:
@@ -69,17 +81,26 @@ def _no_sweep(folder: Path) -> str:
 
 
 def delivered(arguments: list[str]) -> str | None:
-    """`resume=RUN` of a single run uploads it to its tracking server; what to say then.
+    """`resume=RUN` of a single run uploads it to its tracking server, or to that of `track.uri=`; what to say
+    then.
 
-    None when nothing asks for that. Raises InputProblem when the server is still away.
+    None when nothing asks for that. Raises InputProblem when the server is still away, and for any other key;
+    ConfigProblem for an address that no server can have.
     """
     places = [Path(a.removeprefix("resume=")).expanduser() for a in arguments if a.startswith("resume=")]  # fmt: skip
     if not places or (places[-1] / "multirun.yaml").exists() or not (places[-1] / NAME).is_file():
         return None
-    if not (places[-1] / PENDING).exists():
-        return f"{places[-1]} is complete; there is nothing to upload."
+    run = places[-1]
+    _, others = parted(arguments)
+    if wrong := [a for a in others if not a.startswith(("resume=", MOVED))]:
+        raise InputProblem(f"resume={run} uploads that run; leave out {' '.join(wrong)}.")
+    uris = [a.removeprefix(MOVED).strip("'\"") for a in arguments if a.startswith(MOVED)]
+    moved = {"uri": None if uris[-1] == "null" else uris[-1]} if uris else {}
+    check_uri(moved.get("uri"))
+    if not (run / PENDING).exists():
+        return f"{run} is complete; there is nothing to upload."
     from harness.track import upload
 
-    if problem := upload(places[-1:]):
-        raise InputProblem(problem)
-    return f"{places[-1]} was uploaded."
+    if problem := upload([run], **moved):
+        raise InputProblem(f"{problem} Where the server has another address by now: {MOVED}ADDRESS")
+    return f"{run} was uploaded."

@@ -3,25 +3,28 @@
 Everything is read from the job folders, so it holds for any launcher, in this process or not.
 """
 
+import fcntl
 import json
 import os
 import shlex
 import sys
 import time
 import traceback
-import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt, process
-from harness.cli import afar, lines, point, slurm
+from harness.cli import afar, lines, point, search, slurm
 from harness.config import jobs
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
 from harness.snapshot.objective import objectives
+
+TOLD = ".told"  # in a sweep's folder while it runs: one character for each point that was told
 
 
 class Watch:
@@ -30,6 +33,7 @@ class Watch:
     folder: Path | None = None  # of the sweep; None in a single run
     total: int | None = None
     began: float = 0.0
+    there: int = 0  # points that were finished when it began
     first: tuple[float, int] | None = None  # when one was seen finished, and how many were
     done: dict[str, int] = {}  # folders of points that this process knows to be finished, and when
     failed: dict[str, int] = {}  # those that failed before, which run again, and when they did
@@ -49,27 +53,31 @@ class Watch:
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
 
-        compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
         _count(Watch.folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
+        seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        Watch.total = jobs(list(Watch.overrides))
-        there = len(Watch.done)
-        print(lines.heading(config, Watch.overrides, Watch.total, there, Watch.folder), flush=True)
+        compose_once(Watch.overrides)
+        Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
+        Watch.there = len(Watch.done)
+        (Watch.folder / TOLD).unlink(missing_ok=True)
+        said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, Watch.folder)
+        print(said, flush=True)
+        if seed is not None:
+            print(
+                f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})",
+                flush=True,
+            )
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
         if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
             afar.begin(partial(_count, Watch.folder), Watch.total)
-        sweeper = str(config.hydra.sweeper.get("_target_"))
-        if "optuna" in sweeper:
-            from optuna import logging
-
-            logging.set_verbosity(logging.WARNING)  # the name of its study is nobody's business
-            warnings.filterwarnings("ignore", module="optuna")  # of points that all came out alike
-        if not sweeper.endswith("BasicSweeper"):
+        if search.of(config):
+            search.quieten()
+        if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":
@@ -115,7 +123,7 @@ class Job:
 
         wanted = list(cfg.get("report", {}).get("objectives") or [])
         if sweep and (kept := _kept(cfg, folder)):
-            return objectives(folder, wanted) if wanted else kept
+            return search.answer(folder, wanted) if wanted else kept
         point.of_point(cfg, folder)
         start = time.perf_counter()
         outcome = dispatch(lambda: config.typed(cfg, Watch.overrides), folder, sweep, Watch.fresh)
@@ -124,12 +132,12 @@ class Job:
             told = objectives(folder, wanted)
             seconds = time.perf_counter() - start
             _tell(outcome, folder.name, overrides, seconds, dict(zip(wanted, told)))
-            return told or outcome
+            return search.answer(folder, wanted) if wanted else outcome
         return outcome
 
     def __reduce__(self) -> Any:
         _begun()  # by the process that hands it to its workers
-        state = ("folder", "total", "began", "shared", "overrides", "failed")
+        state = ("folder", "total", "began", "there", "shared", "overrides", "failed")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -223,6 +231,10 @@ def lost(problem: Exception) -> str | None:
         return None
     from harness.report.summary import again
 
+    if search.fruitless(problem):
+        return (
+            "the search came to nothing: no point has its report.objectives. Each says why above."
+        )
     log = folder / "launcher.log"
     log.write_text("".join(traceback.format_exception(problem)), "utf-8")
     first = (str(problem).strip() or "no reason given").splitlines()[0]
@@ -274,7 +286,7 @@ def _kept(cfg: Any, folder: Path) -> Any:
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
     now = json.loads(json.dumps(asdict(cfg)))
-    for key in ("report", "limit_s"):  # what is shown is not what was measured, nor is a limit
+    for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
         now.pop(key, None), recorded.pop(key, None)
     return now == recorded
 
@@ -297,16 +309,27 @@ def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: A
     the pace since the first, which imports and compiles."""
     from harness.report.bar import span
 
-    done = _count(Watch.folder) if Watch.folder else 0
-    if mine := Watch.done.get(name):  # others, which run beside it, may have ended since
-        done = sum(when <= mine for when in Watch.done.values())
-    count, left = f"{done}", ""
-    if Watch.total:
-        count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
-        began, counted = Watch.first = Watch.first or (time.monotonic(), done)
-        if counted < done < Watch.total:
-            pace = (time.monotonic() - began) / (done - counted)
-            left = f", {span(pace * (Watch.total - done))} left"
     varied = [o for o in overrides if spelled(o) not in Watch.shared]
-    line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
-    print(f"[{count}] {line}", flush=True)
+    with _next() as done:
+        count, left = f"{done}", ""
+        if Watch.total:
+            count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
+            began, counted = Watch.first = Watch.first or (time.monotonic(), done)
+            if counted < done < Watch.total:
+                pace = (time.monotonic() - began) / (done - counted)
+                left = f", {span(pace * (Watch.total - done))} left"
+        line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
+        print(f"[{count}] {line}", flush=True)
+
+
+@contextmanager
+def _next() -> Iterator[int]:
+    """The number of the point that is told now, by whichever worker: nobody else tells one meanwhile. A disk
+    that knows no locks is taken as it is."""
+    assert Watch.folder is not None
+    with (Watch.folder / TOLD).open("a") as tally:
+        with suppress(OSError):
+            fcntl.flock(tally, fcntl.LOCK_EX)
+        tally.write(".")
+        tally.flush()
+        yield Watch.there + os.fstat(tally.fileno()).st_size

@@ -47,9 +47,10 @@ def listed(text: str) -> str:
     return f'"{escaped}"'
 
 
-def command(overrides: Iterable[str]) -> str:
+def command(overrides: Iterable[str], flags: Iterable[str] = ()) -> str:
     """What runs a job of these overrides by itself, as a person types it in a shell."""
-    return " ".join(("python -m harness", *(shlex.quote(decoded(o)) for o in overrides)))
+    words = (*map(shlex.quote, flags), *(shlex.quote(decoded(o)) for o in overrides))
+    return " ".join(("python -m harness", *words))
 
 
 def decoded(override: str) -> str:

@@ -18,6 +18,7 @@ from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
 from harness.model.oracle import Cost, Oracle
 from harness.model.pace import Pace
+from harness.model.singly import Singly
 from harness.model.standing import standing
 from harness.model.switch import switch_of
 
@@ -238,6 +239,11 @@ class Loaded:
         arguments = {k: v for k, v in wanted.items() if k in self._forward_names}
         with torch.no_grad():
             return self.model(input_ids=ids, **arguments).logits[:, -keep:]
+
+    def singly(self, ids: torch.Tensor, keep: int) -> torch.Tensor:
+        """`uncached`, where the products of the last `keep` tokens are taken one by one, see `Singly`."""
+        with Singly(ids.shape[1], keep):
+            return self.uncached(ids, keep)
 
 
 _MEMORY: dict[str, Loaded] = {}

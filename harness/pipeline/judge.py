@@ -9,15 +9,17 @@ import torch
 from harness.compare import metrics as measure
 from harness.compare.conclusion import conclusion
 from harness.compare.identity import Difference
-from harness.compare.verdict import decide, errors
+from harness.compare.verdict import FACTOR, decide, errors
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
 from harness.pipeline.past import sleeper
 from harness.pipeline.tail import compare_tails
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
+COMPOSED = 100.0  # no order of the same sums makes so much of an error
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
 
 
@@ -26,7 +28,8 @@ class Judgement:
     """Everything that `result.json` says about equivalence; printed, it is the sentence for a person.
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
     (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
-    `equivalent`: cause, element, layer, head, token, evidence."""
+    `equivalent`: cause, element, layer, head, token, evidence. itself: a pruned or a quantized state
+    beside itself under another cache, see `pipeline/itself.py`."""
 
     verdict: str
     reason: str
@@ -37,6 +40,7 @@ class Judgement:
     against: str = UNINTERRUPTED
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     diagnosis: dict[str, Any] = field(default_factory=dict)
+    itself: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Judgement({self.verdict}: {self.reason})"
@@ -45,8 +49,14 @@ class Judgement:
         why = "\n{cause}: {evidence}" if self.diagnosis else ""
         return conclusion(self.record()) + why.format_map(self.diagnosis)
 
+    @property
+    def broken(self) -> bool:
+        """Whether the cache does not continue the state itself, whatever a pruning did to that."""
+        return self.itself.get("verdict", UNJUDGED) not in (*GOOD, UNJUDGED)
+
     def record(self) -> dict[str, Any]:
         """These fields under the names of `result.json`."""
+        itself = {"itself": self.itself} if self.itself else {}
         return {
             "verdict": self.verdict,
             "reason": self.reason,
@@ -56,6 +66,7 @@ class Judgement:
             "soundness": self.soundness,
             "against": self.against,
             "curves": self.curves,
+            **itself,
         }
 
 
@@ -81,7 +92,7 @@ def judge(
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
     noise = measure.noise_floor(paths.values(), reference.logits, nexts)
-    oracle = errors(restored.logits, measured.uncached, measured.exact)
+    oracle = _errors(loaded, state, reference, restored, measured)
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
     sound, pair = measured.soundness, (restored.logits, reference.logits)
@@ -115,6 +126,23 @@ def judge(
         curves=curves,
         diagnosis=diagnosis,
     )
+
+
+def _errors(
+    loaded: Loaded,
+    state: State,
+    reference: Rollout,
+    restored: Rollout,
+    measured: yardstick.Yardstick,
+) -> dict[str, Any]:
+    """`errors` of the restored run beside the uncached one. Where that has rounded less than half as far,
+    the uncached run is taken in the composition of decode steps, too, and the larger error of both counts:
+    a product of one row may be summed otherwise than that of many, by either path."""
+    whole = errors(restored.logits, measured.uncached, measured.exact)
+    if whole["ratio"] is None or not FACTOR < whole["ratio"] <= COMPOSED:
+        return whole
+    rows = yardstick.alone(loaded, state, reference.fed, chunks=reference.chunks, singly=True)
+    return max(whole, errors(restored.logits, rows, measured.exact), key=lambda e: e["plain"])
 
 
 def _stored(

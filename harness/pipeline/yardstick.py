@@ -162,22 +162,25 @@ def logic(
 
 
 def alone(
-    model: Loaded | Oracle,
+    model: Any,
     state: State,
     fed: torch.Tensor,
     beside: bool = False,
     before: int = 0,
     chunks: Sequence[int] = (),
+    singly: bool = False,
 ) -> torch.Tensor:
     """Logits after `fed` `[batch, n]` (and after the last `before` tokens of the buffer): `[batch,
     before + n, vocab]`, one uncached pass per row of the batch, without padding.
 
-    model: a Loaded or its Oracle. beside: in a batch of two, another composition of the same sums.
+    model: a Loaded or its Oracle. beside: in a batch of two, another composition of the same sums. singly: in a
+    third one, that of decode steps.
     chunks: in which lengths `fed` is fed, single tokens by default; only a model whose RoPE factors
     switch at a length asks: what was said before the switch is computed by a pass that ends there.
     """
     ids, mask = state.token_ids.to(model.device), state.attention_mask.to(model.device)
     rows: dict[tuple[int, ...], torch.Tensor] = {}
+    run = model.singly if singly else model.uncached
     logits = []
     for row, real, more in zip(ids, mask.bool(), fed.to(model.device), strict=True):
         whole = torch.cat([row[real], more])
@@ -187,10 +190,10 @@ def alone(
             last = before + len(more)
             lengths = [int(real.sum()), *(chunks or (1,) * len(more))]
             early = _before(model.switch, lengths) - (len(whole) - last)
-            parts = [model.uncached(batch, last)[:1]]
+            parts = [run(batch, last)[:1]]
             if early > 0:
                 cut = len(whole) - last + early
-                parts = [model.uncached(batch[:, :cut], early)[:1], parts[0][:, early:]]
+                parts = [run(batch[:, :cut], early)[:1], parts[0][:, early:]]
             rows[key] = torch.cat(parts, 1)
         logits.append(rows[key])
     return torch.cat(logits)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.report import verdicts as grid
-from harness.snapshot.result import METRICS, TIMES
+from harness.snapshot.result import METRICS, SIZES, TIMES
 
 ASKED = (
     "text",
@@ -21,7 +21,6 @@ ASKED = (
     "at",
 )
 
-SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 MEASURED = {"point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.config.launched import options_dir
 from harness.config.literal import command, typed
 from harness.report.html import section
 from harness.report.names import plain
@@ -96,7 +97,7 @@ def of_point(folder: Path) -> str:
         told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
     except OSError:
         return ""
-    return command(map(str, told or []))
+    return command(map(str, told or []), options_dir(folder))
 
 
 def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
@@ -107,7 +108,8 @@ def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
     try:
         told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
         asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
-        commands = [" ".join(["python -m harness -m", *map(typed, [*map(str, told["task"]), *asked])])]  # fmt: skip
+        words = [*options_dir(folder), *map(str, told["task"]), *asked]
+        commands = [" ".join(["python -m harness -m", *map(typed, words)])]
     except (OSError, KeyError, TypeError):
         return []
     commands += [told for row in best if (told := of_point(folder / row["point"]))]

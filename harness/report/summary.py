@@ -1,5 +1,6 @@
 """What a sweep came to, in words: the console's last lines, the name and the description of its run."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +16,6 @@ from harness.snapshot.record import PENDING, read
 from harness.snapshot.result import DONE, ORDER, UNJUDGED
 
 Row = dict[str, Any]
-SHOWN = 200  # points that a description lists
 
 
 def searched(rows: list[Row], ways: Iterable[str]) -> bool:
@@ -54,7 +54,7 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
     best = {id(rows[place]) for place in front(rows, ways)}
     head = ["folder", *axes, *ways, *["front"] * bool(best), *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in rows[:SHOWN]:
+    for row in rows:
         cells = [row["point"], *(plots.short(row[a]) for a in axes)]
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
@@ -70,7 +70,7 @@ def pending(folder: Path, rows: list[Row]) -> list[str]:
 
 def again(folder: Path) -> str:
     """The command that runs what is missing in a sweep and uploads what is pending."""
-    return f"python -m harness -m resume={_here(folder)}"
+    return f"python -m harness -m {shlex.quote(f'resume={_here(folder)}')}"
 
 
 def closing(

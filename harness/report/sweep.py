@@ -12,14 +12,14 @@ from harness.config.literal import decoded
 from harness.report import choice, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
-from harness.report.choice import SECONDS, SIZES, varied
+from harness.report.choice import SECONDS, varied
 from harness.report.closing import of_sweep, swept
 from harness.report.html import cell, grouped, page, section
 from harness.report.names import folder as called
 from harness.report.summary import again, counted, counts, pending, searched
 from harness.report.verdicts import marked, target, word
 from harness.snapshot.objective import directions, figures, front
-from harness.snapshot.result import DONE, METRICS, exit_code, outcome, write_text
+from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
 
 TABLE = {
     "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",

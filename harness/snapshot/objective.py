@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 WAYS = {"maximize": 1, "minimize": -1}
+BLOCKS = ("metrics", "oracle", "noise_floor", "mutation", "size", "time_s")
 BYTES, KIB = "bytes", 1024
 
 
@@ -57,6 +58,27 @@ def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[in
     return sorted(place for _, place in best)
 
 
+def names(folder: Path) -> list[str]:
+    """The figures that the finished point in `folder` has, those too that came to nothing beside others."""
+    result = json.loads((folder / "result.json").read_text("utf-8"))
+    blocks = [(name, result.get(name) or {}) for name in BLOCKS]
+    for file in sorted(folder.glob("*.json")):
+        rows = json.loads(file.read_text("utf-8"))
+        if isinstance(rows, list) and rows and isinstance(rows[-1], dict):
+            measures = {str(row["measure"]): row.get("value") for row in rows if "measure" in row}
+            blocks.append((file.stem, {**measures, **rows[-1]}))
+    return [
+        f"{name}.{key}"
+        for name, block in blocks
+        for key, value in block.items()
+        if _is_number(value) or (value is None and any(map(_is_number, block.values())))
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _number(folder: Path, name: str) -> float:
     first, _, rest = name.partition(".")
     table = folder / f"{first}.json"
@@ -86,7 +108,7 @@ def shown(name: str, value: Any) -> str:
     """A figure for a person: three digits, bytes in KiB, `-` for no number."""
     if isinstance(value, int | float) and name.endswith(BYTES):
         return f"{value / KIB:,.0f} KiB" if value >= 10 * KIB else f"{value:,.0f} bytes"
-    if value is None:
+    if value is None or value != value:
         return "-"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 

@@ -65,15 +65,16 @@ def ready(settings: Any, runs_dir: str) -> None:
         tracker(settings, runs_dir).ready()
 
 
-def upload(folders: Iterable[Path]) -> str:
+def upload(folders: Iterable[Path], **moved: Any) -> str:
     """Log runs that are still pending, until the server fails; return what is wrong, or nothing.
-    folders: looked for once those that this process had asked for are done."""
+    folders: looked for once those that this process had asked for are done. moved: keys of `track` in place
+    of the recorded ones."""
     problem = ""
     if (recorder := beside.running()) is not None:
         with suppress(beside.Gone):
             recorder.ask("ready")
     for folder in folders:
-        config = _config(folder)
+        config = _config(folder, **moved)
         result = {**read(folder / "result.json"), "mlflow": None}
         tracker(config.track, config.runs_dir).retry()
         problem = log(config.track, config.runs_dir, folder, result, config.name, again=True)[1]  # fmt: skip
@@ -171,10 +172,13 @@ CALLS: dict[str, Callable[..., Any]] = {  # what a process beside this one does
 }
 
 
-def _config(folder: Path) -> Any:
-    """The parts of a sealed configuration that tracking needs."""
+def _config(folder: Path, **moved: Any) -> Any:
+    """The parts of a sealed configuration that tracking needs. moved: keys of `track` in place of the recorded
+    ones; without them a point goes where its sweep went when it was resumed."""
     record = read(folder / NAME)["config"]
-    track = SimpleNamespace(**record["track"])
+    if not moved and contents.in_sweep(folder):
+        moved = contents.moved(folder.parent)
+    track = SimpleNamespace(**{**record["track"], **moved})
     return SimpleNamespace(track=track, runs_dir=record["runs_dir"], name=record["name"])
 
 

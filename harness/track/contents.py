@@ -123,6 +123,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
         "audit.of": result.get("audit_of"),
+        "itself": (result.get("itself") or {}).get("verdict"),
         "answer": _answer(result.get("text") or {}),
         "reason": _stopped(result),
         **_flags(result),
@@ -184,7 +185,7 @@ def varied(folder: Path) -> list[str]:
     if not in_sweep(folder):
         return []
     shared = {spelled(override) for override in swept(folder.parent)}
-    return [override for override in overrides(folder) if spelled(override) not in shared]
+    return [o for o in overrides(folder) if spelled(o) not in shared and _key(o) != "track.uri"]
 
 
 def swept(sweep: Path) -> list[str]:
@@ -193,6 +194,16 @@ def swept(sweep: Path) -> list[str]:
 
     told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
     return [str(override) for override in told["hydra"]["overrides"]["task"]]
+
+
+def moved(sweep: Path) -> dict[str, Any]:
+    """The address that a sweep was given for all its points, as a key of `track`; empty where there is none."""
+    import yaml
+
+    track = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8")).get("track") or {}
+    uri = track.get("uri")
+    typed = any(_key(o) == "track.uri" and not _varies(o.partition("=")[2]) for o in swept(sweep))
+    return {"uri": uri} if typed and "${" not in str(uri) else {}
 
 
 def searched(sweep: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +13,9 @@ from harness.snapshot.result import counted as from_one
 from harness.track import contents
 
 COMPARED = 50  # points of a sweep in one comparison
-PARTS = 100  # runs below a run that its table lists
+LIMIT = (
+    8000  # characters of a tag, which a description is: MLflow cuts the rest, mid-word, and says so
+)
 
 Row = dict[str, Any]
 
@@ -32,13 +35,27 @@ def note(result: Row, run_id: str, folder: Path, parts: Sequence[Row] = ()) -> s
     again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
     if result.get("verdict") == "failed":
         again = f"Run it again: `{command(contents.overrides(folder))}`"
-    return "\n".join([*head, *table, "", f"Folder: `{result.get('folder')}`", "", again])
+    tail = ["", "", f"Folder: `{result.get('folder')}`", "", again]
+    return fitted("\n".join([*head, ""]), table, "\n".join(tail))
 
 
 def of_sweep(words: str, sentence: str, links: str, table: str) -> str:
     """A sweep's description: what it came to, which point to choose, `links` to its points, and all of them."""
     more = f"{sentence}\n\n" if sentence and sentence.rstrip(".") not in words else ""
-    return f"**{words}**\n\n{more}{links}{table}"
+    return fitted(f"**{words}**\n\n{more}{links}", table.splitlines())
+
+
+def fitted(head: str, table: list[str], tail: str = "") -> str:
+    """`head`, the lines of a table, `tail`, in at most `LIMIT` characters: the table loses its last rows and
+    says how many; a head that is too long by itself ends with one of its lines."""
+    text = head + "\n".join(table) + tail
+    if len(text) > LIMIT:
+        room = LIMIT - len(head) - len(tail) - 40  # for the line about the others
+        ends = accumulate(len(line) + 1 for line in table)
+        rows = sum(1 for end in ends if end <= room)
+        more = ["", f"{len(table) - rows} more rows."] if rows < len(table) else []
+        text = head + "\n".join([*table[:rows], *more]) + tail
+    return text if len(text) <= LIMIT else text[:LIMIT].rpartition("\n")[0] or text[:LIMIT]
 
 
 def comparison(experiment: str, parent: str, points: list[str]) -> str:
@@ -78,11 +95,10 @@ def _parts(parts: Sequence[Row]) -> list[str]:
     if not keys:
         return []
     lines = [f"| {' | '.join(['', *keys])} |", "|---" * (len(keys) + 1) + "|"]
-    for part in parts[:PARTS]:
+    for part in parts:
         cells = [part["name"], *(_short(part["metrics"].get(key)) for key in keys)]
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
-    more = len(parts) - PARTS
-    return [*lines, "", f"{more} more are below."] if more > 0 else lines
+    return lines
 
 
 def _short(value: Any) -> str:

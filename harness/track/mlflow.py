@@ -76,7 +76,9 @@ class Mlflow:
             orphans.settle(self, once=True)
             with interrupt.held():
                 waiting, mine = _pending(folder), orphans.uploading(folder)
-                run_id = waiting.get("run_id") or (self._begun(folder) if again else None)
+                run_id = waiting.get("run_id")  # of another server, where it moved to an empty one
+                if not run_id or not parent.there(self.client, run_id):
+                    run_id = self._begun(folder) if again else None
                 if run_id:
                     self.client.set_tag(run_id, *next(iter(mine.items())))
                 else:
@@ -135,13 +137,12 @@ class Mlflow:
                 self.client.set_tag(run_id, tag, said)  # more points may have come
             self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when, contents.axes_parameters(folder))
+            points = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
             text = description.of_sweep(words, sentence, links, table)
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))
-            for point in points.values():
-                self.client.set_tag(point, "mlflow.parentRunId", run_id)
             earlier = parent.supersede(self.client, self.experiment, run_id, points)
             self.client.set_terminated(run_id, status)
         return run_id, earlier
@@ -160,16 +161,9 @@ class Mlflow:
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """`tags` and `metrics` of a run, None when there is none. Raises Unreachable."""
-        from mlflow.exceptions import MlflowException
-        from mlflow.tracking import MlflowClient
-
         with self._reachable():
-            try:
-                return _held(MlflowClient(tracking_uri=self.uri).get_run(run_id))
-            except MlflowException as problem:
-                if problem.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return None
-                raise
+            run = parent.there(self.client, run_id)
+            return _held(run) if run else None
 
     def search(self, tag: str, value: str) -> list[dict[str, Any]]:
         """`tags` and `metrics` of the runs whose tag has this value, in any experiment. Raises

@@ -81,13 +81,42 @@ def keep(folder: Path, block: dict[str, str]) -> None:
 
 def of(client: Any, experiment: str, folder: Path) -> str | None:
     """The parent run of the sweep in `folder`, also where its id could not be written down."""
-    if run_id := known(folder).get("run_id"):
+    run_id = known(folder).get("run_id")
+    if run_id and there(client, run_id):
         return run_id
     quote = '"' if "'" in folder.name else "'"
     wanted = f"tags.sweep = {quote}{folder.name}{quote} and tags.kind = '{SUMMARY}'"
-    there = client.search_runs([experiment], wanted)
-    same = (r for r in there if r.data.tags.get("folder") == str(folder))
+    runs = client.search_runs([experiment], wanted)
+    same = (r for r in runs if r.data.tags.get("folder") == str(folder))
     return next((r.info.run_id for r in same), None)
+
+
+def there(client: Any, run_id: str) -> Any:
+    """The run of this id; None where the store has none, as after a move to an empty server."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(run_id)
+    except MlflowException as problem:
+        if problem.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+
+
+def adopt(client: Any, parent: str, points: dict[str, str]) -> dict[str, str]:
+    """Put the runs of `points` (folder as tagged -> run id) below the run `parent`; those that the store has,
+    since the sweep may have moved here from another."""
+    from mlflow.exceptions import MlflowException
+
+    mine = {}
+    for folder, run_id in points.items():
+        try:
+            client.set_tag(run_id, "mlflow.parentRunId", parent)
+            mine[folder] = run_id
+        except MlflowException as problem:
+            if problem.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+    return mine
 
 
 def below(client: Any, experiment: str, parent: str) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """A plain path that computes something else is named, whatever is bit-equal to what."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from harness.config import CompareConfig, ModelConfig
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, yardstick
+from harness.pipeline import judge as judging
 from harness.pipeline.judge import judge
 from harness.task.architectures.families import COMMON, FAMILIES
 
@@ -35,7 +37,9 @@ def _model(architecture: str, values: dict[str, Any], dtype: str = "float32") ->
     return load(settings, dtype, "cpu")
 
 
-def _judged(loaded: Loaded, batch: int = 1, tokens: int = 18, steps: int = 10) -> Any:
+def _judged(
+    loaded: Loaded, batch: int = 1, tokens: int = 18, steps: int = 10, away: float | None = None
+) -> Any:
     ids = torch.randint(3, 300, (batch, tokens), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
     for row in range(1, batch):
@@ -45,7 +49,43 @@ def _judged(loaded: Loaded, batch: int = 1, tokens: int = 18, steps: int = 10) -
     given = torch.randint(3, 300, (batch, 5), generator=torch.Generator().manual_seed(2))
     greedy = Sampler(_greedy())
     path = drive.drive(live, greedy, steps, given)
-    return judge(loaded, captured.state, path, path, CompareConfig("lossless", noise_chunk=7))
+    restored = path if away is None else replace(path, logits=path.logits * (1 + away))
+    return judge(loaded, captured.state, path, restored, CompareConfig("lossless", noise_chunk=7))
+
+
+GPT2 = {"n_embd": 48, "n_head": 4, "n_layer": 2, "vocab_size": 300}
+
+
+def test_what_decode_steps_round_to_without_a_cache_is_no_drift(monkeypatch) -> None:
+    """A product of one row may be summed worse than one of many. The twin, without that run: drifted."""
+    loaded, asked, whole = _model("gpt2", GPT2), [], yardstick.alone
+
+    def blocks(model: Any, *args: Any, singly: bool = False, **more: Any) -> Any:
+        """As if products of many rows were summed far better."""
+        asked.append(singly)
+        logits = whole(model, *args, singly=singly, **more)
+        if model is not loaded or singly:
+            return logits
+        exact = whole(loaded.oracle, *args, **more)
+        return (exact + (logits.double() - exact) / 8).float()
+
+    monkeypatch.setattr(yardstick, "alone", blocks)
+    judged = _judged(loaded, away=1e-7)
+    assert judged.verdict == "equivalent" and asked.count(True) == 1
+    monkeypatch.setattr(judging, "COMPOSED", 0.0)
+    assert _judged(loaded, away=1e-7).verdict == "drifted"
+
+
+def test_damage_beyond_any_order_of_sums_asks_for_no_further_run(monkeypatch) -> None:
+    loaded, asked, whole = _model("gpt2", GPT2), [], yardstick.alone
+
+    def noted(*args: Any, singly: bool = False, **more: Any) -> Any:
+        asked.append(singly)
+        return whole(*args, **more)
+
+    monkeypatch.setattr(yardstick, "alone", noted)
+    loaded.__dict__.pop("_yardsticks", None)
+    assert _judged(loaded, away=1e-2).verdict == "drifted" and asked and True not in asked
 
 
 def _greedy() -> Any:

@@ -240,6 +240,7 @@ def test_points_that_end_together_are_counted_one_after_the_other(tmp_path, monk
     for key, value in (
         ("folder", tmp_path),
         ("total", 3),
+        ("there", 0),
         ("done", {}),
         ("failed", {}),
         ("first", None),
@@ -248,8 +249,10 @@ def test_points_that_end_together_are_counted_one_after_the_other(tmp_path, monk
     outcome = Outcome(0, "exact", str(tmp_path))
     for name in ("1", "0", "2"):
         sweep._tell(outcome, name, [], 1.0, {})
-    told = [line[:5] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["[2/3]", "[1/3]", "[3/3]"]
+    lines = capsys.readouterr().out.splitlines()
+    told = [line[:5] for line in lines]
+    assert lines[0].endswith("/1"), "nothing was varied: no colon with nothing after it"
+    assert told == ["[1/3]", "[2/3]", "[3/3]"], "as the lines are told, whoever was first to write"
 
 
 def test_resume_of_a_search_goes_on_with_the_same_sweeper(tmp_path):
@@ -402,6 +405,26 @@ def test_a_sweeps_description_leads_to_its_points_side_by_side():
     many = description.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
     assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
     assert description.comparison("1", "abc", ["r1"]) == ""
+
+
+@pytest.mark.parametrize("many", (60, 5000))
+def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
+    """MLflow would cut it within a word, and say so on the console."""
+    rows = [f"| {i} | {'x' * 140} |" for i in range(many)]
+    table = ["| folder | reason |", "|---|---|", *rows]
+    text = description.of_sweep("words", "", "", "\n".join(table))
+    *told, blank, last = text.splitlines()
+    assert 7700 < len(text) <= description.LIMIT and told[2:] == table[: len(told) - 2]
+    assert (blank, last) == ("", f"{many - (len(told) - 4)} more rows.")
+    whole = description.of_sweep("words", "", "", "\n".join(table[:40]))
+    assert whole.endswith(table[39])
+    parts = [{"name": row, "metrics": {"kl": 1.0}} for row in rows]
+    result = {"reason": "r", "verdict": "unjudged", "folder": "f"}
+    note = description.note(result, "id", tmp_path, parts)
+    assert len(note) <= description.LIMIT and note.endswith("task=audit run=id`")
+    refused = {**result, "reason": "\n".join(["refused:", *rows])}
+    note = description.note(refused, "id", tmp_path)
+    assert 7700 < len(note) <= description.LIMIT and note.splitlines()[-1] in rows
 
 
 def test_a_search_tells_its_objectives_to_its_parent_run():

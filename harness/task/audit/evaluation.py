@@ -59,10 +59,9 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
     for finding in _following(was, was.asking or now.asking, exact, ours):
         named.add(finding.what)
         yield finding
-    again = _rows(was.rows, now.rows, exact, (), AGAIN) if exact and not others else ()
-    for finding in again:
-        if finding.what not in named and not finding.what.endswith("_s"):
-            yield finding
+    if exact and not others:
+        again = _rows(was.rows, now.rows, exact, ("per_token_s",), AGAIN)
+        yield from (finding for finding in again if finding.what not in named)
 
 
 def _following(
@@ -121,11 +120,17 @@ def _rows(
         yield Finding(f"{ROWS}: rows", len(was), len(now), f"another table, {why}")
     for place in [p for p in ours if p in again]:
         one, two = ours[place], again[place]
-        for key in dict.fromkeys([*one, *two]):
-            a, b = one.get(key), two.get(key)
-            if a == b or key in free or ((not exact or key in INTERVALS) and _near(a, b, two)):
-                continue
-            yield Finding(f"{ROWS}: {_cell(two)} {two['measure']} {key}", a, b, why)
+        rough = INTERVALS if exact else (*one, *two)
+        if unlike := [
+            key
+            for key in dict.fromkeys([*one, *two])
+            if key not in free
+            and one.get(key) != two.get(key)
+            and not (key in rough and _near(one.get(key), two.get(key), two))
+        ]:
+            said, says = ({key: row.get(key) for key in unlike} for row in (one, two))
+            what = f"{ROWS}: {_cell(two)} {two['measure']}: {', '.join(unlike)}"
+            yield Finding(what, said, says, why)
 
 
 def _near(one: Any, two: Any, row: Row) -> bool:
@@ -139,7 +144,7 @@ def _near(one: Any, two: Any, row: Row) -> bool:
 def left_out(told: Evaluation) -> dict[str, str]:
     """What another version of the code may have drawn otherwise, and is not compared: what -> how."""
     unlike = _rows(told.rows, finite(told.averages), False, (), "")
-    if any(finding.what.endswith(INTERVALS) for finding in unlike):
+    if any(isinstance(f.found, dict) and f.found.keys() & {*INTERVALS} for f in unlike):
         return {"its intervals": "of its answers this version gives others"}
     return {}
 

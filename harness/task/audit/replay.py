@@ -21,16 +21,18 @@ from harness.task.audit.difference import FORMLESS, changes, compare, formed, tr
 from harness.task.audit.evidence import place_of, read, sealed
 from harness.task.audit.finding import Finding
 
-LIMIT = 3600  # seconds that a recorded run may take again
+LIMIT = 3600  # seconds that a recorded run may take again, an evaluation for each prompt
 
 
 def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
     """Run the recorded configurations again in one fresh process: record -> new run folder, below
     `folder/name`. `precision` runs each in another precision than it was recorded in."""
-    jobs, targets = [], {}
+    jobs, targets, limit = [], {}, 0
     for point in points:
         result = read(point / "result.json")
         threads = (result.get("environment") or {}).get("threads")
+        prompts = (result.get("evaluation") or {}).get("questions")
+        limit += LIMIT * (prompts if isinstance(prompts, int) and prompts > 0 else 1)
         usable = isinstance(threads, int) and 1 <= threads <= 4 * (os.cpu_count() or 1)
         targets[point] = folder / name / (point.name if len(points) > 1 else "run")
         jobs.append(
@@ -49,7 +51,6 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
             }
         )
     write_json(folder / f"{name}.json", jobs)
-    limit = LIMIT * len(points)
     command = [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")]
     here = {**os.environ, "PYTHONPATH": search_path()}
     try:

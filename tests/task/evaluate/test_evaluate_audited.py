@@ -145,11 +145,11 @@ FORGED = {
     "an answer and all that follows": (averaged(answers(right)), ": said"),
     "a mark": (averaged(answers(marked)), "contains"),
     "a likelihood": (averaged(answers(likely)), "nll"),
-    "a row": (rows(value=1.0), "evaluate.json: random 25%, auto, asked after contains value"),
-    "a row and the sentence": (following(rows(**ALL)), "contains value"),
-    "an interval": (following(rows(low=0.5)), "contains low"),
-    "a difference's interval": (rows(delta_low=-0.001), "contains delta_low"),
-    "bytes": (following(rows(kv_bytes=1.0)), "contains kv_bytes"),
+    "a row": (rows(value=1.0), "evaluate.json: random 25%, auto, asked after contains: value"),
+    "a row and the sentence": (following(rows(**ALL)), "contains: value"),
+    "an interval": (following(rows(low=0.5)), "contains: low"),
+    "a difference's interval": (rows(delta_low=-0.001), "contains: delta_low"),
+    "bytes": (following(rows(kv_bytes=1.0)), "contains: kv_bytes"),
     "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
     "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
     "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
@@ -169,6 +169,20 @@ def test_the_record_is_the_same_and_the_second_run_went_on_from_nothing(runs) ->
     assert {"evaluate.json", "answers.jsonl", "questions.jsonl"} <= set(
         record.read(told / record.NAME)["files"]
     )
+
+
+def test_the_auditors_evidence_holds_the_answers(runs, tmp_path) -> None:
+    """Whoever edits those of the second run is told what the report does not say."""
+    audit = Path(shutil.copytree(runs[1], tmp_path / "audit"))
+    assert list(report.checked(audit)) == []
+    (path,) = audit.glob("evidence-*-again-answers.jsonl")
+    path.write_text(path.read_text().replace('"said": " ', '"said": "', 1))
+    document = record.read(audit / "audit.json")
+    (told,) = document["evidence"].values()
+    told["again"]["answers.jsonl"]["digest"] = record.digest_bytes(path.read_bytes())
+    write_json(audit / "audit.json", document)
+    named = [f.what for f in report.checked(audit) if "the report does not say so" in f.explanation]
+    assert any(": answers.jsonl: 0/after" in what for what in named), named
 
 
 def finite_answers(folder: Path) -> list[Row]:

@@ -1,0 +1,103 @@
+"""What a search (Optuna) needs beside a grid: a seed, and figures that its points can tell it."""
+
+import json
+import logging
+import secrets
+import warnings
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigProblem
+from harness.snapshot.objective import names, objectives
+from harness.snapshot.result import METRICS, SIZES, TIMES
+
+FIGURES = {"metrics": METRICS, "size": SIZES, "time_s": TIMES}  # of the main line; others have more
+STOPPED = ("failed", "refused")  # such a point has no figures
+SHORT = {"error_ratio": "oracle.ratio"}  # a column of the table that has another name there
+
+
+def of(config: Any) -> bool:
+    """Whether the sweeper searches, so that it has to be told what a point came to."""
+    return "optuna" in str(config.hydra.sweeper.get("_target_"))
+
+
+def seeded(config: Any) -> int | None:
+    """Give the sampler of a search a seed where it has none, recorded like one that was typed: without one
+    neither a resume nor a second run would draw the same values. Returns a seed that was drawn."""
+    from omegaconf import flag_override
+
+    sampler = config.hydra.sweeper.get("sampler")
+    if not of(config) or sampler is None or sampler.get("seed", 0) is not None:
+        return None
+    seed = secrets.randbelow(10**6)
+    with flag_override(config, ["readonly", "struct"], False):
+        sampler.seed = seed
+        config.hydra.overrides.hydra.append(f"hydra.sweeper.sampler.seed={seed}")
+    return seed
+
+
+def check(config: Any) -> None:
+    """Raise ConfigProblem for objectives that no point can tell, and where there are not as many as the
+    sweeper has directions."""
+    wanted = [str(name) for name in config.report.get("objectives") or []]
+    for name in wanted:
+        if said := _unknown(name):
+            raise ConfigProblem(f"report.objectives: {name} is no figure of a point. {said}")
+    way = config.hydra.sweeper.get("direction") if of(config) else None
+    if of(config) and len(wanted) != (many := 1 if isinstance(way, str) else len(way or [1])):
+        raise ConfigProblem(
+            f"the search has {many} of hydra.sweeper.direction and {len(wanted)} of report.objectives: "
+            "each needs one of the other, as in 'report.objectives=[metrics.kl_mean,size.kv_bytes]' "
+            "'hydra.sweeper.direction=[minimize,minimize]'."
+        )
+
+
+def answer(folder: Path, wanted: list[str]) -> Any:
+    """What a sweeper is told of the finished point in `folder`: a number, or one for each objective; None
+    in their place where one is no number, so that the trial counts as failed and the search goes on.
+    Raises ConfigProblem where no point will ever have such figures."""
+    figures = objectives(folder, wanted)
+    told: tuple[float | None, ...] = figures
+    if not all(map(isfinite, figures)):
+        told = (None,) * len(figures)
+        there = names(folder)
+        lost = [name for name in wanted if name not in there]
+        if lost and there and not _stopped(folder):
+            near = [meant for name in lost for meant in get_close_matches(name, there, n=1)]
+            said = f"Did you mean {', '.join(near)}? " if near else ""
+            raise ConfigProblem(
+                f"report.objectives: a point has no {', '.join(lost)}. {said}"
+                f"There is: {', '.join(there)}."
+            )
+    return told if wanted[1:] else told[0]
+
+
+def fruitless(problem: Exception) -> bool:
+    """Whether it is Optuna's word for a search no trial of which came to a number."""
+    return isinstance(problem, ValueError) and "No trials are completed" in str(problem)
+
+
+def quieten() -> None:
+    """What a point came to is told in its own line, not in the sweeper's words."""
+    from optuna import logging as study
+
+    study.set_verbosity(study.WARNING)  # its name is nobody's business
+    warnings.filterwarnings("ignore", module="optuna")  # of points that all came out alike
+    logging.getLogger("hydra_plugins.hydra_optuna_sweeper._impl").setLevel(logging.CRITICAL)
+
+
+def _stopped(folder: Path) -> bool:
+    return json.loads((folder / "result.json").read_text("utf-8"))["verdict"] in STOPPED
+
+
+def _unknown(name: str) -> str:
+    """What was probably meant by a name that says no figure; nothing where it may be one."""
+    if "." in name:  # the first point shows it
+        return ""
+    every = [f"{b}.{k}" for b, keys in FIGURES.items() for k in keys]
+    last = name.removesuffix("_s")
+    meant = [SHORT[name]] if name in SHORT else [e for e in every if e.partition(".")[2] == last]
+    meant = meant or get_close_matches(name, every, n=1)
+    return f"Did you mean {meant[0]}?" if meant else f"There is: {', '.join(every)}."

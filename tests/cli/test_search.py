@@ -1,0 +1,128 @@
+"""A search is held to what it needs before it begins, and a point without figures fails alone."""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from harness.cli import resume, search
+from harness.errors import ConfigProblem
+from harness.snapshot import objective
+
+needs_optuna = pytest.mark.skipif(
+    importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None,
+    reason="pip install 'harness[optuna]'",
+)
+OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
+
+
+def asked(objectives: list[str], direction: object, seed: int | None = 0, target: str = OPTUNA):
+    sweeper = {"_target_": target, "direction": direction, "sampler": {"seed": seed}}
+    hydra = {"sweeper": sweeper, "overrides": {"hydra": []}}
+    return OmegaConf.create({"report": {"objectives": objectives}, "hydra": hydra})
+
+
+@pytest.mark.parametrize("objectives, direction, said", [
+    (["kl_mean", "size.kv_bytes"], ["minimize"] * 2, "kl_mean is no figure of a point. Did you mean metrics.kl_mean?"),
+    (["load_s"], "minimize", "Did you mean time_s.load?"),
+    (["error_ratio"], "minimize", "Did you mean oracle.ratio?"),
+    (["nothing_like_it"], "minimize", "There is: metrics.bitwise_equal"),
+    (["metrics.kl_mean"], ["minimize"] * 2, "2 of hydra.sweeper.direction and 1 of report.objectives"),
+    ([], "minimize", "1 of hydra.sweeper.direction and 0 of report.objectives"),
+])  # fmt: skip
+def test_what_a_search_cannot_be_told_is_said_first(objectives, direction, said):
+    with pytest.raises(ConfigProblem) as problem:
+        search.check(asked(objectives, direction))
+    assert said in str(problem.value)
+
+
+def test_a_search_that_can_be_told_all_and_a_grid_that_asks_nothing_pass():
+    search.check(asked(["metrics.kl_mean", "size.kv_bytes"], ["minimize", "minimize"]))
+    search.check(asked(["evaluate.contains"], "maximize"))
+    search.check(asked([], None, target="hydra._internal.core_plugins.basic_sweeper.BasicSweeper"))
+
+
+def test_a_sampler_without_a_seed_is_given_one_that_is_recorded_like_a_typed_one():
+    config = asked(["metrics.kl_mean"], "minimize", None)
+    OmegaConf.set_readonly(config, True)
+    seed = search.seeded(config)
+    assert config.hydra.sweeper.sampler.seed == seed is not None
+    assert config.hydra.overrides.hydra == [f"hydra.sweeper.sampler.seed={seed}"]
+    assert search.seeded(config) is None  # it has one
+
+
+def point(folder: Path, verdict: str = "drifted", **metrics: object) -> Path:
+    folder.mkdir()
+    result = {
+        "verdict": verdict,
+        "metrics": metrics,
+        "size": {"kv_bytes": 12},
+        "time_s": {"load": None},
+    }
+    (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+def test_what_a_point_tells_its_sweeper(tmp_path):
+    whole = point(tmp_path / "0", kl_mean=0.5, first_divergence=None)
+    assert search.answer(whole, ["metrics.kl_mean"]) == 0.5  # one number is no list of one
+    assert search.answer(whole, ["metrics.kl_mean", "size.kv_bytes"]) == (0.5, 12)
+    assert search.answer(whole, ["metrics.first_divergence"]) is None  # none here; there may be
+    with pytest.raises(
+        ConfigProblem, match=r"no metrics\.kl_meen\. Did you mean metrics\.kl_mean\?"
+    ):
+        search.answer(whole, ["metrics.kl_meen", "size.kv_bytes"])
+    failed = point(tmp_path / "1", "failed")
+    assert search.answer(failed, ["metrics.kl_mean"]) is None
+    assert search.answer(failed, ["metrics.kl_mean", "size.kv_bytes"]) == (None, None)
+    odd = point(tmp_path / "2", kl_mean=math.inf)
+    assert search.answer(odd, ["metrics.kl_mean"]) is None
+
+
+def test_the_figures_of_a_table_have_names_too(tmp_path):
+    folder = point(tmp_path / "0", kl_mean=None)
+    rows = [{"measure": "contains", "value": 1.0, "kv_bytes": 9, "prune": "none"}]
+    (folder / "evaluate.json").write_text(json.dumps(rows))
+    there = objective.names(folder)
+    assert {"evaluate.contains", "evaluate.kv_bytes", "size.kv_bytes"} <= {*there}
+    assert "metrics.kl_mean" not in there and "evaluate.prune" not in there  # nothing was measured
+
+
+@needs_optuna
+def test_a_point_that_fails_does_not_end_the_search_and_one_objective_is_enough(harness, place):
+    done = harness(
+        "-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "hydra.sweeper.sampler.seed=1", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1",
+        "hydra.sweeper.direction=minimize", "report.objectives=[metrics.kl_mean]", "name=one",
+        "prune=knorm", "prune.ratio=choice(2.5,0.5)", "steps=2", "compare=lossy",
+    )  # fmt: skip
+    (folder,) = place.glob("runs/one/*")
+    best = yaml.safe_load((folder / "optimization_results.yaml").read_text())
+    assert best["best_params"] == {"prune.ratio": 0.5} and best["best_value"] > 0
+    assert (
+        done.code == 2 and "launcher failed" not in done.out and "Failed experiment" not in done.out
+    )
+
+
+def test_a_resume_goes_on_with_the_folder_of_options_that_the_sweep_was_begun_with(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    sources = [{"path": str(mine), "schema": "file", "provider": "command-line"}]
+    hydra = {
+        "overrides": {"task": ["prune=own"], "hydra": []},
+        "runtime": {"config_sources": sources},
+    }
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    (sweep / "multirun.yaml").write_text(yaml.safe_dump({"hydra": hydra}, sort_keys=False))
+    words = resume.resumed(["-m", f"resume={sweep}"])
+    assert words[:4] == ["-m", "--config-dir", str(mine), "prune=own"]
+    other = tmp_path / "other"
+    mine.rename(other)
+    with pytest.raises(ConfigProblem, match="there is no such folder"):
+        resume.resumed(["-m", f"resume={sweep}"])
+    words = resume.resumed(["-m", "--config-dir", str(other), f"resume={sweep}"])
+    assert words[:4] == ["-m", "--config-dir", str(other), "prune=own"]

@@ -1,0 +1,54 @@
+"""A tracking server that has another address by now: what is pending goes there."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.snapshot import record
+
+RUNS = "select r.name, r.status, p.value from runs r left join tags p on p.run_uuid = r.run_uuid and p.key = 'mlflow.parentRunId' where r.lifecycle_stage = 'active'"
+
+
+def runs(store: Path) -> dict[str, tuple[str, bool]]:
+    """Name -> (status, whether it is below another run)."""
+    rows = sqlite3.connect(store).execute(RUNS).fetchall()
+    assert len({name for name, *_ in rows}) == len(rows), "each once"
+    return {name: (status, above is not None) for name, status, above in rows}
+
+
+@pytest.fixture
+def stranded(harness, place) -> Path:
+    """A sweep of three points, whose server was away."""
+    done = harness("-m", "task=save", "name=s", "seed=1,2,3", "track.uri=sqlite:////dev/null/x.db")
+    assert done.code == 0 and "cannot track to sqlite:////dev/null" in done.out, done.out
+    sweep = done.folders[0].parent
+    assert len(list(sweep.glob("*/pending.json"))) == 3
+    return sweep
+
+
+def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, stranded) -> None:
+    first, second = place / "first.db", place / "second.db"
+    wrong = harness(f"resume={stranded / '0'}", "track.uri=sqlite:////dev/null/y.db")
+    assert wrong.code == 2 and "cannot track to sqlite:////dev/null/y.db" in wrong.out
+    assert "another address by now: track.uri=ADDRESS" in wrong.out
+    typo = harness(f"resume={stranded / '0'}", "track.uri=htp://host")
+    assert typo.code == 2 and "no address of a tracking server" in typo.out
+    more = harness(f"resume={stranded / '0'}", f"track.uri=sqlite:///{first}", "seed=4")
+    assert more.code == 2 and "leave out seed=4" in more.out and not first.exists()
+    done = harness(f"resume={stranded / '0'}", f"track.uri=sqlite:///{first}")
+    assert done.code == 0 and "was uploaded" in done.out, done.out
+    assert set(runs(first).values()) == {("FINISHED", False)} and len(runs(first)) == 1
+
+    # its upload was cut off half-way, on the server that is gone: that run is not on the next one
+    mark = stranded / "1" / "pending.json"
+    mark.write_text(json.dumps(record.read(mark) | {"run_id": "0" * 32}))
+    done = harness("-m", f"resume={stranded}", f"track.uri=sqlite:///{second}")
+    assert done.code == 0 and not [x for x in done.out.splitlines() if x.startswith("[")], done.out
+    assert f"MLflow:  sqlite:///{second}" in done.out and "not uploaded" not in done.out, done.out
+    assert not list(stranded.glob("*/pending.json"))
+    there = runs(second)
+    assert sorted(there.values()) == [("FINISHED", False), *[("FINISHED", True)] * 2], there
+    assert {"saved: seed=2", "saved: seed=3"} < set(there)
+    assert len(runs(first)) == 1  # what was there stays there
