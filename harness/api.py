@@ -21,7 +21,6 @@ from typing import Any
 import torch
 
 from harness import config
-from harness.cache.base import Decoder
 from harness.capture import check_length
 from harness.errors import InputProblem
 from harness.model.declared import declared
@@ -32,6 +31,7 @@ from harness.pipeline import argument, drive, interop, smaller
 from harness.pipeline.diagnosis import why
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.format import settings_of, vouched
+from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
@@ -281,9 +281,8 @@ def resume(
     prompt = _prompt(model, state, text)
     added = 0 if prompt is None else prompt.shape[1]
     check_length(model, int(state.next_position.max()), added + steps)
-    return Resumed(
-        model, _decoder(model, state, cache), session.sampler(state), prompt, steps, line
-    )
+    runner = decoder(model, state, config.CacheConfig(name=cache))
+    return Resumed(model, runner, session.sampler(state), prompt, steps, line)
 
 
 @python_says
@@ -305,11 +304,13 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
     drive.aside(model, state)
-    decoder = _decoder(model, state, cache)
-    path = drive.drive(decoder, Sampler(greedy), steps, follow=reference.fed)
+    option = config.CacheConfig(name=cache)
+    runner = decoder(model, state, option)
+    path = drive.drive(runner, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
     judgement = judge_path(model, state, reference, path, settings, waived)
-    if judgement.verdict in GOOD:
+    judgement = beside(judgement, model, state, Way.of(runner, option), path, settings)
+    if judgement.verdict in GOOD and not judgement.broken:
         return judgement
     lossless = "" if state.pruned or state.quantized else cache
     cause = why(judgement, model, state, waived, reference.fed, lossless)
@@ -327,10 +328,6 @@ def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Ten
             "same number. Capture these as states of their own, or make the texts equally long."
         )
     return torch.tensor(rows) if lengths[0] else None
-
-
-def _decoder(model: Loaded, state: State, cache: str) -> Decoder:
-    return decoder(model, state, config.CacheConfig(name=cache))
 
 
 def _session(

@@ -6,6 +6,7 @@ from typing import Any
 from harness import config, variants
 from harness.cache import auto
 from harness.cache.base import Decoder
+from harness.cache.library import LibraryDecoder
 from harness.snapshot.state import State
 
 
@@ -35,3 +36,17 @@ def served(decoder: Any) -> dict[str, Any]:
     """Which implementation a decoder is, and why `auto` passed over faster ones."""
     name = getattr(decoder, "served", None) or type(decoder).__module__.rpartition(".")[2]
     return {"served": name, "passed_over": dict(getattr(decoder, "refused", {}))}
+
+
+def others(decoder: Any) -> tuple[str, ...]:
+    """Implementations of ours to hold `decoder` against, the best first: whose code is another one's from the
+    past that is read to the masks that hide some of it. Last, for a model that nothing else serves, one of
+    the same kind."""
+    kind, name = type(getattr(decoder, "_decoder", decoder)), served(decoder)["served"]
+    library = ("dynamic", "cloned")
+    order = (
+        ("manual", "view", *library)
+        if issubclass(kind, LibraryDecoder)
+        else (*library, "manual", "view")
+    )
+    return tuple(other for other in order if other != name)

@@ -17,7 +17,7 @@ def conclusion(result: Mapping[str, Any]) -> str:
     if verdict not in _SAID or verdict == "unsound":
         return sentence
     facts = [fact for fact in (speed(result), stored(result)) if fact]
-    return ", ".join([sentence, *facts]) + "." + _codes(result)
+    return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result)
 
 
 def _exact(result: Mapping[str, Any]) -> str:
@@ -123,6 +123,13 @@ def _codes(result: Mapping[str, Any]) -> str:
         much = f"by up to {error:.2%}" if isfinite(error) else "beyond any number"
         said.append(f"in {part}s {much} (layer {row['layer']}, head {row['head']})")
     return f" {coded['quantizer']} keeps {share} of the K/V bytes and is off {', '.join(said)}."
+
+
+def _itself(result: Mapping[str, Any]) -> str:
+    """That a cache does not continue a pruned or a quantized state, whatever the pruning did."""
+    block = result.get("itself") or {}
+    wrong = block.get("verdict") in ("drifted", "diverged")
+    return f" But {block['reason']}." if wrong else ""
 
 
 def _share(coded: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ Never more than the budget and N tokens are held per layer and KV head. The budg
 the state was pruned to, or what the policy leaves of it now.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,22 +18,36 @@ from harness.model.loaded import Loaded
 from harness.pipeline.prune import moves, pruned, scored
 from harness.pipeline.step import feed, joined
 from harness.pipeline.switching import Switching, decoder
-from harness.prune.base import EXPECTED
+from harness.prune.base import EXPECTED, gathered
 from harness.prune.budget import budget
 from harness.prune.positions import reindexed
 from harness.prune.registry import policy
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State
+
+Kept = list[
+    torch.Tensor | None
+]  # per layer the positions that a pruning kept, None where it holds none
 
 
 class Bounded:
     """Stands where a Decoder does. Every State on the way is only read; `decoder` is the latest.
 
     keep: tokens that a pruning leaves per layer (the mean over heads under `adaptive`). most: the
-    largest number of tokens that any layer held after a step. prunings: how many there were.
-    Raises ConfigProblem for branches.
+    largest number of tokens that any layer held after a step. prunings: how many there were; kept: what
+    each of them kept. Raises ConfigProblem for branches.
+
+    again: the `kept` of another continuation of `state`, which is then repeated: rounding may decide
+    which of two tokens a policy keeps, and nobody scores them twice.
     """
 
-    def __init__(self, loaded: Loaded, state: State, cache: CacheConfig, settings: PruneConfig):
+    def __init__(
+        self,
+        loaded: Loaded,
+        state: State,
+        cache: CacheConfig,
+        settings: PruneConfig,
+        again: Sequence[Kept] = (),
+    ):
         if cache.branches > 1:
             raise ConfigProblem(
                 "prune.at=N follows one continuation per row. Give cache.branches=1."
@@ -44,7 +59,9 @@ class Bounded:
         self.loaded, self.cache, self.most, self.prunings = loaded, cache, 0, 0
         self._turns = moves(loaded, state) if settings.positions == "reindexed" else None
         observes = self.policy.observes
-        self._observes = None if observes == EXPECTED else observes
+        self._observes = None if observes == EXPECTED or again else observes
+        self.kept: list[Kept] = []
+        self._again = again
         self._fed, self._copied = 0, 0.0
         self.first: Decoder = build_decoder(loaded, state, cache)
         self.decoder: Decoder = self.first
@@ -99,8 +116,13 @@ class Bounded:
 
     def _pruned(self, state: State) -> State:
         before = state.documents["kv_format"].get("pruned", [])
-        if state.kept_tokens > self.keep:
-            small = pruned(self.policy, scored(self.loaded, self.policy, state))
+        over = bool(self._again) and self.prunings == len(self._again)  # the other one stopped here
+        if state.kept_tokens > self.keep and not over:
+            if self._again:
+                small = _repeated(state, self._again[self.prunings])
+            else:
+                small = pruned(self.policy, scored(self.loaded, self.policy, state))
+            self.kept.append([la.positions if la.segments else None for la in small.layers])
             if self._turns is not None:
                 small = reindexed(small, self._turns)
             record = {**small.documents["kv_format"]["pruned"][-1], "at": self.every}
@@ -113,10 +135,34 @@ class Bounded:
         return state
 
 
+def _repeated(state: State, kept: Kept) -> State:
+    """`state` with the tokens at the positions `kept`; nobody writes it down."""
+    history = [*state.documents["kv_format"].get("pruned", []), {"positions": "original"}]
+    layers = [
+        layer if at is None else gathered(replace(layer, received=None), _places(layer, at))
+        for layer, at in zip(state.layers, kept, strict=True)
+    ]
+    return state.with_layers(tuple(layers), pruned=history)
+
+
+def _places(layer: LayerState, kept: torch.Tensor) -> torch.Tensor:
+    """Where the positions `kept` stand in `layer`; -1 for those that stand for nothing."""
+    positions = layer.positions
+    if positions.dim() < kept.dim():
+        positions = positions[:, None].expand(-1, kept.shape[1], -1)
+    places = torch.searchsorted(positions.contiguous(), kept.contiguous())
+    return places.masked_fill(kept < 0, -1)
+
+
 def continuation(
-    loaded: Loaded, state: State, cache: CacheConfig, settings: PruneConfig
+    loaded: Loaded,
+    state: State,
+    cache: CacheConfig,
+    settings: PruneConfig,
+    again: Sequence[Kept] = (),
 ) -> Decoder | Bounded | Switching:
-    """What continues `state`: a decoder, which prunes as it goes under `prune.at=N`."""
+    """What continues `state`: a decoder, which prunes as it goes under `prune.at=N`, as its policy says, or
+    `again` what another continuation kept."""
     if settings.name == "none" or settings.at == "prefill":
         return decoder(loaded, state, cache)  # type: ignore[no-any-return]
-    return Bounded(loaded, state, cache, settings)
+    return Bounded(loaded, state, cache, settings, again)

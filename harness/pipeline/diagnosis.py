@@ -81,6 +81,9 @@ def why(
     told = diagnose(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
     )
+    meant = (diagnosis.NOTHING, diagnosis.COARSE, diagnosis.CODED, diagnosis.dropped(state))
+    if judgement.broken and told.evidence.startswith(meant):
+        return replace(told, cause="cache", evidence=judgement.itself["reason"])
     if cache and told.evidence == diagnosis.NOTHING and judgement.reason.startswith(ASLEEP):
         evidence = f"nothing leaves the noise of the restored state, so cache={cache} hands on another one: see its `commit`"
         return replace(told, cause="cache", evidence=evidence)

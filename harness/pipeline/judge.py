@@ -16,6 +16,7 @@ from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
 from harness.pipeline.past import sleeper
 from harness.pipeline.tail import compare_tails
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 COMPOSED = 100.0  # no order of the same sums makes so much of an error
@@ -27,7 +28,8 @@ class Judgement:
     """Everything that `result.json` says about equivalence; printed, it is the sentence for a person.
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
     (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
-    `equivalent`: cause, element, layer, head, token, evidence."""
+    `equivalent`: cause, element, layer, head, token, evidence. itself: a pruned or a quantized state
+    beside itself under another cache, see `pipeline/itself.py`."""
 
     verdict: str
     reason: str
@@ -38,6 +40,7 @@ class Judgement:
     against: str = UNINTERRUPTED
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     diagnosis: dict[str, Any] = field(default_factory=dict)
+    itself: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Judgement({self.verdict}: {self.reason})"
@@ -46,8 +49,14 @@ class Judgement:
         why = "\n{cause}: {evidence}" if self.diagnosis else ""
         return conclusion(self.record()) + why.format_map(self.diagnosis)
 
+    @property
+    def broken(self) -> bool:
+        """Whether the cache does not continue the state itself, whatever a pruning did to that."""
+        return self.itself.get("verdict", UNJUDGED) not in (*GOOD, UNJUDGED)
+
     def record(self) -> dict[str, Any]:
         """These fields under the names of `result.json`."""
+        itself = {"itself": self.itself} if self.itself else {}
         return {
             "verdict": self.verdict,
             "reason": self.reason,
@@ -57,6 +66,7 @@ class Judgement:
             "soundness": self.soundness,
             "against": self.against,
             "curves": self.curves,
+            **itself,
         }
 
 

@@ -27,6 +27,7 @@ from harness.pipeline.bounded import Bounded, continuation
 from harness.pipeline.damage import aid_for, changed, comparable, damaged
 from harness.pipeline.diagnosis import diagnose, why
 from harness.pipeline.finish import Outcome, finish_run, shown
+from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
@@ -74,6 +75,7 @@ class Line:
     captured: Captured | None = None
     whole: State | None = None  # before anything was pruned
     sampler: Sampler | None = None  # of the run that is never interrupted
+    way: Way | None = None  # that the restored state was continued
 
     @classmethod
     def open(cls, cfg: Config, folder: Path, say: Say, fault: Fault = CONTROL) -> "Line":
@@ -228,6 +230,7 @@ class Line:
         if isinstance(decoder, Bounded):
             self.record["bound"] = decoder.account()
         self.record["cache"] = served(getattr(decoder, "first", decoder))
+        self.way = Way.of(decoder, cfg.cache, cfg.prune)
         return decoder, path
 
     def one_more(self, grown: State, restored: Restored, path: drive.Rollout) -> drive.Rollout:
@@ -317,9 +320,11 @@ class Line:
         ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], settings.oracle)
         ahead.announce(session.say.note)
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
+        loaded, small = restored.session.loaded, restored.state
+        if self.way is not None:
+            judgement = beside(judgement, loaded, small, self.way, path, settings)
         session.say.done(judgement.verdict)
-        if judgement.verdict not in GOOD:
-            loaded, small = restored.session.loaded, restored.state
+        if judgement.verdict not in GOOD or judgement.broken:
             lossless = "" if "bound" in self.record else session.cfg.cache.name
             diagnosis = why(judgement, loaded, small, waived, reference.fed, lossless)
             self.record["diagnosis"] = diagnosis.document()

@@ -18,7 +18,7 @@ from rich.table import Table
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
 from harness.report.names import judged_by, plain
-from harness.snapshot.result import UNJUDGED, counted
+from harness.snapshot.result import UNJUDGED, counted, worse
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
@@ -253,6 +253,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
             say.line(f"restored:     {text['restored']!r}")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
         say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
+    if itself := result.get("itself"):
+        say.line(f"itself:       {itself['verdict'].upper()}: {_itself(itself)}")
     if told := result.get("diagnosis"):
         say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
     if result["verdict"] != UNJUDGED:
@@ -265,6 +267,18 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     say.line(f"report:       {result['folder']}/report.html")
     if result.get("mlflow"):
         say.line(f"dashboard:    {dashboard(result['mlflow'])}")
+
+
+def _itself(block: dict[str, Any]) -> str:
+    """How far a pruned or a quantized state is from itself under another cache."""
+    if not block["cache"]:
+        return str(block["reason"])
+    gap, noise = number(block["max_abs_diff"]), number(block["noise"])
+    beside = (
+        f"beside cache={block['cache']} over the same state: off by {gap}, the noise is {noise}"
+    )
+    missed = worse(block["verdict"], block["required"])
+    return beside + f" (compare.require={block['required']})" * missed
 
 
 def _required(result: dict[str, Any]) -> str:

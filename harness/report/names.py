@@ -94,3 +94,12 @@ def judged_by(result: dict[str, Any]) -> list[list[Any]]:
     oracle = result.get("oracle") or {}
     known = oracle.get("restored") is not None
     return [["error against float64, twice allowed", oracle["restored"], oracle["plain"]]] * known
+
+
+def itself(result: dict[str, Any]) -> list[list[Any]]:
+    """The row of a pruned or a quantized state beside itself under another cache, where there was one."""
+    block = result.get("itself") or {}
+    if not block.get("cache"):
+        return []
+    name = f"the same state under cache={block['cache']}: largest difference of a logit"
+    return [[name, block["max_abs_diff"], block["noise"]]]

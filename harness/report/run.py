@@ -6,7 +6,7 @@ from typing import Any
 from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, grouped, link, page, section
-from harness.report.names import judged_by, plain
+from harness.report.names import itself, judged_by, plain
 from harness.snapshot.elements import spoken
 from harness.snapshot.result import counted, write_text
 
@@ -82,6 +82,7 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
                 [plain(k), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
                 for k, measured in result["metrics"].items()
             ),
+            *itself(result),
         ],
     )
 

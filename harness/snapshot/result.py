@@ -50,8 +50,12 @@ def worse(verdict: str, required: str) -> bool:
 
 def exit_code(result: Mapping[str, Any]) -> int:
     """What a finished job ended with: as it says, else 1 where its verdict misses what was required."""
-    verdict, required = result.get("verdict"), result.get("required")
-    missed = bool(required) and verdict in ORDER and worse(str(verdict), str(required))
+    missed = any(
+        bool(block.get("required"))
+        and block.get("verdict") in ORDER
+        and worse(str(block["verdict"]), str(block["required"]))
+        for block in (result, result.get("itself") or {})
+    )
     return int(result.get("exit_code", 1 if missed else 0))
 
 

@@ -123,6 +123,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
         "audit.of": result.get("audit_of"),
+        "itself": (result.get("itself") or {}).get("verdict"),
         "answer": _answer(result.get("text") or {}),
         "reason": _stopped(result),
         **_flags(result),

@@ -263,3 +263,25 @@ def test_the_console_says_what_was_not_compared(recorded: Path, harness, tmp_pat
     record.seal(point, result, sealed["config"], sealed["packages"])
     (fresh,) = tmp_path.glob("runs/older/*/again/run")
     assert "size.stored_bytes" in [f.what for f in audit.reproduced(point, fresh)[0]]
+
+
+def test_a_pruned_state_beside_itself_is_compared_where_it_was_asked(
+    older: Result, again: Result
+) -> None:
+    """The figures may be apart by the noise, the verdict not; another version may not have asked."""
+    block = {"cache": "dynamic", "verdict": "equivalent", "required": "equivalent", "noise": 2e-5,
+             "max_abs_diff": 1e-5, "kl_max": 1e-12, "top1_agreement": 1.0, "reason": "as it is"}  # fmt: skip
+    asked = {**again, "itself": block}
+    assert named(older, asked) == set()
+    assert named(again, asked) == {"itself"}
+    assert named(asked, copy.deepcopy(asked)) == set()
+    honest = {**block, "verdict": "exact", "max_abs_diff": 2e-5, "noise": 1.5e-5}
+    assert named({**older, "itself": honest}, asked) == set()
+    for key, forged in (
+        ("verdict", "diverged"),
+        ("max_abs_diff", 1.0),
+        ("noise", 9.0),
+        ("cache", "view"),
+    ):
+        for made in (older, again):
+            assert f"itself.{key}" in named({**made, "itself": {**block, key: forged}}, asked)

@@ -118,7 +118,12 @@ def compare(
     if judged and same:
         yield from _leaves(recorded, again, why)
     elif judged:
-        judged_here = (*APART, *OWN, *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys))
+        judged_here = (
+            *APART,
+            *OWN,
+            "itself",
+            *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys),
+        )
         if again.get("task") == "evaluate" and recorded.get("verdict") == again.get("verdict"):
             judged_here += ("reason",)  # it follows from the record's own answers
         apart = elsewhere.Apart(judged_here, MEASURED)
@@ -126,6 +131,7 @@ def compare(
     for own in (derived.sentence, derived.figures, derived.machine):
         yield from own(recorded)
     yield from _metrics(recorded, again, same, why)
+    yield from _itself(recorded, again, same, why, another(changed))
     yield from _elements(recorded, again, changed, same, why)
 
 
@@ -182,6 +188,24 @@ def _metrics(recorded: Any, again: Any, same: bool, why: str) -> Iterator[Findin
         if a == b or (not same and explained(key, a, b, floors)):
             continue
         yield Finding(f"metrics.{key}", a, b, why)
+
+
+def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> Iterator[Finding]:
+    """A pruned or a quantized state beside itself under another cache. The same bits repeat every leaf of
+    it; elsewhere the figures are apart by the noise. Another version may not have asked."""
+    was, now = recorded.get("itself") or {}, again.get("itself") or {}
+    if now and not was and not version:
+        yield Finding("itself", None, "a block", "this version writes it, so it was taken out")
+    if same or not (was and now):
+        return
+    floors = [{**(again.get("noise_floor") or {}), "max_abs_diff": now.get("noise")}]
+    for key in dict.fromkeys([*was, *now]):
+        a, b = was.get(key), now.get(key)
+        if a == b or key == "reason" or (key == "verdict" and {a, b} <= set(GOOD)):
+            continue
+        alike = elsewhere.near(a, b) if key == "noise" else explained(key, a, b, floors)
+        if not alike:
+            yield Finding(f"itself.{key}", a, b, why)
 
 
 def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:

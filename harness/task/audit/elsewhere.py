@@ -178,6 +178,11 @@ def _close(was: float, now: float, scale: float, divergence: bool) -> bool:
     return alike or (low == 0 and high <= scale) or was == now
 
 
+def near(was: Any, now: Any) -> bool:
+    """Whether two measured noises may be of the same computation."""
+    return _number(was) and _number(now) and _close(was, now, 0.0, False)
+
+
 def _scale(again: Mapping[str, Any]) -> float:
     """What rounding makes of a logit in the second run: the error of its uncached run."""
     scale = (again.get("soundness") or {}).get("scale") or {}

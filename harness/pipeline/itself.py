@@ -1,0 +1,121 @@
+"""A pruned or a quantized state beside itself, continued another way.
+
+The run that was never interrupted holds another past than such a state does, so what the cache makes of the
+state is lost in what the pruning made of the past. Here the very same state is fed the same ids under a cache
+that shares no forward with the judged one: whatever parts them is the cache's doing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.cache.registry import others
+from harness.compare import metrics as measure
+from harness.compare.verdict import decide
+from harness.config import CacheConfig, CompareConfig, PruneConfig
+from harness.errors import HarnessError
+from harness.model.loaded import Loaded
+from harness.pipeline.bounded import Bounded, Kept, continuation
+from harness.pipeline.drive import Rollout, aside
+from harness.pipeline.judge import Judgement
+from harness.snapshot.result import UNJUDGED
+from harness.snapshot.state import State
+
+UNMEASURED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows such a past
+FIGURES = ("max_abs_diff", "kl_max", "top1_agreement")
+WHOLE = PruneConfig(name="none")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a state was continued, and what is needed to go another way from the same place.
+
+    cache: what was asked for. prune: with `at=N` it prunes on the way. others: caches that share no forward
+    with this one, the best first. kept: what each pruning on the way kept.
+    """
+
+    cache: CacheConfig
+    prune: PruneConfig
+    others: tuple[str, ...]
+    kept: Sequence[Kept]
+
+    @classmethod
+    def of(cls, decoder: Any, cache: CacheConfig, prune: PruneConfig = WHOLE) -> "Way":
+        """Of what `continuation` gave, after it went its way."""
+        kept = decoder.kept if isinstance(decoder, Bounded) else []
+        return cls(cache, prune, others(getattr(decoder, "first", decoder)), kept)
+
+
+def meant(state: State) -> bool:
+    """Whether `state` was pruned or quantized once, and so holds another past than its ids give."""
+    form = state.documents["kv_format"]
+    return bool(state.pruned or state.quantized or form.get("pruned") or form.get("quantized"))
+
+
+def beside(
+    judgement: Judgement,
+    loaded: Loaded,
+    state: State,
+    way: Way,
+    path: Rollout,
+    settings: CompareConfig,
+) -> Judgement:
+    """`judgement` on `path`, on which `state` was continued on `loaded` by `way`, with the block `itself` of
+    `result.json`; as it is where the state holds what its ids give.
+
+    What rounding does was measured for it by plain paths, so no fault of a cache widens what is allowed.
+    Mutates nothing.
+    """
+    if not (way.kept or meant(state)):
+        return judgement
+    block = _block(judgement, loaded, state, way, path)
+    required = "equivalent" if settings.require == "exact" else settings.require  # another's sums
+    return replace(judgement, itself={**block, "required": required})
+
+
+def _block(
+    judgement: Judgement, loaded: Loaded, state: State, way: Way, path: Rollout
+) -> dict[str, Any]:
+    whose = "pruned" if way.kept or state.documents["kv_format"].get("pruned") else "quantized"
+    said = f"the {whose} state itself is not continued by cache={way.cache.name}"
+    block: dict[str, Any] = dict.fromkeys(("cache", *FIGURES, "noise"))
+    aside(loaded, state)
+    for name in way.others:
+        try:
+            expected = _logits(loaded, state, way, name, path)
+        except HarnessError:  # this one does not serve the model, or such a state
+            continue
+        break
+    else:
+        return {**block, "verdict": UNJUDGED, "reason": "no other cache serves this state"}
+    metrics = measure.compare(path.logits, expected, path.ids[:, 1:])
+    floor = {"max_abs_diff": _floor(judgement, expected)}
+    first = metrics["first_divergence"]
+    token = None if first is None else first + 1
+    verdict, _ = decide(path.logits, expected, metrics, floor, UNMEASURED, token, ())
+    off = f"its logits are off by {metrics['max_abs_diff']:.3g}, the noise is {floor['max_abs_diff']:.3g}"
+    other = f"step {token} chooses another token than with cache={name}"
+    reason = {
+        "exact": f"bit-equal to the {whose} state under cache={name}",
+        "equivalent": f"as the {whose} state under cache={name}, within the noise",
+        "drifted": f"{said} as by cache={name}: {off}",
+    }.get(verdict, f"{said}: {other if token is not None else off}")
+    figures = {key: metrics[key] for key in FIGURES} | {"noise": floor["max_abs_diff"]}
+    return {**block, **figures, "cache": name, "verdict": verdict, "reason": reason}
+
+
+def _floor(judgement: Judgement, logits: torch.Tensor) -> float:
+    """How far rounding alone parts two paths: as the run measured it, by the noise and by the plain path's error
+    against float64, which both may have; one rounding of the largest logit at least."""
+    least = torch.finfo(logits.dtype).eps * float(logits.abs().max())
+    return max(judgement.noise["max_abs_diff"], 2 * (judgement.oracle["plain"] or 0.0), least)
+
+
+def _logits(loaded: Loaded, state: State, way: Way, name: str, path: Rollout) -> torch.Tensor:
+    """`[rows, n, vocab]` of what `path` was fed, in as many pieces, under another cache."""
+    cache = CacheConfig(name=name, branches=way.cache.branches)
+    decoder = continuation(loaded, state, cache, way.prune, way.kept)
+    logits = torch.cat([decoder.step(ids) for ids in path.fed.split(list(path.chunks), dim=1)], 1)
+    return logits[..., : path.logits.shape[-1]].to(path.logits.device)

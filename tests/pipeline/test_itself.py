@@ -1,0 +1,143 @@
+"""A pruned or a quantized state beside itself under another cache: no shipped cache is blamed, and one that
+does not continue what it was given is, although a pruning alone may make other tokens."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.cache.library import LibraryDecoder
+from harness.cache.manual import Manual
+from harness.cache.registry import decoder, others
+from harness.config import CacheConfig
+from harness.pipeline.line import Line
+from harness.snapshot.result import GOOD
+
+TEXT = "text='let k be 5 . let m be 7 . the bird sang in the tree . what is k ?'"
+SMALLER = (
+    "prune=snapkv prune.ratio=0.5",
+    "prune=keydiff prune.ratio=0.5 prune.budget=adaptive",
+    "prune=sink_window prune.ratio=0.5 prune.positions=reindexed",
+    "prune=snapkv prune.ratio=0.5 prune.at=4 prune.budget=adaptive",
+    "prune=keydiff prune.ratio=0.5 quantize=int4",
+)
+BROKEN = """
+from harness.cache import LibraryDecoder
+
+
+class Restarted(LibraryDecoder):
+    def forward(self, ids, positions):
+        return super().forward(ids, positions - positions.min())
+
+
+class Swapped(LibraryDecoder):
+    def working_copy(self, cache):
+        layer = cache.layers[1]
+        layer.keys, layer.values = layer.keys.flip(1), layer.values.flip(1)
+        return cache
+
+
+class Healthy(LibraryDecoder):
+    def forward(self, ids, positions):
+        return super().forward(ids, positions)
+"""
+OWN = "--config-dir", "mine/conf", "plugins.path=mine"
+
+
+@pytest.fixture
+def mine(place: Path) -> None:
+    folder = place / "mine" / "conf" / "cache"
+    folder.mkdir(parents=True)
+    (place / "mine" / "its_own.py").write_text(BROKEN)
+    for name in ("Restarted", "Swapped", "Healthy"):
+        option = f"_target_: its_own.{name}\nname: {name.lower()}\n"
+        (folder / f"{name.lower()}.yaml").write_text(option)
+
+
+def line_of(session, *overrides: str) -> tuple[Line, object]:
+    opened = session(*overrides)
+    line = Line(replace(opened, times={}), record={})
+    state = line.capture(steps=opened.cfg.steps)
+    at = opened.cfg.prune.at
+    small = line.quantize(line.prune(state) if at == "prefill" else state)
+    return line, (state, line.restore(line.save(small)))
+
+
+@pytest.mark.parametrize("smaller", SMALLER)
+def test_no_shipped_cache_is_blamed(session, smaller) -> None:
+    dtype = "bfloat16" if "quantize" in smaller else "float32"
+    given = (TEXT, "prompt=text", "steps=8", "save=memory", f"dtype={dtype}", *smaller.split())
+    for cache in ("dynamic", "manual", "view"):
+        line, (state, restored) = line_of(session, *given, f"cache={cache}")
+        made = line.judge(restored, state)
+        assert made.itself["verdict"] in GOOD and not made.broken, (cache, made.itself)
+        assert made.itself["cache"] != cache
+        assert 0 < made.itself["noise"] < (1e-3 if dtype == "float32" else 1)
+
+
+def test_a_whole_state_is_not_asked(session) -> None:
+    line, (state, restored) = line_of(session, TEXT, "prompt=text", "steps=2", "save=memory")
+    made = line.judge(restored, state)
+    assert made.itself == {} and "itself" not in made.record()
+
+
+def test_who_is_asked_shares_no_forward_with_who_is_judged(session, monkeypatch) -> None:
+    """A fault in what all caches of one kind share is not excused by another of that kind."""
+    opened = session(TEXT, "prompt=text")
+    state = opened.capture(opened.encoded(), opened.sampler()).state
+    for name in ("dynamic", "cloned", "deepcopy", "static"):
+        assert others(decoder(opened.loaded, state, CacheConfig(name=name)))[0] == "manual"
+    for name in ("auto", "manual", "view"):
+        assert others(decoder(opened.loaded, state, CacheConfig(name=name)))[0] == "dynamic"
+    given = (TEXT, "prompt=text", "steps=6", "save=memory", "prune=snapkv", "prune.ratio=0.5")
+    for kind, cache in ((LibraryDecoder, "dynamic"), (Manual, "manual")):
+        real = kind.forward
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                kind, "forward", lambda self, ids, at, real=real: real(self, ids, at + 9)
+            )
+            line, (state, restored) = line_of(session, *given, f"cache={cache}")
+            made = line.judge(restored, state)
+        assert made.broken and made.itself["cache"] in ("manual", "dynamic"), made.itself
+
+
+@pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])
+def test_a_broken_cache_is_told_from_a_pruning(harness, mine, smaller) -> None:
+    harness("task=save", TEXT, "out=whole", "prompt=text")
+    harness("task=prune", "snapshot=whole", "out=small", "steps=2", *smaller.split())
+    whose = "pruned" if "prune" in smaller else "quantized"
+    for cache in ("restarted", "swapped", "healthy"):
+        given = "snapshot=small", "text= what is k ?", "steps=6", f"cache={cache}"
+        done = harness(*OWN, "task=resume", *given)
+        block, told = done.result["itself"], done.result["diagnosis"]
+        if cache == "healthy":
+            assert block["verdict"] in GOOD and "itself is not continued" not in done.out
+            assert done.code == (0 if whose == "pruned" else 1) and "on purpose" in told["evidence"]
+            continue
+        assert done.code == 1 and block["verdict"] in ("drifted", "diverged"), done.out
+        sentence = f"the {whose} state itself is not continued by cache={cache}"
+        assert sentence in block["reason"] and sentence in done.result["conclusion"]
+        assert told["cause"] == "cache" and "on purpose" not in told["evidence"]
+        assert "itself:       " + block["verdict"].upper() in done.out
+        assert f"cache={block['cache']}" in (done.folders[0] / "report.html").read_text("utf-8")
+
+
+def test_a_broken_cache_on_the_main_line_and_where_it_prunes_as_it_goes(harness, mine) -> None:
+    for smaller in ("prune.ratio=0.5", "prune.tokens=12 prune.at=4"):
+        given = (TEXT, "prompt=text", "steps=10", "prune=snapkv", *smaller.split())
+        done = harness(*OWN, *given, "cache=restarted")
+        assert done.code == 1 and done.result["itself"]["verdict"] == "diverged", done.out
+        assert (
+            done.result["required"] == "diverged" and done.result["diagnosis"]["cause"] == "cache"
+        )
+        assert harness(*OWN, *given, "cache=healthy").code == 0
+
+
+def test_python_says_it_too(session) -> None:
+    import harness
+
+    opened = session(TEXT, "prompt=text")
+    state = harness.capture_text(opened.loaded, "let k be 5 . let m be 7 . the bird sang .")
+    small = harness.prune_state(opened.loaded, state, "snapkv", ratio=0.5)
+    made = harness.judge(opened.loaded, small, steps=6, cache="manual")
+    assert made.itself["verdict"] in GOOD and made.itself["cache"] == "dynamic"
