@@ -13,8 +13,14 @@ from harness.errors import ConfigProblem
 from harness.snapshot.objective import names, objectives
 from harness.snapshot.result import METRICS, SIZES, TIMES
 
-FIGURES = {"metrics": METRICS, "size": SIZES, "time_s": TIMES}  # of the main line; others have more
-EVALUATED = {"evaluate": ("contains", "exact", "regex", "nll", "kl", "kv_bytes", "per_token_s")}
+FIGURES: dict[str, tuple[str, ...]] = {
+    "metrics": METRICS,
+    "size": SIZES,
+    "time_s": TIMES,
+}  # of the main line; others have more
+EVALUATED: dict[str, tuple[str, ...]] = {
+    "evaluate": ("contains", "exact", "regex", "nll", "kl", "kv_bytes", "per_token_s")
+}
 WAYS = ("minimize", "maximize")
 STOPPED = ("failed", "refused")  # such a point has no figures
 SHORT = {"error_ratio": "oracle.ratio"}  # a column of the table that has another name there

@@ -59,9 +59,8 @@ def conclusion(rows: list[Row], ways: dict[str, int]) -> str:
         return ""
     name = next(iter(ways))
     ends = sorted(best, key=lambda row: row[name])
-    if len(ends) == 1 or len(ways) == 1:
-        return f"The best: {_told(ends[0], ways)}."
-    return f"From {_told(ends[0], ways)} to {_told(ends[-1], ways)}."
+    least, most = (_told(row, ways) for row in (ends[0], ends[-1]))
+    return f"From {least} to {most}." if least != most and len(ways) > 1 else f"The best: {least}."
 
 
 def ranked(rows: list[Row], ways: dict[str, int]) -> list[Row]:
@@ -92,11 +91,9 @@ def _named(name: str) -> str:
 
 
 def _told(row: Row, ways: dict[str, int]) -> str:
-    said = [
-        f"at {shown(n, row[n])}" if n.endswith(BYTES) else f"{plain(n)} {shown(n, row[n])}"
-        for n in ways
-    ]
-    return " ".join(said)
+    sizes = [f"at {shown(n, row[n])}" for n in ways if n.endswith(BYTES)]
+    said = [f"{plain(n)} {shown(n, row[n])}" for n in ways if not n.endswith(BYTES)]
+    return " ".join(filter(None, (", ".join(said), *sizes)))
 
 
 def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[str]) -> str:

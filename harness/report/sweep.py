@@ -22,7 +22,7 @@ from harness.snapshot.objective import directions, figures, front
 from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
 
 TABLE = {
-    "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
+    "kl_mean": "mean KL, nats", "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
     "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied per token",
 }  # fmt: skip
@@ -97,7 +97,8 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     """The page of the sweep in `folder`, called `name`."""
     ways = directions(folder)
     axes = varied(points, ways)
-    winners = choice.chosen(points, axes)
+    best = search.ranked(points, ways)[:1]  # a search has said what it looks for
+    winners = best or choice.chosen(points, axes)
     first = {row["point"] for row in winners}
     alone = searched(points, ways)
     sections = [
@@ -116,7 +117,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
     one = len(winners) == 1 or not any(map(choice.asks, axes))
-    sections += of_sweep(folder, search.ranked(points, ways)[:1] or winners[:1] * one)
+    sections += of_sweep(folder, winners[:1] * one)
     bad = sum(int(r["exit_code"]) != 0 for r in points)
     verdict = _headline(points, bad, total or len(points))
     if alone and not bad:
@@ -135,7 +136,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         reason += (
             " No point gives a right answer." if _answerless(points) else " None reaches anything."
         )
-    elif winners:
+    elif winners and not best:
         reason += f" {choice.told(winners, axes, points)}"
     if mixed:
         reason += f" {len(mixed)} of them were run by other code."

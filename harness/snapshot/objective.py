@@ -61,7 +61,7 @@ def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[in
 def names(folder: Path) -> list[str]:
     """The figures that the finished point in `folder` has, those too that came to nothing beside others."""
     result = json.loads((folder / "result.json").read_text("utf-8"))
-    blocks = [(name, result.get(name) or {}) for name in BLOCKS]
+    blocks = [(name, block) for name in BLOCKS if any((block := result.get(name) or {}).values())]
     for file in sorted(folder.glob("*.json")):
         rows = json.loads(file.read_text("utf-8"))
         if isinstance(rows, list) and rows and isinstance(rows[-1], dict):
@@ -87,7 +87,9 @@ def _number(folder: Path, name: str) -> float:
             return float(_of_rows(json.loads(table.read_text("utf-8")), rest))
         node = json.loads((folder / "result.json").read_text("utf-8"))
         for key in name.split("."):
-            node = node[key]
+            node = (
+                node[key] if any(node.values()) else {}
+            )  # all zero: of a task that stores nothing
         return float(node)
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return nan
