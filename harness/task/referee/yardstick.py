@@ -26,6 +26,7 @@ ENDED = (
     "the cold run ended before its first token, so there is nothing to compare: take another prompt"
 )
 FROM_HITS = "from the cache, again"  # for want of a second cold run
+TOGETHER = "at the same time"
 PREFILLED = 6  # steps whose decoding is checked against a prefill
 
 
@@ -66,6 +67,11 @@ class Yardstick:
     def compare(self, answer: Answer) -> dict[str, Any]:
         """Metrics of `answer` against the cold run, and its errors against float64."""
         return _metrics(answer, self.reference, self.exact)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the floor has seen one composition of the sums alone: nothing was cold a second time."""
+        return self.exact is None and all(n.startswith((FROM_HITS, TOGETHER)) for n in self.others)
 
     @property
     def floor(self) -> dict[str, float]:
@@ -226,7 +232,7 @@ def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -
         return ENDED
     exact = _exact(oracle, prompt, reference)
     others = {
-        f"at the same time, {i}": _metrics(until_other(a, reference), reference, exact)
+        f"{TOGETHER}, {i}": _metrics(until_other(a, reference), reference, exact)
         for i, a in enumerate(rest, 1)
     }
     if not others:

@@ -75,6 +75,7 @@ def test_a_server_that_keeps_one_prompt_is_cold_after_another(judged) -> None:
     assert row["verdict"] == "equivalent" and 1e-5 < row["noise_floor"] < 1e-3, row
     _, rows = judged(Toy(salts=False, fixed=True), "task.repeats=1")
     assert rows["hit"]["verdict"] not in GOOD and rows["hit"]["noise_floor"] < 1e-5, rows["hit"]
+    assert "engine.weights=DIR tells" in rows["hit"]["reason"] and "tells" not in row["reason"]
 
 
 def test_a_server_that_reuses_what_was_never_sent_is_suspected(judged) -> None:
