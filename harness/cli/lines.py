@@ -8,7 +8,9 @@ from typing import Any
 
 from harness import config, machine
 from harness.config.literal import TEXTS, decoded, texts, typed
+from harness.snapshot.result import DONE, UNJUDGED
 
+ANSWERED = "evaluate.json"  # the table of a task that judges nothing
 WIDE = 60  # characters of an axis' values that are still told one by one
 
 
@@ -89,9 +91,14 @@ def point(
 
     why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
     figures = "" if why else said(told)
+    verdict = outcome.verdict
+    if not told and verdict == UNJUDGED and (Path(outcome.folder) / ANSWERED).is_file():
+        verdict, why = DONE, outcome.reason  # what its answers came to
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
-    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}{': ' * bool(chose)}{chose}"
+    line = (
+        f"{figures or f'{verdict:<10}'} {seconds} {names.folder(name)}{': ' * bool(chose)}{chose}"
+    )
     return f"{line}\n  {names.in_brief(why)}" if why else line
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.report import verdicts as grid
+from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import METRICS, SIZES, TIMES
 
 ASKED = (
@@ -34,7 +35,7 @@ Row = dict[str, Any]
 
 def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
     """The columns that were swept: options or overrides with more than one value. ways: objectives."""
-    measured = {*MEASURED, *ways}
+    measured = {*MEASURED, *ANSWERS, *ways}
     return [k for k in rows[0] if k not in measured and len({str(r[k]) for r in rows}) > 1]
 
 

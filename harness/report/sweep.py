@@ -18,7 +18,7 @@ from harness.report.html import cell, grouped, page, section
 from harness.report.names import folder as called
 from harness.report.summary import again, counted, counts, pending, searched
 from harness.report.verdicts import marked, target, word
-from harness.snapshot.objective import directions, figures, front
+from harness.snapshot.objective import ANSWERS, answered, directions, figures, front
 from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
 
 TABLE = {
@@ -33,8 +33,9 @@ FEW = 12  # values of an option that are told one by one
 
 def rows(points: list[Path]) -> list[dict[str, Any]]:
     """One flat row per finished point folder of one sweep, the same columns in each."""
-    told = directions(points[0].parent) if points else {}
-    flat = [{**_row(p), **figures(p, list(told))} for p in points]
+    told = list(directions(points[0].parent)) if points else []
+    told = told or answered(points)
+    flat = [{**_row(p), **figures(p, told)} for p in points]
     columns = list(dict.fromkeys(key for row in flat for key in row))
     return [{key: row.get(key) for key in columns} for row in flat]
 
@@ -95,7 +96,7 @@ def write(folder: Path, points: list[dict[str, Any]], total: int | None) -> None
 
 def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: str) -> str:
     """The page of the sweep in `folder`, called `name`."""
-    ways = directions(folder)
+    ways = directions(folder) or {key: 0 for key in ANSWERS if key in points[0]}
     axes = varied(points, ways)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     winners = best or choice.chosen(points, axes)

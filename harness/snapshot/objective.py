@@ -10,6 +10,8 @@ from typing import Any
 
 WAYS = {"maximize": 1, "minimize": -1}
 BLOCKS = ("metrics", "oracle", "noise_floor", "mutation", "size", "time_s")
+CELL = ("prune", "quantize", "budget", "cache", "asked")
+ANSWERS = ["evaluate.contains", "evaluate.kl", "evaluate.kv_bytes"]
 BYTES, KIB = "bytes", 1024
 
 
@@ -34,6 +36,17 @@ def directions(sweep: Path) -> dict[str, int]:
     ways = [way] if isinstance(way, str) else way
     both = zip_longest(names, ways[: len(names)], fillvalue="")
     return {str(name): WAYS.get(str(which), 0) for name, which in both}
+
+
+def answered(points: Sequence[Path]) -> list[str]:
+    """The figures of evaluations that have one cell each beside the full cache; none where one has not."""
+    tables = [p / "evaluate.json" for p in points]
+    if not tables or not all(table.is_file() for table in tables):
+        return []
+    cells = (
+        {str([r.get(k) for k in CELL]) for r in json.loads(t.read_text("utf-8"))} for t in tables
+    )
+    return ANSWERS if all(len(some) == 2 for some in cells) else []
 
 
 def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[int]:

@@ -141,3 +141,17 @@ def test_folders_of_options_are_known_however_they_are_named(tmp_path, monkeypat
         assert "mine" in variants.options("prune"), typed
     monkeypatch.setattr(sys, "argv", ["harness", "hydra.searchpath=[pkg://other]", "prune=mine"])
     assert "mine" not in variants.options("prune")
+
+
+def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
+    done = harness(
+        "-m", "task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[keydiff],[random]",
+        "task.budgets=[0.25]", "task.asked=[after]", "steps=6", "name=grid",
+    )  # fmt: skip
+    assert done.code == 0, done.out
+    assert "unjudged" not in done.out and done.out.count("2 prompts: the full cache answers") >= 2
+    (folder,) = place.glob("runs/grid/*")
+    header, *rows = (folder / "sweep.csv").read_text().splitlines()
+    assert len(rows) == 2 and {*objective.ANSWERS} <= {*header.split(",")}
+    page = (folder / "sweep.html").read_text()
+    assert "share of right answers" in page and "unjudged" not in page
