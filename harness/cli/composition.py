@@ -7,7 +7,9 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_d
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
 
+from harness import config
 from harness.cli import search
 
 KEPT = 256  # compositions, about 1 MB each
@@ -16,15 +18,24 @@ KEPT = 256  # compositions, about 1 MB each
 class Composer(ConfigLoaderImpl):
     """Hydra's own loader, which composes every point of a sweep twice: to see that all of them can be
     composed, then to run them. Most points differ in plain values alone (`seed=3`), which are put into a
-    copy of what Hydra made of the point's options, by Hydra's own hand and with its errors."""
+    copy of what Hydra made of the point's options, by Hydra's own hand and with its errors. A key that nothing
+    reads is told of the first, since all points with these options have it."""
+
+    swept: tuple[str, ...] | None = (
+        None  # all overrides of the sweep; None: what is composed is not checked
+    )
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
         search.check(master_config)
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in parsed if self._is_value(override)]
         chosen = tuple(str(o.input_line) for o in parsed if o not in values)
+        first = chosen not in self.__dict__.get("_kept", ())
         cfg = deepcopy(self._composed(master_config, chosen))
         self._apply_overrides_to_config(values, cfg)
+        if first and self.swept is not None:
+            written: Any = OmegaConf.to_container(cfg, resolve=False)
+            config.check_keys({k: v for k, v in written.items() if k != "hydra"}, self.swept)
         job, told = cfg.hydra.job, [o for o in parsed if not o.is_hydra_override()]
         cfg.hydra.overrides.task = [o.input_line for o in told]
         naming = job.config.override_dirname
@@ -55,7 +66,8 @@ class Composer(ConfigLoaderImpl):
         )
 
 
-def compose_once() -> None:
-    """Have the sweep that begins composed by a Composer."""
+def compose_once(swept: tuple[str, ...]) -> None:
+    """Have the sweep that begins composed by a Composer. swept: all its overrides."""
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
+    hydra.config_loader.swept = swept

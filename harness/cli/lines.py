@@ -80,7 +80,7 @@ def point(
     figures = "" if why else said(told)
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
-    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}: {chose}"
+    line = f"{figures or f'{outcome.verdict:<10}'} {seconds} {names.folder(name)}{': ' * bool(chose)}{chose}"
     return f"{line}\n  {names.in_brief(why)}" if why else line
 
 

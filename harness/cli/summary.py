@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from harness.cli import afar, lines, point
-from harness.cli.sweep import Watch, finished, read_key
+from harness.cli.sweep import TOLD, Watch, finished, read_key
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.objective import directions
@@ -22,6 +22,7 @@ def conclude() -> int:
     afar.end()
     if folder is None:
         return 0
+    (folder / TOLD).unlink(missing_ok=True)
     from harness.report import summary
     from harness.report import sweep as pages
     from harness.track import summarise, upload

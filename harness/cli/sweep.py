@@ -3,13 +3,15 @@
 Everything is read from the job folders, so it holds for any launcher, in this process or not.
 """
 
+import fcntl
 import json
 import os
 import shlex
 import sys
 import time
 import traceback
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,8 @@ from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
 from harness.snapshot.objective import objectives
 
+TOLD = ".told"  # in a sweep's folder while it runs: one character for each point that was told
+
 
 class Watch:
     """Hydra's callback: where the sweep is, and which job comes next. One per process."""
@@ -29,6 +33,7 @@ class Watch:
     folder: Path | None = None  # of the sweep; None in a single run
     total: int | None = None
     began: float = 0.0
+    there: int = 0  # points that were finished when it began
     first: tuple[float, int] | None = None  # when one was seen finished, and how many were
     done: dict[str, int] = {}  # folders of points that this process knows to be finished, and when
     failed: dict[str, int] = {}  # those that failed before, which run again, and when they did
@@ -48,16 +53,18 @@ class Watch:
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
 
-        compose_once()
         Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
         Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
         _count(Watch.folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
+        compose_once(Watch.overrides)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
-        there = len(Watch.done)
-        print(lines.heading(config, Watch.overrides, Watch.total, there, Watch.folder), flush=True)
+        Watch.there = len(Watch.done)
+        (Watch.folder / TOLD).unlink(missing_ok=True)
+        said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, Watch.folder)
+        print(said, flush=True)
         if seed is not None:
             print(
                 f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})",
@@ -130,7 +137,7 @@ class Job:
 
     def __reduce__(self) -> Any:
         _begun()  # by the process that hands it to its workers
-        state = ("folder", "total", "began", "shared", "overrides", "failed")
+        state = ("folder", "total", "began", "there", "shared", "overrides", "failed")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -302,16 +309,27 @@ def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: A
     the pace since the first, which imports and compiles."""
     from harness.report.bar import span
 
-    done = _count(Watch.folder) if Watch.folder else 0
-    if mine := Watch.done.get(name):  # others, which run beside it, may have ended since
-        done = sum(when <= mine for when in Watch.done.values())
-    count, left = f"{done}", ""
-    if Watch.total:
-        count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
-        began, counted = Watch.first = Watch.first or (time.monotonic(), done)
-        if counted < done < Watch.total:
-            pace = (time.monotonic() - began) / (done - counted)
-            left = f", {span(pace * (Watch.total - done))} left"
     varied = [o for o in overrides if spelled(o) not in Watch.shared]
-    line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
-    print(f"[{count}] {line}", flush=True)
+    with _next() as done:
+        count, left = f"{done}", ""
+        if Watch.total:
+            count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
+            began, counted = Watch.first = Watch.first or (time.monotonic(), done)
+            if counted < done < Watch.total:
+                pace = (time.monotonic() - began) / (done - counted)
+                left = f", {span(pace * (Watch.total - done))} left"
+        line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
+        print(f"[{count}] {line}", flush=True)
+
+
+@contextmanager
+def _next() -> Iterator[int]:
+    """The number of the point that is told now, by whichever worker: nobody else tells one meanwhile. A disk
+    that knows no locks is taken as it is."""
+    assert Watch.folder is not None
+    with (Watch.folder / TOLD).open("a") as tally:
+        with suppress(OSError):
+            fcntl.flock(tally, fcntl.LOCK_EX)
+        tally.write(".")
+        tally.flush()
+        yield Watch.there + os.fstat(tally.fileno()).st_size

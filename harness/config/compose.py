@@ -185,15 +185,8 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    kinds = {}
     written = OmegaConf.to_container(cfg, resolve=False)
-    _reject_unknown(written, Config, "")
-    for group in schemas():
-        node = written.get(group)
-        if not isinstance(node, dict):
-            continue
-        node = written[group] = _read_by(group, node, swept, record)
-        kinds[group] = schema_of(group, str(node.get("name")), node)
+    kinds = check_keys(written, swept, record)
     try:
         checked: Any = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), written))
     except OmegaConfBaseException as problem:
@@ -209,6 +202,23 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
         raise ConfigProblem(unread)
     return checked
+
+
+def check_keys(
+    written: dict[str, Any], swept: Sequence[str] = (), record: bool = False
+) -> dict[str, type]:
+    """The dataclass of each group's chosen option. Raises ConfigProblem for a key that nothing reads. written: a
+    composed configuration as plain values, its groups are left with what their options read. Others as of
+    `typed`."""
+    kinds = {}
+    _reject_unknown(written, Config, "")
+    for group in schemas():
+        node = written.get(group)
+        if not isinstance(node, dict):
+            continue
+        node = written[group] = _read_by(group, node, swept, record)
+        kinds[group] = schema_of(group, str(node.get("name")), node)
+    return kinds
 
 
 @cache

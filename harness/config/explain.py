@@ -110,23 +110,26 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         )
     told = line if first in line else f"{line.rstrip('.')}: {first}"
     if new := re.search(r"'hydra\.(launcher|sweeper)\.(\w+)': Key '\2' not in '(\w+)'", told):
-        near = suggestion(new[2], _plugin_keys(new[1], new[3]))
-        return f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{near}"
+        return (
+            f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{_plugin_key(*new.groups())}"
+        )
     return told
 
 
-def _plugin_keys(kind: str, name: str) -> list[str]:
-    """The keys of Hydra's plugin whose configuration is of the class `name`. kind: launcher or sweeper."""
+def _plugin_key(kind: str, key: str, name: str) -> str:
+    """Which of Hydra's plugins have `key`; where none has, what the one whose configuration is of the class
+    `name` has in its place. kind: launcher or sweeper."""
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
     store = ConfigStore.instance()
     files = [file for file in store.list(f"hydra/{kind}") if file.endswith(".yaml")]
-    nodes = [store.load(f"hydra/{kind}/{file}").node for file in files]
-    known = [node for node in nodes if getattr(OmegaConf.get_type(node), "__name__", "") == name]
-    return [
-        str(k) for node in known for k in node if k != "defaults" and not str(k).startswith("_")
-    ]
+    nodes = {f.removesuffix(".yaml"): store.load(f"hydra/{kind}/{f}").node for f in files}
+    if able := [plugin for plugin, node in nodes.items() if key in node]:
+        return f" It is one of {' and '.join(f'hydra/{kind}={plugin}' for plugin in sorted(able))}."
+    mine = [n for n in nodes.values() if getattr(OmegaConf.get_type(n), "__name__", "") == name]
+    known = [str(k) for n in mine for k in n if k != "defaults" and not str(k).startswith("_")]
+    return suggestion(key, known) if known else " It has none."
 
 
 def _no_pair(word: str, argv: list[str]) -> str:

@@ -44,6 +44,7 @@ class Composition:
 
 
 ALONE = Composition("alone")
+IN_COMMON = 1  # tokens that any two prompts share: what every text begins with
 SCRIPTS = Path(__file__).with_name("reproductions")  # named for the case that each one shows
 
 

@@ -2,7 +2,7 @@
 
 It is attached to, never started or stopped: evicting and restarting are the user's own commands. A
 cold run is one with a `cache_salt` of its own (or `cache_prompt=false`, llama-server), after
-`engine.flush`, or of a prompt that was never sent before: whichever the server is found to honour.
+`engine.flush`, after another prompt, or of one that was never sent before: whichever the server is found to honour.
 """
 
 import os
@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Self
 
-from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt, Token
+from harness.engine.base import ALONE, IN_COMMON, Answer, Composition, Engine, Prompt, Token
 from harness.engine.wire import Refusal, Wire
 from harness.errors import ConfigProblem, InputProblem
 
 OPTIONAL = {"seed": 0, "return_tokens_as_token_ids": True}
 FEWER = {64: 20, 20: 5, 5: 1}  # log-probabilities that servers agree to, as they refuse more
 RESTART_S = 600
+SHORT = 16  # tokens of a request that only displaces another
 
 
 class OpenAI(Engine):
@@ -37,6 +38,7 @@ class OpenAI(Engine):
             raise ConfigProblem(f"engine.model=NAME is needed: {settings.url} serves {models}.")
         self.model = settings.model or served[0]
         self._salted = self.repeatable = True
+        self._displaced = False  # another request empties the cache
         return self
 
     @property
@@ -45,8 +47,13 @@ class OpenAI(Engine):
         return ("hit", *restored, *(("restarted",) if self.settings.restart else ()))
 
     def versions(self) -> dict[str, str]:
-        other = "engine.flush" if self.repeatable else "a prompt never sent before"
-        return {"model": self.model, "cold runs": "cache_salt" if self._salted else other}
+        ways = {
+            "cache_salt": self._salted,
+            "after another prompt": self._displaced,
+            "engine.flush": self.repeatable,
+            "a prompt never sent before": True,
+        }
+        return {"model": self.model, "cold runs": next(way for way in ways if ways[way])}
 
     def encode(self, text: str) -> Prompt:
         """By the server's own `/tokenize` (vLLM, llama-server); where there is none, the text."""
@@ -60,15 +67,22 @@ class OpenAI(Engine):
         return tokens if tokens and all(isinstance(t, int) for t in tokens) else text
 
     def probe(self, prompt: Prompt) -> None:
-        self._salted = True
+        self._salted, self._displaced = True, False
         self.evaluate(prompt, 1)
         reused = self.evaluate(prompt, 1).reused
         self._salted = not reused if reused is not None else not self.settings.flush
-        self.repeatable = self._salted or bool(self.settings.flush)
+        if (
+            not self._salted and not self.settings.flush
+        ):  # a server that keeps one prompt has another now
+            self._displaced = True
+            self._displaced = (self.evaluate(prompt, 1).reused or 0) <= IN_COMMON
+        self.repeatable = self._salted or self._displaced or bool(self.settings.flush)
 
     def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
         if not self._salted and self.settings.flush:
             _command("engine.flush", self.settings.flush)
+        elif self._displaced:
+            self._ask(another(prompt), 1, cold=False)
         if not composition.beside:
             return self._ask(prompt, steps, cold=True)
         other = prompt[::-1]
@@ -128,6 +142,13 @@ class OpenAI(Engine):
         else:
             raise refusal
         return cold
+
+
+def another(prompt: Prompt) -> Prompt:
+    """A short prompt that begins otherwise than `prompt`."""
+    if isinstance(prompt, str):
+        return f"{prompt[1:2]}{prompt[:1]} {prompt[-64:]}"
+    return [t for t in reversed(prompt) if t != prompt[0]][:SHORT] or [prompt[0] + 1]
 
 
 def read(said: Mapping[str, Any]) -> Answer:

@@ -15,7 +15,7 @@ from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
-from harness.errors import InputProblem
+from harness.config.place import check as check_places
 from harness.model import libraries
 from harness.model.build import fetched, resolve_device, stored_in
 from harness.model.ending import Ending
@@ -58,11 +58,7 @@ class Session:
             store.check_place(cfg.out)
         if "text" in cfg.task.reads and not cfg.snapshot:
             check_prompt(cfg)
-        if cfg.model.path and not Path(cfg.model.path).expanduser().exists():
-            raise InputProblem(
-                f"model.path={cfg.model.path} does not exist. Give the folder that holds config.json "
-                "and the weights, or a GGUF file."
-            )
+        check_places(cfg)
         threads = default_threads()
         torch.set_num_threads(cfg.threads or threads)
         if not libraries.imported():

@@ -129,6 +129,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
         say.line(f"signed by:    {', '.join(document['signed_by'])}")
     say.line(f"verdict:      {document['verdict'].upper()}")
     say.line(f"audit:        {folder}/audit.json")
+    say.line(f"report:       {folder}/report.html")
 
 
 def short(value: Any, width: int = 160) -> str:

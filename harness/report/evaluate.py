@@ -20,6 +20,7 @@ BEST = 3  # answers shown per cell that is worse than the full cache
 APART = 0.08  # how far series of the same size stand apart, as a share of it
 WHOLE = "full cache"
 MEASURES = {"contains": "share of right answers", "nll": "nats per token of the expected text"}
+FELT = 0.001  # nats a token more from which on an expected text is called less likely: 0.1% of perplexity
 WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
 
 Row = dict[str, Any]
@@ -110,8 +111,9 @@ def conclusion(rows: list[Row]) -> str:
         if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
     )
     likely = [r for r in rows if r["measure"] == "nll" and all(r[k] == winner[k] for k in PLACE)]
-    if any(r["delta_low"] is not None and r["delta_low"] > 0 for r in likely):
-        otherwise = f"; its expected text is measurably less likely{otherwise}"
+    if (lost := max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)) > FELT:
+        by = f"{lost:.2g} nats a token"
+        otherwise = f"; its expected text is measurably less likely, by {by}{otherwise}"
     share = winner["kv_bytes"] / full["kv_bytes"]
     return (
         f"{said}; by share of right answers, the smallest that is not measurably worse is "

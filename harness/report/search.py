@@ -10,7 +10,9 @@ from harness.report.verdicts import target
 from harness.snapshot.objective import BYTES, KIB, front, shown
 
 Row = dict[str, Any]
-APART = 0.12  # share of the front's height between two points that are named in the picture
+APART = (
+    0.07  # share of the picture's height between two points that are named in it: a line of text
+)
 WORDS = {1: "more is better", -1: "less is better", 0: ""}
 
 
@@ -111,20 +113,20 @@ def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[
         line = sorted(at[place] for place in best)
         axis.plot(*zip(*line, strict=True), "D-", color=plots.VERDICTS["alike"][0], markersize=6,
                   linewidth=1.2)  # fmt: skip
-        _name_some(axis, [(at[place], rows[place]) for place in best], axes)
     axis.margins(x=0.08, y=0.12)
     if all(0 <= y <= 1 for _, y in at):
         axis.set_ylim(-0.05, 1.08)  # shares
+    _name_some(axis, [(at[place], rows[place]) for place in best], axes)
     plots.label(axis, heading(up), heading(across), "by point")
     return plots.svg(made)
 
 
 def _name_some(axis: Any, best: list[tuple[tuple[float, float], Row]], axes: list[str]) -> None:
     """What was chosen, beside the points of the front that stand far enough from the one named before."""
-    high = max(y for (_, y), _ in best) - min(y for (_, y), _ in best)
+    low, high = axis.get_ylim()
     before: float | None = None
     for (x, y), row in sorted(best, key=lambda one: -one[0][1]):
-        if before is None or before - y > APART * high:
+        if before is None or before - y > APART * (high - low):
             name = " ".join(plots.short(row[key]) for key in axes) or row["point"]
             axis.annotate(name, (x, y), fontsize=8, color=plots.INK, xytext=(8, -9),
                           textcoords="offset points")  # fmt: skip

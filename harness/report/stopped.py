@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness.report import plots
 from harness.report.badge import SIGNS
 from harness.report.closing import of_point
 from harness.report.html import cell, section
@@ -22,7 +23,7 @@ def sections(folder: Path, rows: list[Row], axes: list[str]) -> list[Row]:
     table = [
         [
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
-            " ".join(f"{a}={row[a]}" for a in axes),
+            " ".join(f"{a}={plots.short(row[a])}" for a in axes),
             cell(in_brief(row["reason"]), kind="long"),
             cell(of_point(folder / row["point"]), kind="code"),
         ]

@@ -3,6 +3,7 @@
 from html import escape
 from typing import Any
 
+from harness.report import plots
 from harness.report.badge import kind, sign
 from harness.report.html import cell, section
 from harness.report.names import folder
@@ -70,9 +71,10 @@ def _grid(rows: list[Row], across: str, down: list[str], best: set[str]) -> Row:
     order = sorted(
         lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
     )
-    table = [[*key, *(lines[key].get(c, "") for c in columns)] for key in order]
+    table = [[*map(plots.short, key), *(lines[key].get(c, "") for c in columns)] for key in order]
     told = f"{across} across; every verdict links to its run. {BEST * (bool(best))}"
-    heads = [*down, *(f"{across}={c}" if not down else c for c in columns)]
+    named = map(plots.short, columns)
+    heads = [*down, *(f"{across}={c}" if not down else c for c in named)]
     return section("Verdicts", text=told, legend=legend(rows), columns=heads, rows=table)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
+from harness.config.place import check as check_places
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
 from harness.report.console import Say
@@ -50,6 +51,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
+        check_places(cfg)
         variants.check_chosen(cfg)
         _log_to(folder)
         if cfg.task.name not in UNTRACKED:

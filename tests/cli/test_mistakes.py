@@ -69,6 +69,58 @@ def test_a_yaml_of_one_s_own_is_told_its_file_and_a_neighbour_is_not_blamed(
     assert "broken" not in good.out and "'prompt.foo' is not a key" in good.out
 
 
+def test_a_key_of_an_experiment_of_one_s_own_is_told_before_the_first_point(
+    harness, place: Path
+) -> None:
+    """It is the same in every point: none of them is run to say so."""
+    path = place / "mine" / "experiment" / "search.yaml"
+    path.parent.mkdir(parents=True)
+    head = "# @package _global_\ndefaults:\n  - override /prune: knorm\nprune:\n"
+    path.write_text(f"{head}  ratoi: 0.5\n")
+    for sweep in (["seed=1,2"], ["prune=knorm,none"]):
+        done = harness("--config-dir", "mine", "-m", "experiment=search", *sweep)
+        assert done.code == 2 and "'prune.ratoi' is not a key" in done.out, done.out
+        assert "Did you mean 'prune.ratio'" in done.out and "[1/2]" not in done.out
+        assert not done.folders and not list(place.glob("runs/*/*"))
+    path.write_text(f"{head}  ratio: 0.5\n")  # which knorm reads, and none does not
+    fine = harness(
+        "--config-dir", "mine", "-m", "experiment=search", "prune=knorm,none", "task=save"
+    )
+    assert "is not a key" not in fine.out and len(fine.folders) == 2, fine.out
+
+
+ABSENT = {
+    "task=inspect snapshot=no": "snapshot=no: there is no such directory",
+    "task=diff a=. b=no": "b=no: there is no such directory",
+    "task=save from=no.bin": "from=no.bin: there is no such file",
+    "prompt=jsonl prompt.path=no.jsonl": "prompt.path=no.jsonl: there is no such file",
+    "model=path model.path=no": "model.path=no does not exist",
+}
+
+
+@pytest.mark.parametrize("typed", ABSENT)
+def test_a_path_that_names_nothing_is_told_before_anything_heavy(
+    harness, place: Path, monkeypatch, typed
+) -> None:
+    from harness import task
+
+    began: list[str] = []
+    monkeypatch.setattr(task, "_story", lambda name, say: began.append(name))
+    done = harness(*typed.split())
+    assert done.code == 2 and ABSENT[typed] in done.out and not began, done.out
+    assert not list(place.iterdir())
+
+
+def test_a_launcher_s_key_is_told_with_the_launchers_that_have_it(harness, place: Path) -> None:
+    done = harness("-m", "hydra.launcher.n_jobs=4", "seed=1,2")
+    assert done.code == 2 and "has no such key. It is one of" in done.out
+    assert "hydra/launcher=joblib" in done.out and "There is: ." not in done.out
+    done = harness("-m", "hydra.launcher.jobs_n=4", "seed=1,2")
+    assert done.code == 2 and "has no such key. It has none." in done.out
+    done = harness("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobbs=4", "seed=1,2")
+    assert done.code == 2 and "Did you mean 'n_jobs'?" in done.out
+
+
 @pytest.mark.parametrize(
     "given",
     [["-m", "cache=manual,clned"], ["-m", "seed=1,x"], ["task=audit"], ["task=diff", "a=x", "b=y"]],

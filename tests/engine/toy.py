@@ -62,16 +62,17 @@ def step(token: int, past: Past, order: np.random.Generator) -> tuple[np.ndarray
 
 class Toy:
     """The server's model and cache. salts: `cache_salt` is honoured. reports: it says what it reused.
+    keeps: only so many prompts. fixed: what rounding does, the number of tokens in a call decides.
     work: tokens computed so far.
     every: lies only on each so many-th hit. together:
     requests at the same time do not see each other's cache. ends: the token before which it stops. refuses: request fields it does not take."""
 
-    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False, ends=None):  # fmt: skip
+    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False, ends=None, keeps=None, fixed=False):  # fmt: skip
         self.fault, self.salts, self.reports, self.every = fault, salts, reports, every
         self.refuses, self.most, self.reuse = refuses, most, reuse
         self.cache: list[tuple[list[int], Past]] = []
         self.offloaded: list[tuple[list[int], Past]] = []
-        self.together, self.ends = together, ends
+        self.together, self.ends, self.keeps, self.fixed = together, ends, keeps, fixed
         self.hits, self.last, self.headers, self.work = 0, [], [], 0
         self.order, self.lock = np.random.default_rng(), threading.Lock()
 
@@ -87,6 +88,11 @@ class Toy:
             stored = seen if self.together else self.cache
             return self._complete(stored, ask["prompt"], ask["max_tokens"], ask["logprobs"], ask)
 
+    def rounded(self, logp: np.ndarray, tokens: int) -> np.ndarray:
+        """As a call of so many tokens rounds it, and rounds it again each time."""
+        noise = np.random.default_rng(tokens).standard_normal(VOCAB, dtype=np.float32)
+        return logp + 3e-5 * noise if self.fixed else logp
+
     def evict(self, keep: bool) -> None:
         self.offloaded, self.cache = (self.cache if keep else []), []
 
@@ -98,6 +104,8 @@ class Toy:
             same = next((i for i, (a, b) in enumerate(zip(tokens, ids)) if a != b), min(len(tokens), len(ids)))  # fmt: skip
             if min(same, len(ids) - 1) > reused:
                 reused, past = min(same, len(ids) - 1), state.cut(min(same, len(ids) - 1))
+        if self.fault == "claims" and stored:
+            reused, past = len(ids) // 2, stored[-1][1].cut(len(ids) // 2)
         lying = False
         if reused > 8:
             self.hits += 1
@@ -106,6 +114,7 @@ class Toy:
         self.work += len(ids) - reused + steps - 1
         for token in ids[reused:]:
             logp, past = step(token, past, self.order)
+        logp = self.rounded(logp, len(ids) - reused)
         said, tops = [], []
         for _ in range(steps):
             if int(logp.argmax()) == self.ends:
@@ -115,8 +124,10 @@ class Toy:
             tops.append({f"token_id:{t}": float(logp[t]) for t in best})
             if len(said) < steps:
                 logp, past = step(said[-1], past, self.order)
+                logp = self.rounded(logp, 1)
         if not salted and not lying:
             self.cache.append((ids + said[:-1], past))
+            self.cache = self.cache[-(self.keeps or len(self.cache)) :]
         shown = (
             [*self.last[-1:], *tops][:steps] if lying and self.fault == "stale_logprobs" else tops
         )

@@ -48,7 +48,7 @@ def test_a_mistake_in_it_is_told_by_name_file_and_line(tree, code, says) -> None
     assert wrong.code == 2 and says in wrong.out, wrong.out
     assert "fault of the harness" not in wrong.out and "Traceback" not in wrong.out
     assert "mine.py" in wrong.out and any(
-        f"{m}{n}" in wrong.out for m in (":", "line ") for n in (4, 5)
+        f"{m}{n}" in wrong.out for m in (":", "line ") for n in (4, 5, 6)
     )
 
 

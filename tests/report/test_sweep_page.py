@@ -409,3 +409,30 @@ def test_names_under_an_axis_can_be_told_apart():
     long = plots.brief(["the dog ran in the tree", "the dog ran in the river"])
     assert long == ["1: the dog ran i\u2026", "2: the dog ran i\u2026"]
     assert plots.brief(["manual", "cloned"]) == ["manual", "cloned"]
+
+
+def test_a_tight_front_names_no_two_points_in_one_line():
+    """Shares on an axis from 0 to 1: what lies within a line of text of the one named before has no name."""
+    ways = {"answers": 1, "kv_bytes": -1}
+    rows = [{"point": str(i), "prune.ratio": f"0.{i}", "answers": 0.9 + 0.01 * i, "kv_bytes": 1024.0 * (i + 1)}
+            for i in range(9)]  # fmt: skip
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    axis.set_ylim(-0.05, 1.08)
+    search._name_some(axis, [((r["kv_bytes"], r["answers"]), r) for r in rows], ["prune.ratio"])
+    assert [text.get_text() for text in axis.texts] == ["0.8", "0.0"]
+    axis.set_ylim(0.89, 0.99)
+    search._name_some(axis, [((r["kv_bytes"], r["answers"]), r) for r in rows], ["prune.ratio"])
+    assert len(axis.texts) == 2 + len(rows)
+    assert search.sections(rows, ["prune.ratio"], ways)
+
+
+def test_digits_that_a_search_drew_are_short_where_points_failed(tmp_path):
+    drawn_ratio = "0.31234567890123456"
+    asked(tmp_path / "1", "prune=snapkv", f"prune.ratio={drawn_ratio}")
+    stopped = {"verdict": "failed", "exit_code": 2, "reason": "no", "prune.ratio": drawn_ratio}
+    figures = ("kl_max", "max_abs_diff", "error_ratio", "noise_kl_max", "kept_tokens", "stored_bytes",
+               "per_token_s", "save_s", "load_s")  # fmt: skip
+    rows = points({"prune.ratio": "0.5"}, stopped | dict.fromkeys(figures))
+    page = drawn(tmp_path, rows)
+    assert page.count("0.3123<") + page.count("=0.3123") >= 2
+    assert f">{drawn_ratio}<" not in page and page.count(drawn_ratio) == 1  # in the command alone

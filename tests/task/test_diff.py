@@ -103,14 +103,18 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
         assert harness("task=save", f"text={text}", f"out={key}").code == 0
     done = harness("task=diff", "a=a", "b=b")
     said = done.result["reason"]
-    assert said.startswith(f"b continues a: the first {one.tokens} tokens are the same, ")
-    assert "form" not in done.out.replace("format", "") and "differs: b continues a" in done.out
+    assert said.startswith(
+        f"state b (b) continues state a (a): the first {one.tokens} tokens are the same, "
+    )
+    assert "form" not in done.out.replace("format", "") and "differs: state b (b)" in done.out
     page = (done.folders[0] / "report.html").read_text()
     assert "differs</span>" in page and "diverged</span>" not in page
     assert done.result["verdict"] in ("drifted", "diverged") and done.code == 1
+    listed = [d["where"] for d in done.result["differences"]]
+    assert "layers[0].kept" in listed and not [where for where in listed if "segments" in where]
     turned = edited(one, "layer.1.segment.0.value")
     two = captured("prompt=text", f"text={short}{more}")[1].state
     assert "but not their K/V, from layer." in str(continues(turned, two))
-    assert str(continues(two, turned)).startswith("a continues b")
+    assert str(continues(two, turned)).startswith("state a continues state b")
     assert continues(one.document("tokenizer", x=1), two) is None
     assert continues(one, one) is None and continues(edited(one, "token_ids"), two) is None

@@ -240,6 +240,7 @@ def test_points_that_end_together_are_counted_one_after_the_other(tmp_path, monk
     for key, value in (
         ("folder", tmp_path),
         ("total", 3),
+        ("there", 0),
         ("done", {}),
         ("failed", {}),
         ("first", None),
@@ -248,8 +249,10 @@ def test_points_that_end_together_are_counted_one_after_the_other(tmp_path, monk
     outcome = Outcome(0, "exact", str(tmp_path))
     for name in ("1", "0", "2"):
         sweep._tell(outcome, name, [], 1.0, {})
-    told = [line[:5] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["[2/3]", "[1/3]", "[3/3]"]
+    lines = capsys.readouterr().out.splitlines()
+    told = [line[:5] for line in lines]
+    assert lines[0].endswith("/1"), "nothing was varied: no colon with nothing after it"
+    assert told == ["[1/3]", "[2/3]", "[3/3]"], "as the lines are told, whoever was first to write"
 
 
 def test_resume_of_a_search_goes_on_with_the_same_sweeper(tmp_path):

@@ -89,7 +89,8 @@ def _scripted(
     if cfg.task.verify:
         say.stage("restored chat, at every turn")
         verify(session, rows, folder)
-        say.done(f"{sum(r['restored_equal'] is not False for r in rows)} of {len(rows)} equal")
+        asked = [r["restored_equal"] for r in rows if r["restored_equal"] is not None]
+        say.done(f"{sum(asked)} of {len(asked)} equal, asked after the pause before")
         judgement, diagnosis = judged(line, rows, dialogue.buffer, folder)
     return _conclude(line, dialogue, rows, stored, folder, judgement, diagnosis)
 

@@ -41,7 +41,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record["logits"] = measured
     same_token = all(m["same_token"] for m in measured.values())
     record["verdict"] = "exact" if not deviations else ("drifted" if same_token else "diverged")
-    grown = continues(one, two)
+    grown = continues(one, two, (f"a ({shown(cfg.a)})", f"b ({shown(cfg.b)})"))
     record["reason"] = grown or _reason(deviations)
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     rows = [d.row() for d in listed]

@@ -61,9 +61,9 @@ def explained(one: State, two: State) -> list[Deviation]:
     return [_read(d, one, two) for d in sorted(differences(one, two), key=_rank)]
 
 
-def continues(one: State, two: State) -> str | None:
+def continues(one: State, two: State, called: tuple[str, str] = ("a", "b")) -> str | None:
     """What the longer state has beyond the shorter, where it went on from there: `b` read what `a` read
-    and more, or the other way round. None where neither does, and of two models."""
+    and more, or the other way round. None where neither does, and of two models. called: the names of both."""
     if any(one.documents.get(name) != two.documents.get(name) for name in MODEL):
         return None
     if one.batch != two.batch or one.tokens == two.tokens:
@@ -72,9 +72,9 @@ def continues(one: State, two: State) -> str | None:
     tokens = short.tokens
     if not torch.equal(long.token_ids[:, :tokens], short.token_ids):
         return None
-    names = ("b", "a") if long is two else ("a", "b")
-    more = f"{names[0]} read {long.tokens - tokens} more"
-    told = f"{names[0]} continues {names[1]}: the first {tokens} tokens are the same"
+    names = called[::-1] if long is two else called
+    more = f"it read {long.tokens - tokens} more"
+    told = f"state {names[0]} continues state {names[1]}: the first {tokens} tokens are the same"
     pairs = [(a, b) for a, b in zip(short.layers, long.layers, strict=False) if a.segments]
     whole = all(
         b.segments and torch.equal(a.positions, b.positions[..., : a.kept]) for a, b in pairs
@@ -180,7 +180,11 @@ def _uncut(name: str, document: Any) -> Any:
     """The document without how tokens are divided into segments, which is a matter of storage."""
     if name != "kv_format" or not document:
         return document
-    layers = [{**la, "segments": sum(la["segments"])} for la in document["layers"]]
+    layers = [
+        {"kept" if key == "segments" else key: sum(value) if key == "segments" else value
+         for key, value in layer.items()}
+        for layer in document["layers"]
+    ]  # fmt: skip
     return {**document, "layers": layers}
 
 

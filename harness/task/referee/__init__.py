@@ -39,7 +39,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         mine = ours if engine.declared else None
         exact, where = oracle.oracle(cfg, engine, len(prompt) + cfg.steps, mine)
         yard = yardstick.measure(engine, prompt, cfg.steps, exact)
-        where = oracle.described(where, yard)
+        where = oracle.described(where, yard, exact is not None)
         if isinstance(yard, str):
             say.done("there is none")
             say.note(f"float64 oracle: {where}")
@@ -74,8 +74,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
 
 def prompt_of(cfg: Config, engine: Engine) -> Prompt:
-    """`prompt.ids` as they are, else the prompt's text as the engine encodes it."""
-    return list(cfg.prompt.ids) or engine.encode(prompt_text(cfg)[0])
+    """`prompt.ids` as they are, else the prompt's text as the engine encodes it, or the tokenizer beside
+    the weights that float64 is asked of."""
+    prompt = list(cfg.prompt.ids) or engine.encode(prompt_text(cfg)[0])
+    return oracle.encoded(cfg, engine, prompt) if isinstance(prompt, str) else prompt
 
 
 def judge(

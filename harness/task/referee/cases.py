@@ -10,6 +10,11 @@ from harness.task.referee.yardstick import Yardstick
 
 NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"
 
+NARROW = (
+    " (no prompt was cold twice, so the floor has not seen how a call of few tokens rounds: if the difference "
+    "may be that, engine.flush=COMMAND or engine.weights=DIR tells)"
+)
+
 
 @dataclass
 class Case:
@@ -25,6 +30,8 @@ class Case:
     def add(self, answer: Answer, yard: Yardstick, must_reuse: bool) -> None:
         """Judge one run against the cold one."""
         self.judge(yard.compare(answer), answer, yard, yard.floor["max_abs_diff"], yard.plain)
+        if yard.narrow and must_reuse and self.runs[-1]["verdict"] == "drifted":
+            self.runs[-1]["reason"] += NARROW
         if must_reuse and not answer.reused and not (answer.reused is None and self.timed):
             reason = yardstick.UNSAID if answer.reused is None else NOTHING
             self.runs[-1] |= {"verdict": "unjudged", "reason": reason}

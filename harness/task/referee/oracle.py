@@ -9,7 +9,8 @@ import torch
 from harness.config import Config
 from harness.config.option import option
 from harness.engine import Engine
-from harness.errors import HarnessError
+from harness.engine.base import Prompt
+from harness.errors import HarnessError, InputProblem
 from harness.model.loaded import Loaded, load
 from harness.pipeline.ours import Ours
 from harness.task.referee.yardstick import Exact, Yardstick
@@ -43,10 +44,27 @@ def oracle(
         return None, str(problem)
 
 
-def described(where: str, yard: Yardstick | str) -> str:
-    """What the report says about it."""
-    if isinstance(yard, str) or (yard.exact is None and yard.blunt is None):
+def encoded(cfg: Config, engine: Engine, text: str) -> Prompt:
+    """`text` as ids by the tokenizer beside `engine.weights`, where there is one and the engine takes ids;
+    else the text."""
+    place = Path(getattr(cfg.engine, "weights", None) or "").expanduser()
+    if not cfg.compare.oracle or not _tokenizes(place):
+        return text
+    ids = [int(i) for i in _loaded(place, cfg.device).tokenizer(text)["input_ids"]]
+    try:
+        engine.evaluate(ids, 1)
+    except InputProblem:
+        return text
+    return ids
+
+
+def described(where: str, yard: Yardstick | str, asked: bool) -> str:
+    """What the report says about it. asked: whether there are weights to measure with."""
+    if isinstance(yard, str) or not asked:
         return where
+    if yard.exact is None and yard.blunt is None:
+        named = "the prompt is sent" if isinstance(yard.prompt, str) else "tokens are listed"
+        return f"{where}: not used, since {named} as text. prompt.ids=[...] sends ids, where the server takes them"
     if yard.blunt is not None:
         return (
             f"{where}: {yard.blunt:.3g} nats from the engine's own cold runs, where a wrong state is no "
@@ -56,9 +74,14 @@ def described(where: str, yard: Yardstick | str) -> str:
 
 
 def _loaded(place: Path, device: str) -> Loaded:
-    """The weights in float32, which holds whatever they are stored in; nothing is tokenized here."""
-    settings = option("model", "path", path=str(place.expanduser()), tokenizer="tiny")
+    """The weights in float32, which holds whatever they are stored in."""
+    beside = None if _tokenizes(place.expanduser()) else "tiny"
+    settings = option("model", "path", path=str(place.expanduser()), tokenizer=beside)
     return load(settings, "float32", device)
+
+
+def _tokenizes(place: Path) -> bool:
+    return any((place / f"tokenizer{end}").is_file() for end in (".json", ".model", "_config.json"))
 
 
 def _exact(loaded: Loaded) -> Exact:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.engine import Answer, Engine
-from harness.engine.base import ALONE, Prompt, extended, forced
+from harness.engine.base import ALONE, IN_COMMON, Prompt, extended, forced
 from harness.task.referee import tops
 from harness.task.referee.verdict import FACTOR
 
@@ -26,6 +26,7 @@ ENDED = (
     "the cold run ended before its first token, so there is nothing to compare: take another prompt"
 )
 FROM_HITS = "from the cache, again"  # for want of a second cold run
+TOGETHER = "at the same time"
 PREFILLED = 6  # steps whose decoding is checked against a prefill
 
 
@@ -68,6 +69,11 @@ class Yardstick:
         return _metrics(answer, self.reference, self.exact)
 
     @property
+    def narrow(self) -> bool:
+        """Whether the floor has seen one composition of the sums alone: nothing was cold a second time."""
+        return self.exact is None and all(n.startswith((FROM_HITS, TOGETHER)) for n in self.others)
+
+    @property
     def floor(self) -> dict[str, float]:
         return tops.worst(list(self.others.values()), self.least)
 
@@ -97,7 +103,7 @@ def measure(
         others[composition.name] = _metrics(answer, reference, exact)
     if prefilled := _prefilled(engine, prompt, reference, exact):
         others["prefilled instead of decoded"] = prefilled
-    if warm := [f"{name} ({a.reused})" for name, a in answers.items() if a.reused]:
+    if warm := [f"{n} ({a.reused})" for n, a in answers.items() if (a.reused or 0) > IN_COMMON]:
         return f"runs that should be cold reused tokens: {', '.join(warm)}"
     return _yardstick(engine, prompt, reference, others, exact)
 
@@ -215,13 +221,18 @@ def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -
         return f"{UNSAID}, and {ONCE}"
     cold = [a for a in answers if (a.reused or 0) < NEVER_SENT]
     if not cold:
-        return "no cold run can be had: a prompt that was never sent before was reported as reused"
+        counts = ", ".join(str(a.reused) for a in answers)
+        return (
+            f"no cold run can be had, which is itself suspicious: of a prompt whose first {NEVER_SENT} tokens were "
+            f"never sent before the server says that it reused {counts} tokens. It counts wrong, or it answers "
+            "from the state of another prompt"
+        )
     reference, *rest = cold
     if not reference.tokens:
         return ENDED
     exact = _exact(oracle, prompt, reference)
     others = {
-        f"at the same time, {i}": _metrics(until_other(a, reference), reference, exact)
+        f"{TOGETHER}, {i}": _metrics(until_other(a, reference), reference, exact)
         for i, a in enumerate(rest, 1)
     }
     if not others:

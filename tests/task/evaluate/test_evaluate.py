@@ -358,7 +358,8 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
     )
     assert "every other cell answers fewer" in conclusion([*alone, {**row("random", 0.1, 10), "delta": -0.9}])  # fmt: skip
     right = [row("none", 1.0, 100), row("random", 1.0, 10)]
-    nll = {**right[1], "measure": "nll", "delta_low": 0.1, "delta_high": 0.2}
+    nll = {**right[1], "measure": "nll", "delta": 0.15, "delta_low": 0.1, "delta_high": 0.2}
     assert "by share of right answers, the smallest" in (told := conclusion([*right, nll]))
-    assert told.endswith("; its expected text is measurably less likely")
+    assert told.endswith("; its expected text is measurably less likely, by 0.15 nats a token")
+    assert "less likely" not in conclusion([*right, {**nll, "delta": 4e-6, "delta_low": 1e-6}])
     assert "less likely" not in conclusion([*right, {**nll, "delta_low": -0.1}])

@@ -9,6 +9,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "engine"))
 import gguf_model
 
+from harness.engine import Answer
+from harness.errors import InputProblem
+from harness.model.build import SHIPPED
+from harness.task.referee import oracle
+from harness.task.referee.yardstick import Yardstick
+
 IDS = [5 + 7 * i % 500 for i in range(120)]
 GIVEN = ("task=referee", f"prompt.ids=[{','.join(map(str, IDS))}]", "steps=6", "task.repeats=1")
 EXACT = ("engine=llamacpp", "engine.threads=1", "engine.type_k=f32", "engine.type_v=f32", "engine.flash=off")  # fmt: skip
@@ -84,3 +90,28 @@ def test_twice_the_error_of_cold_runs(error, plain, verdict) -> None:
     metrics = {"max_abs_diff": 0.1, "first_divergence": None, "steps": 3, "bitwise_equal": False,
                "missing": 0, "lead": 0.0, "gaps": [0.1], "errors": [0.2, error]}  # fmt: skip
     assert decide(metrics, 0.1, plain)[0] == verdict
+
+
+class Server:
+    """One that tokenizes nothing; takes: whether a prompt may be ids."""
+
+    def __init__(self, takes: bool):
+        self.takes = takes
+
+    def evaluate(self, prompt, steps):
+        if not self.takes:
+            raise InputProblem("prompt must be a string")
+
+
+def test_text_becomes_ids_by_the_tokenizer_beside_the_weights(compose) -> None:
+    """Else float64 cannot be asked, and the report says that; never that it was."""
+    cfg = compose("task=referee", "engine=openai", f"engine.weights={SHIPPED['tiny']}")
+    ids = oracle.encoded(cfg, Server(True), "let k be 5 .")
+    assert isinstance(ids, list) and len(ids) == 6  # with what every text begins with
+    assert oracle.encoded(cfg, Server(False), "let k be 5 .") == "let k be 5 ."
+    bare = compose("task=referee", "engine=openai")
+    assert oracle.encoded(bare, Server(True), "let k be 5 .") == "let k be 5 ."
+    yard = Yardstick("let k be 5 .", Answer((), (), 0), {}, 0.0)
+    said = oracle.described("weights", yard, True)
+    assert "not used, since the prompt is sent as text" in said and "prompt.ids" in said
+    assert oracle.described("weights", yard, False) == "weights"

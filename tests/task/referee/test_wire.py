@@ -35,8 +35,13 @@ def judged(harness, place):
 
 SERVERS = pytest.mark.parametrize(
     "server",
-    [{}, {"salts": False, "together": True}, {"salts": False}],
-    ids=["salts", "never sent before", "shares at once"],
+    [
+        {},
+        {"salts": False, "together": True},
+        {"salts": False},
+        {"salts": False, "keeps": 1, "fixed": True},
+    ],
+    ids=["salts", "never sent before", "shares at once", "keeps one"],
 )
 
 
@@ -59,6 +64,24 @@ def test_every_fault_is_found(judged, fault, server) -> None:
     assert rows["hit"]["verdict"] in ("drifted", "diverged"), rows["hit"]
     assert rows["hit"]["first_beyond"] is not None and rows["hit"]["first_beyond"] < 64
     assert "cold_again" not in rows or rows["cold_again"]["verdict"] in GOOD
+
+
+def test_a_server_that_keeps_one_prompt_is_cold_after_another(judged) -> None:
+    """What a call of one token rounds otherwise than one of many, the floor has seen in cold runs. The twin
+    is never cold again: answers from its cache lie close together, and tell nothing of that."""
+    done, rows = judged(Toy(salts=False, keeps=1, fixed=True))
+    row = rows["hit"]
+    assert "after another prompt" in done.out and rows["cold_again"]["verdict"] in GOOD
+    assert row["verdict"] == "equivalent" and 1e-5 < row["noise_floor"] < 1e-3, row
+    _, rows = judged(Toy(salts=False, fixed=True), "task.repeats=1")
+    assert rows["hit"]["verdict"] not in GOOD and rows["hit"]["noise_floor"] < 1e-5, rows["hit"]
+    assert "engine.weights=DIR tells" in rows["hit"]["reason"] and "tells" not in row["reason"]
+
+
+def test_a_server_that_reuses_what_was_never_sent_is_suspected(judged) -> None:
+    done, _ = judged(Toy("claims", salts=False))
+    assert done.code == 1 and done.result["verdict"] == "unjudged"
+    assert "which is itself suspicious" in done.result["reason"], done.result["reason"]
 
 
 def test_a_restore_of_nothing_that_claims_reuse_is_found(judged) -> None:
