@@ -239,7 +239,8 @@ class Line:
         the model's last position. Advances the sampler of `restored`."""
         loaded = restored.session.loaded
         limit = loaded.max_positions
-        if path.ended or (limit is not None and int(grown.next_position.max()) >= limit):
+        full = limit is not None and int(grown.next_position.max()) >= limit
+        if path.ended or full or len(path.fed) != grown.batch:  # of several branches one is stored
             return path
         cache = replace(self.session.cfg.cache, branches=1)
         runner = continuation(loaded, grown, cache, PruneConfig(name="none"))

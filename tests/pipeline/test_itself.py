@@ -141,3 +141,9 @@ def test_python_says_it_too(session) -> None:
     small = harness.prune_state(opened.loaded, state, "snapkv", ratio=0.5)
     made = harness.judge(opened.loaded, small, steps=6, cache="manual")
     assert made.itself["verdict"] in GOOD and made.itself["cache"] == "dynamic"
+
+
+def test_branches_of_a_pruned_snapshot_are_resumed_and_judged(harness) -> None:
+    harness("task=save", TEXT, "prompt=text", "prune=snapkv", "prune.ratio=0.5", "out=small")
+    done = harness("task=resume", "snapshot=small", "steps=3", "cache=dynamic", "cache.branches=2")
+    assert done.code == 0 and done.result["itself"]["verdict"] in GOOD, done.out
