@@ -249,7 +249,8 @@ def meant(problem: BaseException) -> str:
     if not isinstance(problem, AttributeError) or problem.name is None:
         return ""
     name = getattr(problem.obj, "name", None)
-    if (author(problem) or "").partition(", in ")[0].endswith(f"={name}"):  # its own settings
+    whose = (author(problem) or "").partition(", in ")[0]
+    if hasattr(problem.obj, TARGET) or whose.endswith(f"={name}"):  # its own settings
         return f". Add `{problem.name}:` to {name}.yaml"
     near = get_close_matches(problem.name, dir(problem.obj), n=1, cutoff=0.7)
     return f". Did you mean '{near[0]}'?" if near else ""

@@ -17,6 +17,7 @@ from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
+GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # not there; deleted, so nothing is set
 _open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
 
 
@@ -105,7 +106,7 @@ def there(client: Any, run_id: str) -> Any:
 
 def adopt(client: Any, parent: str, points: dict[str, str]) -> dict[str, str]:
     """Put the runs of `points` (folder as tagged -> run id) below the run `parent`; those that the store has,
-    since the sweep may have moved here from another."""
+    since the sweep may have moved here from another, and somebody may have deleted some."""
     from mlflow.exceptions import MlflowException
 
     mine = {}
@@ -114,7 +115,7 @@ def adopt(client: Any, parent: str, points: dict[str, str]) -> dict[str, str]:
             client.set_tag(run_id, "mlflow.parentRunId", parent)
             mine[folder] = run_id
         except MlflowException as problem:
-            if problem.error_code != "RESOURCE_DOES_NOT_EXIST":
+            if problem.error_code not in GONE:
                 raise
     return mine
 

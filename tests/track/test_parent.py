@@ -194,3 +194,12 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     said = '"let k be 5 .","what\'s k ?, m ?"'
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
     assert track.sweep_name(tmp_path) == f"sweep text={said} seed=1,2"
+
+
+def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep):
+    folder, runs, client = sweep
+    ids = [recorded(folder, runs, point) for point in ("0", "1")]
+    client.delete_run(ids[0])
+    above = client.create_run(client.get_run(ids[1]).info.experiment_id).info.run_id
+    assert parent.adopt(client, above, {"0": ids[0], "1": ids[1]}) == {"1": ids[1]}
+    assert client.get_run(ids[1]).data.tags["mlflow.parentRunId"] == above
