@@ -66,6 +66,11 @@ def _greedy(overrides: Sequence[str]) -> bool:
     return task == ["experiment"] and sampling == ["greedy"]
 
 
+def _cut(value: str) -> str:
+    """A value in the line of a point: a text of a page is told by how it begins."""
+    return value if len(value) <= WIDE else f"{value[:WIDE]}\u2026"
+
+
 def _axis(override: str) -> str | None:
     """A swept override as a person reads it; None for one that every point shares."""
     values = config.jobs([override])
@@ -95,7 +100,7 @@ def point(
     if not told and verdict == UNJUDGED and (Path(outcome.folder) / ANSWERED).is_file():
         verdict, why = DONE, outcome.reason  # what its answers came to
     pairs = (decoded(o).partition("=") for o in varied)
-    chose = " ".join(f"{key}{equals}{plots.short(value)}" for key, equals, value in pairs)
+    chose = " ".join(f"{key}{equals}{_cut(plots.short(value))}" for key, equals, value in pairs)
     line = (
         f"{figures or f'{verdict:<10}'} {seconds} {names.folder(name)}{': ' * bool(chose)}{chose}"
     )

@@ -160,6 +160,11 @@ def check_model(model: Any) -> None:
             "that takes a cache (AutoModelForCausalLM.from_pretrained loads one). The order is "
             "wrap(model, tokenizer)."
         )
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise InputProblem(
+            f"this model, {kind}, has an encoder: what its decoder remembers is of two texts. Models that "
+            "are a decoder alone can be wrapped, as AutoModelForCausalLM.from_pretrained loads them."
+        )
     generates = getattr(model, "can_generate", lambda: True)()
     if not generates and getattr(model, "get_output_embeddings", lambda: True)() is None:
         raise InputProblem(

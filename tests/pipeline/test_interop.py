@@ -1,8 +1,17 @@
 """A model, a cache and `generate` of the user's own: the same tokens as never interrupted."""
 
+import copy
+
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, StaticCache
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DynamicCache,
+    StaticCache,
+)
 
 import harness
 from harness.errors import InputProblem, RestoreRefused, UnsupportedModel
@@ -58,6 +67,31 @@ def test_what_torch_wraps_is_taken_out_of_its_wrapper_and_a_model_without_a_head
         harness.wrap(model.model, tokenizer)
     with pytest.raises(InputProblem, match="no model of the library's"):
         harness.wrap(torch.nn.DataParallel(torch.nn.Linear(2, 2)), tokenizer)
+
+
+def test_an_encoder_is_told_at_the_door(mine) -> None:
+    small = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 32,
+        "num_layers": 1,
+        "num_heads": 4,
+        "vocab_size": 1144,
+    }
+    model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model("t5", **small)).eval()
+    with pytest.raises(InputProblem, match="T5ForConditionalGeneration, has an encoder"):
+        harness.wrap(model, mine[1])
+
+
+def test_a_cache_with_a_graph_on_it_becomes_a_state_that_can_be_copied(mine) -> None:
+    model, tokenizer = mine
+    ids = torch.randint(3, 1100, (1, 12), generator=torch.Generator().manual_seed(1))
+    cache = model(ids, use_cache=True).past_key_values  # no torch.no_grad
+    assert cache.layers[0].keys.requires_grad
+    state = harness.from_cache(harness.wrap(model, tokenizer), cache, ids)
+    other = copy.deepcopy(state)
+    assert torch.equal(other.layers[0].key, cache.layers[0].keys)
+    assert state.layers[0].key.data_ptr() == cache.layers[0].keys.data_ptr()  # shared, as ever
 
 
 def test_the_logits_are_those_of_the_last_token(mine) -> None:

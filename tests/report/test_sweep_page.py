@@ -309,6 +309,7 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     page = drawn(tmp_path, rows)
     assert best in page and marked(page) == ["0", "4", "2", "6"]
     assert f"best:         {best}" in summary.closing(tmp_path, rows, 8, [])
+    assert f"best so far:  {best}" in summary.closing(tmp_path, rows, 9, [])
     assert summary.told(rows, {})[1] == best
     rows[0]["per_token_s"] = 9.0  # once, which may be noise
     assert best in drawn(tmp_path, rows)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tracking import whole
@@ -288,6 +289,12 @@ def test_a_search_that_draws_other_values_each_time_is_not_resumed(tmp_path):
     hydra["sweeper"]["sampler"]["seed"] = 0
     (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": hydra}))
     assert "hydra/sweeper=optuna" in resume.resumed([f"resume={tmp_path}"])
+
+
+def test_a_long_text_is_told_by_how_it_begins():
+    done = SimpleNamespace(verdict="exact", reason="", folder="")
+    line = lines.point(done, "0", [f"text={'word ' * 200}", "cache=view"], "1.0 s", {})
+    assert len(line) < 120 and "word\u2026" in line.replace(" ", "") and line.endswith("cache=view")
 
 
 def test_the_heading_says_what_would_else_happen_in_silence():
