@@ -21,6 +21,8 @@ def check(cfg: Config) -> None:
                 f"model.path={path} does not exist. Give the folder that holds config.json and the "
                 "weights, or a GGUF file."
             )
+        if any(Path(path).expanduser().absolute().parent.glob(".*.tmp")):
+            continue  # who reads it tells what a killed save has left there
         what = "directory" if key in FOLDERS else "file"
         raise InputProblem(
             f"{CALLED.get(key, key)}={path}: there is no such {what}. Check the path."

@@ -95,6 +95,6 @@ def test_it_is_told_before_the_model_is_loaded(harness, place, clean) -> None:
         "_target_: my_late.My\nname: late\nratio: 0.5\n"
     )
     wrong = harness(
-        "--config-dir", "conf", "plugins.path=.", "prune=late", "model=path", "model.path=nowhere"
+        "--config-dir", "conf", "plugins.path=.", "prune=late", "model=path", "model.path=conf"
     )
     assert wrong.code == 2 and "my_late.My has no `score`" in wrong.out, wrong.out

@@ -110,8 +110,8 @@ class Page(View):
                 return
             try:
                 doing, before = act(desk, *values), None
-                while (answer := self._next(desk, doing, before)) is not None:
-                    before = self._seen(desk)
+                while (piece := self._next(desk, doing, before)) is not None:
+                    answer, before = piece
                     yield answer
             except Exception as problem:
                 if not isinstance(problem, HarnessError):
@@ -120,16 +120,19 @@ class Page(View):
 
         return handled
 
-    def _next(self, desk: Desk, doing: Iterator[Any], before: Any) -> dict[Any, Any] | None:
-        """One piece of an act and what it shows, alone at this desk; where nothing but words has changed
-        since `before`, these alone. None when the act is done."""
+    def _next(
+        self, desk: Desk, doing: Iterator[Any], before: Any
+    ) -> tuple[dict[Any, Any], Any] | None:
+        """One piece of an act: what it shows, and of what; alone at this desk. Where nothing but words has
+        changed since `before`, these alone. None when the act is done."""
         with desk.turn:
             if (done := next(doing, None)) is None:
                 return None
             said, more = done
-            if not more and before is not None and all(map(is_, before, self._seen(desk))):
-                return {self.c.status: self._status(desk, said)}
-            return {**self._view(desk, said), **more}
+            seen = self._seen(desk)  # a run may go on while this is drawn: then it is drawn again
+            if not more and before is not None and all(map(is_, before, seen)):
+                return {self.c.status: self._status(desk, said)}, seen
+            return {**self._view(desk, said), **more}, seen
 
     def _seen(self, desk: Desk) -> tuple[Any, ...]:
         return desk.branches, desk.current, desk.running

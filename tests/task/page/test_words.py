@@ -2,9 +2,11 @@
 
 import re
 import shutil
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import MambaConfig, MambaForCausalLM
@@ -199,3 +201,27 @@ def test_many_reasons_are_one_with_the_remedy_and_the_rest_folded(desk):
 def test_messages_begin_with_a_capital_letter_but_for_names():
     assert words.said(InputProblem("there is no prompt.")) == "There is no prompt."
     assert words.said(InputProblem("keydiff keeps nothing.")) == "keydiff keeps nothing."
+
+
+def test_a_run_that_ends_while_its_picture_is_drawn_is_drawn_again():
+    """The last token was missing on a page that only looked on, until it was read again."""
+    desk = SimpleNamespace(branches={}, current="A", running=object(), turn=threading.Lock())
+
+    def view(desk, said):
+        desk.running = None  # it ends now; the picture has what was before
+        return {"picture": said}
+
+    def act(desk):
+        yield "writing", {}
+        yield "written", {}
+        yield "nothing new", {}
+
+    acts = object.__new__(Page)
+    acts._view, acts._status, acts.c = (
+        view,
+        lambda desk, said: said,
+        SimpleNamespace(status="words"),
+    )
+    assert list(acts._handled(act)(desk)) == [
+        {"picture": "writing"}, {"picture": "written"}, {"words": "nothing new"},
+    ]  # fmt: skip
