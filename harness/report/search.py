@@ -113,18 +113,24 @@ def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[
     axis.margins(x=0.08, y=0.12)
     if all(0 <= y <= 1 for _, y in at):
         axis.set_ylim(-0.05, 1.08)  # shares
-    _name_some(axis, [(at[place], rows[place]) for place in best], axes)
+    if best:
+        _name_some(axis, [(at[place], rows[place]) for place in best], axes)
     plots.label(axis, heading(up), heading(across), "by point")
     return plots.svg(made)
 
 
 def _name_some(axis: Any, best: list[tuple[tuple[float, float], Row]], axes: list[str]) -> None:
-    """What was chosen, beside the points of the front that stand far enough from the one named before."""
+    """What was chosen, beside the points of the front that stand far enough from the one named before: away
+    from the line that joins them, and inwards, where nothing is cut off."""
     low, high = axis.get_ylim()
+    middle = sum(axis.get_xlim()) / 2
+    (_, first), (_, last) = (end(at for at, _ in best) for end in (min, max))
     before: float | None = None
     for (x, y), row in sorted(best, key=lambda one: -one[0][1]):
         if before is None or before - y > APART * (high - low):
             name = " ".join(plots.short(row[key]) for key in axes) or row["point"]
-            axis.annotate(name, (x, y), fontsize=8, color=plots.INK, xytext=(8, -9),
-                          textcoords="offset points")  # fmt: skip
+            left, above = x > middle, (x > middle) == (last > first)
+            axis.annotate(name, (x, y), fontsize=8, color=plots.INK, textcoords="offset points",
+                          xytext=(-8 if left else 8, 3 if above else -10),
+                          ha="right" if left else "left")  # fmt: skip
             before = y

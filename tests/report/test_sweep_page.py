@@ -437,3 +437,21 @@ def test_digits_that_a_search_drew_are_short_where_points_failed(tmp_path):
     page = drawn(tmp_path, rows)
     assert page.count("0.3123<") + page.count("=0.3123") >= 2
     assert f">{drawn_ratio}<" not in page and page.count(drawn_ratio) == 1  # in the command alone
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_names_on_a_front_stay_inside_of_their_picture(rising):
+    made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    at = [(float(x), float(x if rising else 9 - x)) for x in range(10)]
+    axis.plot(*zip(*at, strict=True), "D-")
+    axis.margins(x=0.08, y=0.12)
+    search._name_some(
+        axis, [(p, {"prune": "expected_attention", "point": "0"}) for p in at], ["prune"]
+    )
+    width, height = made.canvas.get_width_height()
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert len(boxes) > 4
+    assert all(0 <= b.x0 < b.x1 <= width and 0 <= b.y0 < b.y1 <= height for b in boxes)
+    joined = axis.transData.transform(at)
+    for box in boxes:  # no name lies across a point
+        assert not any(box.x0 < x < box.x1 and box.y0 < y < box.y1 for x, y in joined)
