@@ -78,6 +78,9 @@ def _run(argv: list[str]) -> int:
     except Exception as problem:
         if interrupt.stopped():  # a library made another error of it
             raise KeyboardInterrupt from None
+        if sweep.Watch.wrong is not None:
+            point.unbegun(sweep.Watch.folder)
+            return _fail(str(sweep.Watch.wrong), 2)
         if (message := config.explain(problem, argv)) is not None:
             point.unbegun(sweep.Watch.folder)
             return _fail(message, 2)

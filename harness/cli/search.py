@@ -65,6 +65,15 @@ def check(config: Any) -> None:
         )
 
 
+def wrong(config: Any) -> ConfigProblem | None:
+    """What `check` raises, for whoever may not raise."""
+    try:
+        check(config)
+    except ConfigProblem as problem:
+        return problem
+    return None
+
+
 def answer(folder: Path, wanted: list[str]) -> Any:
     """What a sweeper is told of the finished point in `folder`: a number, or one for each objective; None
     in their place where one is no number, so that the trial counts as failed and the search goes on.

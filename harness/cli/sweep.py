@@ -42,13 +42,14 @@ class Watch:
     overrides: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
     tracked: Any = None  # the sweep's configuration, until its parent run is asked for
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
+    wrong: HarnessError | None = None  # what a search lacks, which its sweeper may meet first
     fresh: bool = False  # the single run's directory is new, so it may be removed again
 
     @classmethod
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.first, cls.fresh, cls.overrides = None, None, None, False, ()
-        cls.sign = cls.tracked = None
+        cls.sign = cls.tracked = cls.wrong = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
@@ -57,6 +58,7 @@ class Watch:
         Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
         _count(Watch.folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
+        Watch.wrong = search.wrong(config)
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
         compose_once(Watch.overrides)
@@ -293,8 +295,10 @@ def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
 
 def _overrides(cfg: Any) -> tuple[str, ...]:
     """Every override of a sweep, those that the sweeper's own configuration adds too."""
-    extra = [f"{k}={v}" for k, v in (cfg.hydra.sweeper.get("params") or {}).items()]
-    return (*extra, *_typed(cfg))
+    typed = _typed(cfg)
+    replaced = {o.lstrip("+").partition("=")[0] for o in typed}
+    params = (cfg.hydra.sweeper.get("params") or {}).items()
+    return (*(f"{k}={v}" for k, v in params if k not in replaced), *typed)
 
 
 def _typed(cfg: Any) -> list[str]:

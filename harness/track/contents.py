@@ -207,11 +207,13 @@ def moved(sweep: Path) -> dict[str, Any]:
 
 
 def searched(sweep: Path) -> list[str]:
-    """What a sweeper that searches was told to vary."""
+    """What a sweeper was told to vary by its configuration, and nobody has replaced by typing."""
     import yaml
 
     told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
-    return [f"{k}={v}" for k, v in (told["hydra"].get("sweeper", {}).get("params") or {}).items()]
+    params = (told["hydra"].get("sweeper", {}).get("params") or {}).items()
+    replaced = {_key(override) for override in swept(sweep)}
+    return [f"{k}={v}" for k, v in params if k not in replaced]
 
 
 def overrides(folder: Path) -> list[str]:

@@ -11,9 +11,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from harness import variants
-from harness.cli import resume, search
+from harness.cli import resume, search, sweep
 from harness.errors import ConfigProblem
 from harness.snapshot import objective
+from harness.track import contents
 
 needs_optuna = pytest.mark.skipif(
     importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None,
@@ -155,3 +156,22 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     assert len(rows) == 2 and {*objective.ANSWERS} <= {*header.split(",")}
     page = (folder / "sweep.html").read_text()
     assert "share of right answers" in page and "unjudged" not in page
+
+
+@needs_optuna
+def test_a_direction_that_the_sweeper_meets_first_is_told_in_our_words(harness, place):
+    done = harness(
+        "-m", "hydra/sweeper=optuna", "hydra.sweeper.direction=maximise", "prune=knorm",
+        "prune.ratio=interval(0.1,0.9)", "report.objectives=[metrics.kl_mean]", "name=word",
+    )  # fmt: skip
+    assert done.code == 2 and "maximise is neither minimize nor maximize" in done.out
+    assert "launcher" not in done.out and not list(place.glob("runs/word/*"))
+
+
+def test_what_was_typed_replaces_what_a_sweeper_was_configured_to_vary(tmp_path):
+    params = {"seed": "range(0,2)", "prune.ratio": "0.25,0.5"}
+    hydra = {"sweeper": {"params": params}, "overrides": {"task": ["seed=5,6"], "hydra": []}}
+    (tmp_path / "multirun.yaml").write_text(yaml.safe_dump({"hydra": hydra}))
+    assert contents.axes(tmp_path) == {"seed": "5,6", "prune.ratio": "0.25,0.5"}
+    cfg = OmegaConf.create({"hydra": hydra})
+    assert sweep._overrides(cfg) == ("prune.ratio=0.25,0.5", "seed=5,6")
