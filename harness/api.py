@@ -14,7 +14,6 @@ A State is immutable: none of these functions changes the one it is given.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
 from harness.pipeline import argument, drive, interop, smaller
-from harness.pipeline.diagnosis import why
+from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.format import settings_of, vouched
 from harness.pipeline.itself import Way, beside
@@ -313,8 +312,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     if judgement.verdict in GOOD and not judgement.broken:
         return judgement
     lossless = "" if state.pruned or state.quantized else cache
-    cause = why(judgement, model, state, waived, reference.fed, lossless)
-    return replace(judgement, diagnosis=cause.document())
+    return diagnosed(judgement, model, state, waived, reference.fed, lossless)
 
 
 def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import inf, isfinite, isnan
 from typing import Any
 
+WRONG = ("drifted", "diverged")
 MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 
 
@@ -47,7 +48,8 @@ def _diverged(result: Mapping[str, Any]) -> str:
     step = "other tokens"
     if first is not None:
         step = f"another token is most likely from step {first + 1} on"
-    if result.get("pruned") and kept < tokens:
+    explained = (result.get("itself") or {}).get("verdict") not in WRONG
+    if result.get("pruned") and kept < tokens and explained:
         return f"Another thought, as pruning to {kept} of {tokens} tokens may make it: {step}"
     return f"Another thought: {step}, {_apart(result)}"
 
@@ -128,8 +130,7 @@ def _codes(result: Mapping[str, Any]) -> str:
 def _itself(result: Mapping[str, Any]) -> str:
     """That a cache does not continue a pruned or a quantized state, whatever the pruning did."""
     block = result.get("itself") or {}
-    wrong = block.get("verdict") in ("drifted", "diverged")
-    return f" But {block['reason']}." if wrong else ""
+    return f" But {block['reason']}." if block.get("verdict") in WRONG else ""
 
 
 def _share(coded: Mapping[str, Any]) -> str:

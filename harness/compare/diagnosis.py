@@ -83,7 +83,7 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     right = replace(right, floors=[stepped(state, right, i) for i in range(len(right.floors))])
     picture, first = picture_of(state, right)
     if first is None:
-        if _since(state) < state.tokens:
+        if since(state) < state.tokens:
             return Diagnosis("block", "kv_cache", dropped(state), picture=picture)
         drift = worn(state, right)
         gap = float((state.logits.double() - right.logits.double()).abs().max())
@@ -185,10 +185,10 @@ def dropped(state: State) -> str:
     """What a state says of itself that was pruned on purpose."""
     said = f"pruned on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
     later = ", and those read since then saw only what was left of the past"
-    return f"{said}{later if _since(state) < state.tokens else ''}"
+    return f"{said}{later if since(state) < state.tokens else ''}"
 
 
-def _since(state: State) -> int:
+def since(state: State) -> int:
     """How many tokens were read over a whole past; those after them saw what a pruning left of it."""
     history = state.documents["kv_format"].get("pruned")
     if not history or not state.pruned:
@@ -199,12 +199,12 @@ def _since(state: State) -> int:
 
 def _after_pruning(state: State, off: set[int], picture: list[list[float]]) -> bool:
     """Whether every row that leaves the noise in the layers `off` was read over a pruned past."""
-    since = _since(state) - int((state.attention_mask == 0).sum(1).max())
+    end = since(state) - int((state.attention_mask == 0).sum(1).max())
     for layer in state.layers:
         if layer.index in off:
             at = layer.positions.amax(1) if layer.per_head else layer.positions
             rows = torch.tensor([not error <= MARGIN for error in picture[layer.index]])
-            if bool((at.cpu()[:, rows] < since).any()):
+            if bool((at.cpu()[:, rows] < end).any()):
                 return False
     return True
 

@@ -62,19 +62,54 @@ def diagnose(
     return explanation
 
 
-def why(
+def diagnosed(
     judgement: Judgement,
     loaded: Loaded,
     state: State,
     waived: Sequence[Difference],
     fed: torch.Tensor,
     cache: str = "",
-) -> Diagnosis:
-    """Why a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`, was judged as it was.
+) -> Judgement:
+    """`judgement` with the diagnosis of a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`.
 
+    Pruning excuses other tokens, not other keys and values of those it kept: `itself` names these.
     cache: the option that it went on with, where that is meant to lose nothing: what leaves the noise
-    although the state does not is its doing.
+    although the state does not is its doing. Mutates nothing.
     """
+    told = _why(judgement, loaded, state, waived, fed, cache)
+    judgement = replace(judgement, diagnosis=told.document())
+    if judgement.broken or not judgement.itself or told.layer is None or not _chosen(loaded, state):
+        return judgement
+    reason = f"the pruned state does not hold what its ids give: {told.evidence}"
+    wrong = {
+        "verdict": judgement.verdict,
+        "reason": reason,
+        "required": judgement.itself["required"],
+    }
+    return replace(judgement, itself=dict.fromkeys(judgement.itself) | wrong)
+
+
+def _chosen(loaded: Loaded, state: State) -> bool:
+    """Whether `state` was pruned and should hold, row for row, what its ids give: not where others are meant
+    (quantized, edited, of another program or kind of device, merged by a policy from outside), where tokens
+    were read since over what was left, or where a tie of experts may part two honest runs."""
+    form = state.documents["kv_format"]
+    history = form.get("pruned") or []
+    meant = any(form.get(key) for key in ("edited", "quantized", "rounded_to"))
+    meant |= any(stage.get("merged") for stage in history)
+    device = state.documents.get("proof", {}).get("device", "cpu")
+    there = device == loaded.device.type and not experts(loaded.text_config)[0]
+    return bool(history) and there and not meant and diagnosis.since(state) >= state.tokens
+
+
+def _why(
+    judgement: Judgement,
+    loaded: Loaded,
+    state: State,
+    waived: Sequence[Difference],
+    fed: torch.Tensor,
+    cache: str,
+) -> Diagnosis:
     if judgement.diagnosis:  # the judge saw it already
         return Diagnosis(**judgement.diagnosis)
     unsound = judgement.reason if judgement.verdict == "unsound" else ""

@@ -25,7 +25,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bounded import Bounded, continuation
 from harness.pipeline.damage import aid_for, changed, comparable, damaged
-from harness.pipeline.diagnosis import diagnose, why
+from harness.pipeline.diagnosis import diagnose, diagnosed
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement, judge, mutation
@@ -327,8 +327,8 @@ class Line:
         session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD or judgement.broken:
             lossless = "" if "bound" in self.record else session.cfg.cache.name
-            diagnosis = why(judgement, loaded, small, waived, reference.fed, lossless)
-            self.record["diagnosis"] = diagnosis.document()
+            judgement = diagnosed(judgement, loaded, small, waived, reference.fed, lossless)
+            self.record["diagnosis"] = judgement.diagnosis
         return judgement
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:

@@ -271,14 +271,13 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
 
 def _itself(block: dict[str, Any]) -> str:
     """How far a pruned or a quantized state is from itself under another cache."""
-    if not block["cache"]:
-        return str(block["reason"])
-    gap, noise = number(block["max_abs_diff"]), number(block["noise"])
-    beside = (
-        f"beside cache={block['cache']} over the same state: off by {gap}, the noise is {noise}"
-    )
+    said = str(block["reason"])
+    if block["cache"]:
+        gap, noise = number(block["max_abs_diff"]), number(block["noise"])
+        beside = f"beside cache={block['cache']} over the same state"
+        said = f"{beside}: off by {gap}, the noise is {noise}"
     missed = worse(block["verdict"], block["required"])
-    return beside + f" (compare.require={block['required']})" * missed
+    return said + f" (compare.require={block['required']})" * missed
 
 
 def _required(result: dict[str, Any]) -> str:

@@ -101,6 +101,17 @@ def test_who_is_asked_shares_no_forward_with_who_is_judged(session, monkeypatch)
         assert made.broken and made.itself["cache"] in ("manual", "dynamic"), made.itself
 
 
+def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
+    given = TEXT, "prompt=text", "steps=4", "prune=snapkv", "prune.ratio=0.5", "save=memory"
+    for fault in ("layer_swap", "head_permutation", "stale_values"):
+        done = harness(*given, f"fault={fault}")
+        assert done.code == 1, (fault, done.out)
+        told = "the pruned state does not hold what its ids give"
+        assert told in done.result["conclusion"] and "may make it" not in done.out, done.out
+    done = harness(*given)
+    assert done.code == 0 and "may make it" in done.out and "does not hold" not in done.out
+
+
 @pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])
 def test_a_broken_cache_is_told_from_a_pruning(harness, mine, smaller) -> None:
     harness("task=save", TEXT, "out=whole", "prompt=text")
