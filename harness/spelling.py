@@ -19,12 +19,8 @@ ARGUMENTS = {
     "cache": "cache", "sampling": "sampling", "save": "format", "tokenizer": "policy", "at": "at",
     "text": "text", "prune": "policy", "quantize": "quantizer",
 }  # fmt: skip
-OPTIONS = (
-    "save",
-    "sampling",
-    "prune",
-    "quantize",
-)  # groups whose own keys are arguments by their own names
+# Groups whose own keys are arguments by their own names.
+OPTIONS = ("save", "sampling", "prune", "quantize")
 _COMMAND = r"(?:python -m harness )?task=\w+(?: [\w.]+=\S*[\w\]])*"
 _KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>[^\s,;:()]*\w\]?(?::\d+)?)"
 _WORD = rf"(?<![\w.])(?:{'|'.join(OPTIONS)})\.(?P<word>\w+)"

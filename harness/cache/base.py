@@ -61,9 +61,8 @@ class Decoder(ABC):
         self._logits = self.state.logits
         self._furthest = int(state.next_position.max())
         recurrent = any(layer.recurrent for layer in state.layers)
-        self._one_by_one = (
-            recurrent and loaded.one_at_a_time
-        )  # measured now, before a model is lent
+        # measured now, before a model is lent
+        self._one_by_one = recurrent and loaded.one_at_a_time
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """Feed `ids` `[rows, new]` (or `[batch, new]`, the same to every branch); return logits

@@ -189,9 +189,8 @@ class LibraryDecoder(Decoder):
         for layer in self.state.layers:
             if not layer.segments:
                 continue
-            past = self.cache.layers[layer.index].keys.shape[
-                2
-            ]  # sliding layers let go of the oldest
+            # sliding layers let go of the oldest
+            past = self.cache.layers[layer.index].keys.shape[2]
             kept = self._held[layer.index]
             fresh = positions[:, None].expand(-1, kept.shape[1], -1)
             keys = torch.cat([kept[:, :, kept.shape[2] - past :], fresh], dim=2)

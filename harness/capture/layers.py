@@ -90,10 +90,8 @@ def _layer(
     if "Static" in name:
         keys, values = (_filled(buffer, layer, window) for buffer in (keys, values))
     kept = keys.shape[2]
-    keys, values = (
-        keys.detach(),
-        values.detach(),
-    )  # a forward without no_grad leaves its graph on them
+    # a forward without no_grad leaves its graph on them
+    keys, values = keys.detach(), values.detach()
     segment = Segment(keys, values, positions[:, positions.shape[1] - kept :].contiguous())
     default = SLIDING if window else FULL
     kind = kind if kind in ("chunked_attention",) or (recurrent and kind) else default

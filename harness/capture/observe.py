@@ -21,10 +21,8 @@ from harness.snapshot.state import LayerState, State
 
 QUERY_CHUNK = 128  # scores of so many queries exist at once
 EXPECTED = -1  # in place of a number of queries: what queries to come are expected to give
-PROBE, LONGEST = (
-    7,
-    4096,
-)  # the token, and the furthest position, that say how a model turns its keys
+# The token, and the furthest position, that say how a model turns its keys.
+PROBE, LONGEST = 7, 4096
 
 
 class Observation:
@@ -204,9 +202,8 @@ def observe_again(loaded: Any, state: State, queries: int) -> State:
         weights = recorded.get(layer.index)
         if weights is not None and layer.segments:
             places = layer.positions if layer.per_head else layer.positions[:, None]
-            at = (places - positions[:, :1, None]).clamp(
-                min=0
-            )  # the buffer holds each position once
+            # the buffer holds each position once
+            at = (places - positions[:, :1, None]).clamp(min=0)
             at = at[:, :, None].expand(-1, *weights.shape[1:3], -1)
             layer = replace(layer, received=weights.gather(3, at))
         layers.append(layer)

@@ -148,9 +148,8 @@ def literal_text(arguments: list[str]) -> list[str]:
     `literal` resolver. Other arguments are left alone.
     """
     many = any(a in MULTIRUN for a in arguments)
-    flags = [
-        a for a in arguments if a in MULTIRUN
-    ]  # older argparse wants them before the overrides
+    # older argparse wants them before the overrides
+    flags = [a for a in arguments if a in MULTIRUN]
     return flags + [_protect(a, many) for a in arguments if a not in MULTIRUN]
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from harness import config, machine
 from harness.config.literal import TEXTS, decoded, texts, typed
-from harness.snapshot.result import DONE, UNJUDGED
+from harness.snapshot.result import DONE, ROWS, UNJUDGED
 
-ANSWERED = "evaluate.json"  # the table of a task that judges nothing
 WIDE = 60  # characters of an axis' values that are still told one by one
 
 
@@ -97,7 +96,7 @@ def point(
     why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
     figures = "" if why else said(told)
     verdict = outcome.verdict
-    if not told and verdict == UNJUDGED and (Path(outcome.folder) / ANSWERED).is_file():
+    if not told and verdict == UNJUDGED and (Path(outcome.folder) / ROWS).is_file():
         verdict, why = DONE, outcome.reason  # what its answers came to
     pairs = (decoded(o).partition("=") for o in varied)
     chose = " ".join(f"{key}{equals}{_cut(plots.short(value))}" for key, equals, value in pairs)

@@ -37,9 +37,8 @@ def again(job: dict[str, Any]) -> config.Config:
     follows = cfg.out is not None and cfg.task.name == "resume"
     cfg.out = str(Path(job["folder"]) / "next") if follows else None
     cfg.run = None
-    cfg.runs_dir = job[
-        "folder"
-    ]  # where no answers of a stopped evaluation lie that it could go on from
+    # where no answers of a stopped evaluation lie that it could go on from
+    cfg.runs_dir = job["folder"]
     own = Path(job["config"]).parent.parent / "questions.jsonl"
     if cfg.prompt.name == "jsonl" and own.is_file() and not Path(str(cfg.prompt.path)).is_file():
         cfg.prompt.path = str(own)  # the file is gone, the record keeps what was asked

@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigProblem
-from harness.snapshot.objective import names, objectives
+from harness.snapshot.objective import WAYS, names, objectives
 from harness.snapshot.result import METRICS, SIZES, TIMES
 
-FIGURES: dict[str, tuple[str, ...]] = {
-    "metrics": METRICS,
-    "size": SIZES,
-    "time_s": TIMES,
-}  # of the main line; others have more
+# of the main line; others have more
+FIGURES: dict[str, tuple[str, ...]] = {"metrics": METRICS, "size": SIZES, "time_s": TIMES}
 EVALUATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("contains", "exact", "regex", "nll", "kl", "kv_bytes", "per_token_s")
 }
-WAYS = ("minimize", "maximize")
 STOPPED = ("failed", "refused")  # such a point has no figures
 SHORT = {"error_ratio": "oracle.ratio"}  # a column of the table that has another name there
 

@@ -61,17 +61,15 @@ class Watch:
         Watch.wrong = search.wrong(config)
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        compose_once(Watch.overrides)
+        compose_once(Watch.overrides, Watch.wrong)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.there = len(Watch.done)
         (Watch.folder / TOLD).unlink(missing_ok=True)
         said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, Watch.folder)
         print(said, flush=True)
         if seed is not None:
-            print(
-                f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})",
-                flush=True,
-            )
+            drawn = f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})"
+            print(drawn, flush=True)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()

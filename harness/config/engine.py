@@ -26,9 +26,8 @@ class EngineConfig(Open):
     type_v: str = only("f16")
     flash: str = only("auto")  # llamacpp: flash attention
     threads: int | None = only(None)  # llamacpp; None: one per core
-    options: dict[str, Any] = field(
-        default_factory=dict, metadata=ONLY
-    )  # llamacpp: parameters by its own names
+    # llamacpp: parameters by its own names
+    options: dict[str, Any] = field(default_factory=dict, metadata=ONLY)
     key_variable: str = only("OPENAI_API_KEY")  # where the key is read from; it is never recorded
     timeout: float = only(600)  # seconds for one request
 

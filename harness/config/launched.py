@@ -13,10 +13,8 @@ def options_dir(folder: Path) -> list[str]:
     for file in (folder / "multirun.yaml", folder / ".hydra" / "hydra.yaml"):
         if source := _scalar(_SOURCE, file):
             place, here = Path(source), Path.cwd()
-            return [
-                "--config-dir",
-                str(place.relative_to(here) if place.is_relative_to(here) else place),
-            ]
+            near = place.relative_to(here) if place.is_relative_to(here) else place
+            return ["--config-dir", str(near)]
     return []
 
 

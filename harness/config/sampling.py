@@ -34,9 +34,8 @@ class SamplingConfig:
     sequence_bias: list[Any] = field(default_factory=list, metadata=ONLY)  # [[[ids], bias], ...]
     min_length: int = only(0)
     min_new_tokens: int = only(0)
-    exponential_decay_length_penalty: Any = field(
-        default=None, metadata=ONLY
-    )  # [from token, factor]
+    # [from token, factor]
+    exponential_decay_length_penalty: Any = field(default=None, metadata=ONLY)
     remove_invalid_values: bool = only(False)
     renormalize_logits: bool = only(False)
 

@@ -71,10 +71,8 @@ class OpenAI(Engine):
         self.evaluate(prompt, 1)
         reused = self.evaluate(prompt, 1).reused
         self._salted = not reused if reused is not None else not self.settings.flush
-        if (
-            not self._salted and not self.settings.flush
-        ):  # a server that keeps one prompt has another now
-            self._displaced = True
+        if not self._salted and not self.settings.flush:
+            self._displaced = True  # a server that keeps one prompt has another now
             self._displaced = (self.evaluate(prompt, 1).reused or 0) <= IN_COMMON
         self.repeatable = self._salted or self._displaced or bool(self.settings.flush)
 

@@ -172,9 +172,8 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
     from transformers import AutoTokenizer
 
     where = str(SHIPPED.get(place, place))
-    local = (
-        away or Path(where).is_dir()
-    )  # said here, or the files it saves would tell HF_HUB_OFFLINE
+    # said here, or the files it saves would tell HF_HUB_OFFLINE
+    local = away or Path(where).is_dir()
     try:
         return AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
     except (OSError, ValueError, KeyError) as problem:

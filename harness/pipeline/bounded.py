@@ -24,9 +24,8 @@ from harness.prune.positions import reindexed
 from harness.prune.registry import policy
 from harness.snapshot.state import LayerState, State
 
-Kept = list[
-    torch.Tensor | None
-]  # per layer the positions that a pruning kept, None where it holds none
+# Per layer the positions that a pruning kept, None where it holds none.
+Kept = list[torch.Tensor | None]
 
 
 class Bounded:

@@ -45,9 +45,8 @@ def noise(loaded: Loaded, ids: torch.Tensor) -> Noise:
             floors[name] = max(float(tensor.double().abs().max()) * eps, 1e-300)
             for layers, _ in others:
                 other = named(layers[index])[name]
-                width = (
-                    other.shape[2] if name in ("key", "value") else None
-                )  # what slid out is gone
+                # what slid out is gone
+                width = other.shape[2] if name in ("key", "value") else None
                 mine = tensor if width is None else tensor[:, :, -width:]
                 floors[name] = max(floors[name], largest(other.double() - mine.double()))
         tensors.append(floors)

@@ -14,9 +14,8 @@ from harness.pipeline.noise import noise
 from harness.pipeline.restore import MARGIN
 from harness.snapshot.state import LayerState, State
 
-Past = tuple[
-    LayerState, ...
-]  # of all tokens so far, shared; empty where a path is not to be compared
+# Of all tokens so far, shared; empty where a path is not to be compared.
+Past = tuple[LayerState, ...]
 Floors = list[dict[str, float]]
 PARTS = ("key", "value")
 ASLEEP = "what it goes on from is not what its ids give"

@@ -15,7 +15,6 @@ from harness.attention.kernels.cpu.program import SLOWER
 from harness.capture import Captured, capture, pad_left
 from harness.capture.observe import observing, received
 from harness.config import Config, SamplingConfig
-from harness.config.place import check as check_places
 from harness.model import libraries
 from harness.model.build import fetched, resolve_device, stored_in
 from harness.model.ending import Ending
@@ -58,7 +57,6 @@ class Session:
             store.check_place(cfg.out)
         if "text" in cfg.task.reads and not cfg.snapshot:
             check_prompt(cfg)
-        check_places(cfg)
         threads = default_threads()
         torch.set_num_threads(cfg.threads or threads)
         if not libraries.imported():

@@ -11,13 +11,8 @@ from harness.report.html import section
 from harness.report.names import plain
 
 TITLED = ("cache", "prune", "quantize", "save", "fault")
-READING = (
-    "experiment",
-    "save",
-    "evaluate",
-    "referee",
-    "loop",
-)  # tasks whose prompt says what was read
+# Tasks whose prompt says what was read.
+READING = ("experiment", "save", "evaluate", "referee", "loop")
 PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
 Record = dict[str, Any]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.report import plots
 from harness.report.html import cell, section, soundness
+from harness.snapshot.result import CELL
 
 COLUMNS = (
     "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
@@ -15,7 +16,6 @@ HEADS = (
     "perplexity", "KL, nats", "same tokens",
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
-PLACE = ("prune", "quantize", "budget", "cache", "asked")
 BEST = 3  # answers shown per cell that is worse than the full cache
 APART = 0.08  # how far series of the same size stand apart, as a share of it
 WHOLE = "full cache"
@@ -110,7 +110,7 @@ def conclusion(rows: list[Row]) -> str:
         for r in right
         if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
     )
-    likely = [r for r in rows if r["measure"] == "nll" and all(r[k] == winner[k] for k in PLACE)]
+    likely = [r for r in rows if r["measure"] == "nll" and all(r[k] == winner[k] for k in CELL)]
     if (lost := max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)) > FELT:
         by = f"{lost:.2g} nats a token"
         otherwise = f"; its expected text is measurably less likely, by {by}{otherwise}"
@@ -136,7 +136,7 @@ def children(rows: list[Row]) -> list[Row]:
     """One MLflow run per cell."""
     made = []
     for place, values in cells(rows).items():
-        where = dict(zip(PLACE, place, strict=True))
+        where = dict(zip(CELL, place, strict=True))
         first = next(iter(values.values()))
         metrics = {f"answers/{m}": r["value"] for m, r in values.items()}
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
@@ -149,10 +149,10 @@ def children(rows: list[Row]) -> list[Row]:
 
 
 def cells(rows: list[Row]) -> dict[tuple[Any, ...], dict[str, Row]]:
-    """The rows by cell, in the order of `PLACE`, and measure; the full cache comes first."""
+    """The rows by cell, in the order of `CELL`, and measure; the full cache comes first."""
     made: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
-        made.setdefault(tuple(row[key] for key in PLACE), {})[row["measure"]] = row
+        made.setdefault(tuple(row[key] for key in CELL), {})[row["measure"]] = row
     return made
 
 
@@ -182,7 +182,7 @@ def _table(rows: list[Row]) -> list[list[Any]]:
     several = len({row["cache"] for row in rows}) > 1
     made = []
     for place, values in cells(rows).items():
-        where = dict(zip(PLACE, place, strict=True))
+        where = dict(zip(CELL, place, strict=True))
         right, seconds = values["contains"], values["contains"]["per_token_s"]
         share = right["kv_bytes"] / _full(rows, right)["kv_bytes"]
         made.append(

@@ -8,11 +8,11 @@ from harness.report.html import cell, link, page, section
 from harness.report.run import links
 from harness.snapshot.result import write_text
 
-MEND = {
+MEND = {  # by exit code
     1: "harness.log, in the folder of this page, has the details.",
     2: "Correct what the message names, then type the command below again.",
     3: "The snapshot is left as it was. The message names what does not fit and what lets it through.",
-}  # by exit code
+}
 TABLES = {
     "Differences": ("differences", ["element", "field", "saved", "found"]),
     "Faults": ("faults", ["fault"]),

@@ -8,9 +8,10 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
-WAYS = {"maximize": 1, "minimize": -1}
+from harness.snapshot.result import CELL, ROWS
+
+WAYS = {"minimize": -1, "maximize": 1}
 BLOCKS = ("metrics", "oracle", "noise_floor", "mutation", "size", "time_s")
-CELL = ("prune", "quantize", "budget", "cache", "asked")
 ANSWERS = ["evaluate.contains", "evaluate.kl", "evaluate.kv_bytes"]
 BYTES, KIB = "bytes", 1024
 
@@ -40,7 +41,7 @@ def directions(sweep: Path) -> dict[str, int]:
 
 def answered(points: Sequence[Path]) -> list[str]:
     """The figures of evaluations that have one cell each beside the full cache; none where one has not."""
-    tables = [p / "evaluate.json" for p in points]
+    tables = [p / ROWS for p in points]
     if not tables or not all(table.is_file() for table in tables):
         return []
     cells = (
@@ -59,9 +60,7 @@ def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[in
         for place, row in enumerate(rows)
         if all(isinstance(row.get(name), int | float) for name in ways)
     ]
-    best: list[
-        tuple[tuple[float, ...], int]
-    ] = []  # less is better; who is beaten, by an earlier one
+    best: list[tuple[tuple[float, ...], int]] = []  # of values of which less is better
     for values, place in sorted(measured):
         if not any(
             other != values and all(o <= v for o, v in zip(other, values, strict=True))
@@ -100,9 +99,9 @@ def _number(folder: Path, name: str) -> float:
             return float(_of_rows(json.loads(table.read_text("utf-8")), rest))
         node = json.loads((folder / "result.json").read_text("utf-8"))
         for key in name.split("."):
-            node = (
-                node[key] if any(node.values()) else {}
-            )  # all zero: of a task that stores nothing
+            if not any(node.values()):  # all zero: of a task that stores nothing
+                return nan
+            node = node[key]
         return float(node)
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return nan

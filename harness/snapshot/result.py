@@ -35,6 +35,8 @@ TIMES = (
     "load_model", "prefill", "prune", "save", "load", "restore", "first_token", "per_token",
     "recompute",
 )  # fmt: skip
+ROWS = "evaluate.json"  # a row per cell and measure
+CELL = ("prune", "quantize", "budget", "cache", "asked")
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 
 

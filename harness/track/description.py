@@ -13,9 +13,7 @@ from harness.snapshot.result import counted as from_one
 from harness.track import contents
 
 COMPARED = 50  # points of a sweep in one comparison
-LIMIT = (
-    8000  # characters of a tag, which a description is: MLflow cuts the rest, mid-word, and says so
-)
+LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
 
 Row = dict[str, Any]
 

@@ -17,10 +17,8 @@ from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
-GONE = (
-    "RESOURCE_DOES_NOT_EXIST",
-    "INVALID_PARAMETER_VALUE",
-)  # not there; deleted, so nothing is set
+# Not there; deleted, so nothing is set.
+GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from harness.config import option
 from harness.errors import HarnessError
-from harness.pipeline.evaluation.rows import PLACE, Row, averages, called
+from harness.pipeline.evaluation.rows import Row, averages, called
 from harness.pipeline.questions.jsonl import questions
 from harness.pipeline.questions.question import Question
-from harness.snapshot.result import finite
+from harness.snapshot.result import CELL, ROWS, finite
 
-ANSWERS, ROWS, ASKED = FILES = ("answers.jsonl", "evaluate.json", "questions.jsonl")
+ANSWERS, ASKED = "answers.jsonl", "questions.jsonl"
+FILES = (ANSWERS, ROWS, ASKED)
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,5 @@ class Evaluation:
     @cached_property
     def places(self) -> dict[tuple[Any, ...], Row]:
         """Answers by question and cell, with no number that JSON has not."""
-        keys = ("question", *PLACE)
+        keys = ("question", *CELL)
         return {tuple(line[key] for key in keys): finite(line) for line in self.answers}

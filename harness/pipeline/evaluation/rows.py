@@ -6,10 +6,10 @@ from statistics import fmean, median
 from typing import Any
 
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
+from harness.snapshot.result import CELL
 
 SHARES = ("exact", "contains", "regex")
 MEANS = ("nll", "kl", "divergence_step", "key_error", "value_error")
-PLACE = ("prune", "quantize", "cache", "budget", "asked")
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0}
 
 Row = dict[str, Any]
@@ -25,11 +25,11 @@ def averages(model: str, prompt: str, answered: list[list[Row]]) -> list[Row]:
     cells: dict[tuple[Any, ...], list[Row]] = {}
     for answers in answered:
         for answer in answers:
-            cells.setdefault(tuple(answer[key] for key in PLACE), []).append(answer)
+            cells.setdefault(tuple(answer[key] for key in CELL), []).append(answer)
     rows = []
     for place, said in cells.items():
-        where = dict(zip(PLACE, place, strict=True))
-        full = cells[tuple({**where, **FULL}[key] for key in PLACE)]
+        where = dict(zip(CELL, place, strict=True))
+        full = cells[tuple({**where, **FULL}[key] for key in CELL)]
         seconds = [a["per_token_s"] for a in said if a["per_token_s"] is not None]
         cost = {
             "kv_bytes": fmean(a["kv_bytes"] for a in said),

@@ -27,9 +27,8 @@ LINK = (
 )
 LINKS = re.compile(rf'<p class="links">({LINK}\s*)+</p>')  # to what lies around it, here or there
 NUMBER = re.compile(r"[\d.]*\d(e[+-]?\d+)?|faster|slower")
-ALONE = re.compile(
-    r"(?<![\w.])[\d.]*\d(?:e[+-]?\d+)?(?![\d.]*\d)"
-)  # no part of a name, as in float64
+# No part of a name, as in float64.
+ALONE = re.compile(r"(?<![\w.])[\d.]*\d(?:e[+-]?\d+)?(?![\d.]*\d)")
 SPEED = re.compile(r"[\d.]+ times (?:faster|slower)")
 AMOUNT = re.compile(r"[\d.]+ [KMGT]i?B\b")
 HEADED = ("experiment", "resume", "evaluate")  # whose pages begin with the conclusion

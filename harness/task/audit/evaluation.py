@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from harness.pipeline.evaluation.answers import differ
-from harness.pipeline.evaluation.record import ANSWERS, ASKED, ROWS, Evaluation
-from harness.pipeline.evaluation.rows import PLACE, Row
+from harness.pipeline.evaluation.record import ANSWERS, ASKED, Evaluation
+from harness.pipeline.evaluation.rows import Row
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate import conclusion, name
-from harness.snapshot.result import UNJUDGED, finite
+from harness.snapshot.result import CELL, ROWS, UNJUDGED, finite
 from harness.task.audit.derived import ALONE, prints, words
 from harness.task.audit.finding import Finding
 from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
@@ -115,7 +115,7 @@ def _rows(
 ) -> Iterator[Finding]:
     """Rows that are not the same: to the bit where they may be, intervals and what was averaged elsewhere
     to the rounding of their sums."""
-    ours, again = ({tuple(r[k] for k in (*PLACE, "measure")): r for r in t} for t in (was, now))
+    ours, again = ({tuple(r[k] for k in (*CELL, "measure")): r for r in t} for t in (was, now))
     if [*ours] != [*again] or len(ours) != len(was):
         yield Finding(f"{ROWS}: rows", len(was), len(now), f"another table, {why}")
     for place in [p for p in ours if p in again]:
@@ -191,7 +191,7 @@ def rounding(
                 findings.append(Finding(f"{_answer(place)}: said", one["said"], two["said"], why))
         elif one["said"] != two["said"]:
             findings.append(Finding(f"{_answer(place)}: said", one["said"], two["said"], AGAIN))
-    used = {f"{_cell(dict(zip((*PLACE, 'measure'), p)))} {p[-1]}": f for p, f in floors.items()}
+    used = {f"{_cell(dict(zip((*CELL, 'measure'), p)))} {p[-1]}": f for p, f in floors.items()}
     told = {f"{len(ties)} of {len(was.places)} answers": f"a near tie: {'; '.join(ties)}"}
     return findings, used, told if ties else {}
 
@@ -224,7 +224,7 @@ def _number(place: Place) -> int:
 
 
 def _answer(place: Place) -> str:
-    return f"{ANSWERS}: {place[0]} {_cell(dict(zip(PLACE, place[1:])))}"
+    return f"{ANSWERS}: {place[0]} {_cell(dict(zip(CELL, place[1:])))}"
 
 
 def _cell(row: Row) -> str:

@@ -19,7 +19,7 @@ from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
 from harness.report import evaluate, html
-from harness.snapshot.result import UNJUDGED, UNSOUND, write_json, write_text
+from harness.snapshot.result import ROWS, UNJUDGED, UNSOUND, write_json, write_text
 from harness.task.ui.work import Stopped
 
 FILE = "jsonl"  # questions of one's own
@@ -150,7 +150,7 @@ class Evaluation:
         said = self.unsound or evaluate.conclusion(self.rows)
         sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
         write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
-        write_json(place / "evaluate.json", self.rows)
+        write_json(place / ROWS, self.rows)
         progress.write(place, self.asking)
         progress.end()
         self.place = place
