@@ -15,6 +15,7 @@ from harness.snapshot.result import METRICS, SIZES, TIMES
 
 # of the main line; others have more
 FIGURES: dict[str, tuple[str, ...]] = {"metrics": METRICS, "size": SIZES, "time_s": TIMES}
+FIXED = {"metrics": METRICS, "time_s": TIMES}  # of every task
 EVALUATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("contains", "exact", "regex", "nll", "kl", "kv_bytes", "per_token_s")
 }
@@ -43,8 +44,10 @@ def seeded(config: Any) -> int | None:
 
 
 def check(config: Any) -> None:
-    """Raise ConfigProblem for objectives that no point can tell, and where there are not as many as the
-    sweeper has directions."""
+    """Raise ConfigProblem for objectives that no point can tell, where there are not as many as the
+    sweeper has directions, and for a range in a grid."""
+    if str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
+        _check_grid(config)
     wanted = [str(name) for name in config.report.get("objectives") or []]
     for name in wanted:
         if said := _unknown(name, EVALUATED if config.task.name == "evaluate" else FIGURES):
@@ -108,10 +111,24 @@ def _stopped(folder: Path) -> bool:
     return json.loads((folder / "result.json").read_text("utf-8"))["verdict"] in STOPPED
 
 
+def _check_grid(config: Any) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    typed = list(map(str, OmegaConf.to_container(config.hydra.overrides.task, resolve=False)))
+    for override in OverridesParser.create().parse_overrides(typed):
+        if override.is_interval_sweep():
+            raise ConfigProblem(
+                f"{override.input_line} is a range to draw from, and a grid needs values: "
+                f"{override.key_or_group}=0.25,0.5,0.75. Drawn from it is with hydra/sweeper=optuna."
+            )
+
+
 def _unknown(name: str, figures: dict[str, tuple[str, ...]]) -> str:
     """What was probably meant by a name that says no figure; nothing where it may be one. figures: those
     that the task is known to have, by block."""
-    if "." in name:  # the first point shows it
+    block, _, key = name.partition(".")
+    if key and (block not in FIXED or key in FIXED[block]):  # the first point shows it
         return ""
     every = [f"{b}.{k}" for b, keys in figures.items() for k in keys]
     last = name.removesuffix("_s")

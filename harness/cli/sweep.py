@@ -65,6 +65,10 @@ class Watch:
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.there = len(Watch.done)
         (Watch.folder / TOLD).unlink(missing_ok=True)
+        if search.of(config):
+            search.quieten()
+        if Watch.wrong is not None:
+            return
         said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, Watch.folder)
         print(said, flush=True)
         if seed is not None:
@@ -75,8 +79,6 @@ class Watch:
             slurm.answer_from_queue()
         if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
             afar.begin(partial(_count, Watch.folder), Watch.total)
-        if search.of(config):
-            search.quieten()
         if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")

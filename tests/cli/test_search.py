@@ -23,9 +23,12 @@ needs_optuna = pytest.mark.skipif(
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
 
 
+GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
 def asked(objectives: list[str], direction: object, seed: int | None = 0, target: str = OPTUNA):
     sweeper = {"_target_": target, "direction": direction, "sampler": {"seed": seed}}
-    hydra = {"sweeper": sweeper, "overrides": {"hydra": []}}
+    hydra = {"sweeper": sweeper, "overrides": {"hydra": [], "task": []}}
     task = {"name": "evaluate" if objectives[:1] == ["contains"] else "experiment"}
     return OmegaConf.create({"report": {"objectives": objectives}, "task": task, "hydra": hydra})
 
@@ -36,6 +39,7 @@ def asked(objectives: list[str], direction: object, seed: int | None = 0, target
     (["error_ratio"], "minimize", "Did you mean oracle.ratio?"),
     (["nothing_like_it"], "minimize", "There is: metrics.bitwise_equal"),
     (["metrics.kl_mean"], ["minimize"] * 2, "2 of hydra.sweeper.direction and 1 of report.objectives"),
+    (["metrics.kl_meen"], "minimize", "metrics.kl_meen is no figure of a point. Did you mean metrics.kl_mean?"),
     (["contains"], "maximize", "Did you mean evaluate.contains?"),
     (["metrics.kl_mean"], ["minimise"], "minimise is neither minimize nor maximize"),
     ([], "minimize", "1 of hydra.sweeper.direction and 0 of report.objectives"),
@@ -49,7 +53,13 @@ def test_what_a_search_cannot_be_told_is_said_first(objectives, direction, said)
 def test_a_search_that_can_be_told_all_and_a_grid_that_asks_nothing_pass():
     search.check(asked(["metrics.kl_mean", "size.kv_bytes"], ["minimize", "minimize"]))
     search.check(asked(["evaluate.contains"], "maximize"))
-    search.check(asked([], None, target="hydra._internal.core_plugins.basic_sweeper.BasicSweeper"))
+    search.check(asked([], None, target=GRID))
+
+
+def test_a_range_in_a_grid_is_told_before_anything_is_imported(harness, place):
+    done = harness("-m", "prune=knorm", "prune.ratio=interval(0.1,0.9)", "name=word")
+    assert done.code == 2 and "a grid needs values: prune.ratio=0.25,0.5,0.75" in done.out
+    assert "folder:" not in done.out and not list(place.glob("runs/word/*"))
 
 
 def test_a_sampler_without_a_seed_is_given_one_that_is_recorded_like_a_typed_one():
