@@ -8,7 +8,6 @@ from harness.cli import afar, lines, point
 from harness.cli.sweep import TOLD, Watch, finished, read_key
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
-from harness.snapshot.objective import directions
 from harness.snapshot.record import PENDING
 from harness.snapshot.result import write_text
 
@@ -23,7 +22,7 @@ def conclude() -> int:
     if folder is None:
         return 0
     (folder / TOLD).unlink(missing_ok=True)
-    from harness.report import summary
+    from harness.report import search, summary
     from harness.report import sweep as pages
     from harness.track import summarise, upload
 
@@ -32,7 +31,7 @@ def conclude() -> int:
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
-    ways = directions(folder)
+    ways = search.ways(folder, rows)
     said = (*summary.told(rows, ways), summary.markdown(rows, ways))
     tracked = summarise(folder, points, rows, said, list(ways), Watch.total)
     record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}

@@ -21,7 +21,7 @@ ASKED = (
     "snapshot",
     "at",
 )
-
+CELLS = tuple(f"task.{key}" for key in ("prunes", "quantizers", "caches", "budgets"))  # of evaluate
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 MEASURED = {"point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
@@ -41,7 +41,7 @@ def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
 
 def asks(axis: str) -> bool:
     """Whether another value of the option is another question, not another answer to the same one."""
-    return axis.partition(".")[0] in ASKED
+    return axis.partition(".")[0] in ASKED and axis not in CELLS
 
 
 def best(rows: list[Row]) -> list[Row]:

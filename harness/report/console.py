@@ -13,6 +13,7 @@ from typing import Any
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from harness import interrupt, machine, process, progress
@@ -134,7 +135,7 @@ def table(
         made.add_column(column, justify=justify, overflow="fold", no_wrap=not widths,
                         width=widths[i] if widths else None)  # fmt: skip
     for row in rows:
-        made.add_row(*(number(v) for v in row))
+        made.add_row(*(escape(number(v)) for v in row))
     return made
 
 

@@ -1,19 +1,28 @@
 """The page of a search (Optuna): its objectives against each other, and the Pareto front."""
 
+from pathlib import Path
 from typing import Any
 
-from harness.report import plots
+from harness.report import choice, plots
 from harness.report.html import cell as link
 from harness.report.html import section
 from harness.report.names import plain
 from harness.report.verdicts import target
-from harness.snapshot.objective import BYTES, KIB, front, shown
+from harness.snapshot.objective import ANSWERS, BYTES, KIB, directions, front, shown
 
 Row = dict[str, Any]
-APART = (
-    0.07  # share of the picture's height between two points that are named in it: a line of text
-)
+APART = 0.07  # of the picture's height between two points that are named in it: a line of text
 WORDS = {1: "more is better", -1: "less is better", 0: ""}
+
+
+def ways(folder: Path, rows: list[Row]) -> dict[str, int]:
+    """What the points of the sweep in `folder` are told apart by: what its sweeper looks for, or of evaluations
+    that were asked the same the first two of right answers, bytes and divergence that are not all alike."""
+    wanted = directions(folder)
+    if wanted or not rows or any(map(choice.asks, choice.varied(rows))):
+        return wanted
+    names = [n for n in ANSWERS if len({row[n] for row in rows if n in row}) > 1]
+    return {name: ANSWERS[name] for name in names[:2]}
 
 
 def sections(rows: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row]:
@@ -59,10 +68,13 @@ def conclusion(rows: list[Row], ways: dict[str, int]) -> str:
     best = [rows[place] for place in front(rows, ways)]
     if not best:
         return ""
-    name = next(iter(ways))
+    name, axes = next(iter(ways)), choice.varied(rows, ways)
     ends = sorted(best, key=lambda row: row[name])
     least, most = (_told(row, ways) for row in (ends[0], ends[-1]))
-    return f"From {least} to {most}." if least != most and len(ways) > 1 else f"The best: {least}."
+    if least != most and len(ways) > 1:
+        return f"From {least} to {most}."
+    point = " ".join(f"{axis}={plots.short(ends[0][axis])}" for axis in axes)
+    return f"The best: {point} ({least})." if point else f"The best: {least}."
 
 
 def ranked(rows: list[Row], ways: dict[str, int]) -> list[Row]:

@@ -11,7 +11,7 @@ from harness.report import verdicts as grid
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.verdicts import word
-from harness.snapshot.objective import directions, front, shown
+from harness.snapshot.objective import front, shown
 from harness.snapshot.record import PENDING, read
 from harness.snapshot.result import DONE, ORDER, UNJUDGED
 
@@ -78,7 +78,7 @@ def closing(
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run. stopped: how to
     go on is said elsewhere."""
-    ways, lines = directions(folder), [""]
+    ways, lines = search.ways(folder, rows), [""]
     words, best = told(rows, ways)
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
         lines.append(f"{'verdicts' if set(counts(rows)) <= {*ORDER} else 'outcome'}:".ljust(14) + words)  # fmt: skip

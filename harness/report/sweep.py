@@ -96,7 +96,7 @@ def write(folder: Path, points: list[dict[str, Any]], total: int | None) -> None
 
 def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: str) -> str:
     """The page of the sweep in `folder`, called `name`."""
-    ways = directions(folder) or {key: 0 for key in ANSWERS if key in points[0]}
+    ways = search.ways(folder, points)
     axes = varied(points, ways)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     winners = best or choice.chosen(points, axes)
@@ -234,12 +234,13 @@ def _table(
     if not any(r.get("stored_bytes") for r in points):
         keys = [k for k in keys if k != "stored_bytes"]
     keys = [k for k in keys if k not in TOUCHED or len({r.get(k) for r in points}) > 1]
+    figured = [*ways, *(n for n in ANSWERS if n in points[0] and n not in ways)]
     asked = ["answer"] if "answer" in points[0] else []
     best = {id(points[place]) for place in front(points, ways)}
     table = []
     for r in points:
         line = [cell(r["point"], target(r)), *(plots.short(r[a]) for a in axes)]
-        line += [search.cell(name, r[name]) for name in ways]
+        line += [search.cell(name, r[name]) for name in figured]
         if best:
             line.append(cell("\u25c6 front" if id(r) in best else "", kind="alike"))
         if not alone:
@@ -251,7 +252,7 @@ def _table(
     columns = [
         "folder",
         *axes,
-        *(search.heading(name) for name in ways),
+        *(search.heading(name) for name in figured),
         *(["front"] if best else []),
     ]
     columns += [*([] if alone else ["verdict"]), *asked, *([] if alone else ["reason"])]

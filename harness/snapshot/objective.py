@@ -12,7 +12,8 @@ from harness.snapshot.result import CELL, ROWS
 
 WAYS = {"minimize": -1, "maximize": 1}
 BLOCKS = ("metrics", "oracle", "noise_floor", "mutation", "size", "time_s")
-ANSWERS = ["evaluate.contains", "evaluate.kl", "evaluate.kv_bytes"]
+# Of an evaluation, and which way each is better.
+ANSWERS = {"evaluate.contains": 1, "evaluate.kv_bytes": -1, "evaluate.kl": -1}
 BYTES, KIB = "bytes", 1024
 
 
@@ -47,7 +48,7 @@ def answered(points: Sequence[Path]) -> list[str]:
     cells = (
         {str([r.get(k) for k in CELL]) for r in json.loads(t.read_text("utf-8"))} for t in tables
     )
-    return ANSWERS if all(len(some) == 2 for some in cells) else []
+    return list(ANSWERS) if all(len(some) == 2 for some in cells) else []
 
 
 def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[int]:

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from harness import variants
 from harness.cli import resume, search, sweep
 from harness.errors import ConfigProblem
+from harness.report import search as report
 from harness.snapshot import objective
 from harness.track import contents
 
@@ -166,6 +167,10 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     assert len(rows) == 2 and {*objective.ANSWERS} <= {*header.split(",")}
     page = (folder / "sweep.html").read_text()
     assert "share of right answers" in page and "unjudged" not in page
+    best = "The best: task.prunes=[keydiff] ("
+    assert best in page and best in " ".join(done.out.split()) and "/0  | [keydiff]" in done.out
+    asked = [{"seed": str(n), "evaluate.contains": n, "evaluate.kv_bytes": n} for n in (1, 2)]
+    assert report.ways(folder, asked) == {}  # other questions are not told apart by their answers
 
 
 @needs_optuna

@@ -458,7 +458,10 @@ def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():
         for i, size in enumerate((204800.0, 102400.0))
     ]  # fmt: skip
     words, sentence = summary.told(rows, ways)
-    assert words == "1 of 2 on the Pareto front. The best: share of right answers 1 at 100 KiB"
+    assert (
+        words
+        == "1 of 2 on the Pareto front. The best: prune.ratio=0.1 (share of right answers 1 at 100 KiB)"
+    )
     table = summary.markdown(rows, ways)
     assert table.splitlines()[0] == "| folder | prune.ratio | evaluate.contains | evaluate.kv_bytes | front |"  # fmt: skip
     assert table.splitlines()[2:] == ["| 0 | 0.0 | 1 | 200 KiB |  |", "| 1 | 0.1 | 1 | 100 KiB | \u25c6 |"]  # fmt: skip
