@@ -83,7 +83,7 @@ def closing(
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
         lines.append(f"{'verdicts' if set(counts(rows)) <= {*ORDER} else 'outcome'}:".ljust(14) + words)  # fmt: skip
         label = "best so far:" if total and len(rows) < total else "best:"
-        lines += [f"{label:14}{best}"] * bool(best and not ways)
+        lines += [f"{label:14}{best.removeprefix('The best: ')}"] * bool(best and not ways)
     lines += _failed(rows)
     place, left = _here(folder), ""
     if total and len(rows) < total:

@@ -100,7 +100,8 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     axes = varied(points, ways)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     winners = best or choice.chosen(points, axes)
-    first = {row["point"] for row in winners}
+    mark = "best nearest" if choice.short_of(points) and not best else "best"
+    first = {row["point"]: mark for row in winners}
     alone = searched(points, ways)
     sections = [
         *stopped.sections(folder, points, axes),
@@ -225,7 +226,7 @@ def _written(mutated: bool | None) -> str:
 def _table(
     points: list[dict[str, Any]],
     axes: list[str],
-    first: set[str],
+    first: dict[str, str],
     ways: dict[str, int],
     alone: bool,
 ) -> dict[str, Any]:

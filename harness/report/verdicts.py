@@ -1,5 +1,6 @@
 """The verdicts of a sweep at a glance: a grid over the options that were varied, or a tile per point."""
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -20,8 +21,8 @@ BEST = (
 Row = dict[str, Any]
 
 
-def sections(rows: list[Row], axes: list[str], best: set[str]) -> list[Row]:
-    """One block where anything was varied. best: the points that are marked."""
+def sections(rows: list[Row], axes: list[str], best: Mapping[str, str]) -> list[Row]:
+    """One block where anything was varied. best: the points that are marked, and as what."""
     if not axes:
         return []
     sizes = {axis: len({str(r[axis]) for r in rows}) for axis in axes}
@@ -47,11 +48,11 @@ def legend(rows: list[Row]) -> str:
     return "".join(f'<span><b class="key {kind(v)}">{sign(v)}</b> {escape(v)}</span>' for v in said)
 
 
-def marked(row: Row, best: set[str], text: str = "") -> Any:
-    """The cell of a verdict: its sign, its colour, a link to the run, and whether it is the best."""
+def marked(row: Row, best: Mapping[str, str], text: str = "") -> Any:
+    """The cell of a verdict: its sign, its colour, a link to the run, and that it is the best, or the nearest."""
     verdict = word(row)
     where = target(row) if text else ""
-    tone = kind(verdict) + " best" * (row["point"] in best)
+    tone = f"{kind(verdict)} {best.get(row['point'], '')}".rstrip()
     return cell(text or verdict, where, tone, sign(verdict))
 
 
@@ -60,14 +61,14 @@ def target(row: Row) -> str:
     return f"{row['point']}/report.html"
 
 
-def _grid(rows: list[Row], across: str, down: list[str], best: set[str]) -> Row:
+def _grid(rows: list[Row], across: str, down: list[str], best: Mapping[str, str]) -> Row:
     """The option with the fewest values across, the others down; each verdict links to its point's report."""
-    columns = list(dict.fromkeys(str(r[across]) for r in rows))
+    columns = _values(rows, across)
     lines: dict[tuple[str, ...], Row] = {}
     for row in rows:
         line = lines.setdefault(tuple(str(row[a]) for a in down), {})
         line[str(row[across])] = marked(row, best, _said(row))
-    seen = [list(dict.fromkeys(str(r[a]) for r in rows)) for a in down]
+    seen = [_values(rows, a) for a in down]
     order = sorted(
         lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
     )
@@ -78,7 +79,16 @@ def _grid(rows: list[Row], across: str, down: list[str], best: set[str]) -> Row:
     return section("Verdicts", text=told, legend=legend(rows), columns=heads, rows=table)
 
 
-def _tiles(rows: list[Row], best: set[str]) -> Row:
+def _values(rows: list[Row], axis: str) -> list[str]:
+    """What an axis was given, numbers by their size and anything else as it was typed."""
+    values = list(dict.fromkeys(str(r[axis]) for r in rows))
+    try:
+        return sorted(values, key=float)
+    except ValueError:
+        return values
+
+
+def _tiles(rows: list[Row], best: Mapping[str, str]) -> Row:
     tiles = "".join(
         f'<a class="{kind(word(r))}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
         f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '

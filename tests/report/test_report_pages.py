@@ -51,7 +51,7 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         for good in (True, False):  # what was required of it does not colour it
             page = html.page("t", [], verdict, "", good)
             assert f'class="verdict {kind}"><i aria-hidden="true">{sign}</i> {verdict}<' in page
-        assert verdicts.marked({"verdict": verdict, "point": "0"}, set())["kind"] == kind
+        assert verdicts.marked({"verdict": verdict, "point": "0"}, {})["kind"] == kind
     assert 'class="verdict good">same<' in html.page("t", [], "same", "", good=True)
     assert 'class="verdict bad">differs<' in html.page("t", [], "differs", "", good=False)
     assert 'class="verdict' not in html.page("t", [], "", "why") and "why" in html.page("t", [], "", "why")  # fmt: skip

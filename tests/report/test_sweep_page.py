@@ -30,7 +30,9 @@ def drawn(folder: Path, rows: list[dict]) -> str:
 
 
 def marked(page: str) -> list[str]:
-    return re.findall(r'<td[^>]* class="\w+ best">[^<]*(?:<i[^<]*</i>)?\s*<a href="(\d+)/', page)
+    return re.findall(
+        r'<td[^>]* class="\w+ best(?: nearest)?">[^<]*(?:<i[^<]*</i>)?\s*<a href="(\d+)/', page
+    )
 
 
 def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_path):
@@ -382,6 +384,7 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     page = drawn(tmp_path, rows)
     best = "None of 3 keeps the tokens. The nearest: prune=c (diverged, mean KL 0.52, 99 bytes)."
     assert best in page and marked(page) == ["2"] and "The best:" not in page
+    assert ' best nearest">' in page and ' best">' not in page
     assert f"best:         {best}" in summary.closing(tmp_path, rows, 3, [])
     assert summary.told(rows, {}) == ("3 diverged", best)
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
