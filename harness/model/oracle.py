@@ -144,7 +144,8 @@ class Oracle:
         weights = [p.numel() * 8 for p in self.loaded.model.parameters()]
         growth = min(sum(weights), self._weights.room) - self._weights.nbytes
         operations = self._operations(batch * tokens)
-        seconds = self._pace.seconds(operations, torch.float64, self.device)
+        share = self._working.pace.share(self._working.dtype, self.device)
+        seconds = self._pace.seconds(operations, torch.float64, self.device, share)
         return Cost(seconds, max(weights) + max(growth, 0) + activations + scores)
 
     def _operations(self, tokens: int) -> float:

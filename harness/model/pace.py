@@ -23,9 +23,16 @@ class Pace:
             self.rate = operations / seconds
         self._warm = True
 
-    def seconds(self, operations: float, dtype: torch.dtype, device: torch.device) -> float:
-        """How long so many operations are going to take."""
-        return operations / (self.rate or product(dtype, str(device)))
+    def share(self, dtype: torch.dtype, device: torch.device) -> float:
+        """How much of a matrix product's rate the model reaches, as far as is known: a scan over the tokens
+        reaches a hundredth."""
+        return min(self.rate / product(dtype, str(device)), 1.0) if self.rate else 1.0
+
+    def seconds(
+        self, operations: float, dtype: torch.dtype, device: torch.device, share: float = 1.0
+    ) -> float:
+        """How long so many operations are going to take. share: of a product's rate, where no pass was timed."""
+        return operations / (self.rate or share * product(dtype, str(device)))
 
 
 @cache
