@@ -125,7 +125,8 @@ class Bounded:
             if self._turns is not None:
                 small = reindexed(small, self._turns)
             record = {**small.documents["kv_format"]["pruned"][-1], "at": self.every}
-            history = before if before and before[-1].get("at") else [*before, record]
+            same = before and before[-1].get("at") == self.every
+            history = before if same else [*before, record]
             state = small.with_layers(tuple(map(joined, small.layers)), pruned=history)
             self.prunings += 1
         if self._observes is None:

@@ -194,11 +194,13 @@ def _narrowed(loaded: Loaded, state: State, there: Saved, seen: torch.Tensor | N
     )
     index = torch.tensor([list(kept)], device=state.device)
     layers = tuple(gathered(layer, index) for layer in state.layers)
+    whole = seen.sum(1) == torch.arange(1, len(seen) + 1)
     note = {
         "policy": there.kind,
-        "from_tokens": state.tokens,
+        "from_tokens": int(whole.cumprod(0).sum()),  # those after them saw a part of the past
         "kept_tokens": len(kept),
         "positions": "original",
+        "at": "every token of a ring",
     }
     return replace(state, logits=logits[:, -1]).with_layers(layers, pruned=[note])
 
