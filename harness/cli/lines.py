@@ -8,6 +8,7 @@ from typing import Any
 
 from harness import config, machine
 from harness.config.literal import TEXTS, decoded, texts, typed
+from harness.config.tracking import unheeded
 from harness.snapshot.result import DONE, ROWS, UNJUDGED
 
 WIDE = 60  # characters of an axis' values that are still told one by one
@@ -27,16 +28,19 @@ def heading(cfg: Any, overrides: Sequence[str], total: int | None, there: int, f
     if there:
         lines[0] += f" ({there} {'is' if there == 1 else 'are'} there)"
     lines += _unsaid(overrides)
+    if said := unheeded(cfg.track.name, cfg.track.get("uri")):
+        lines.append(f"note:    {said}")
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
     lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
     return "\n".join(lines)
 
 
-def resumed(before: int, now: int) -> str:
-    """What a sweep that went on found, and what it added."""
+def resumed(before: int, now: int, sent: int) -> str:
+    """What a sweep that went on found, what it added, and how many of the first it uploaded at last."""
     were = "point was" if before == 1 else "points were"
-    return f"\n{before} {were} there, {now} {'was' if now == 1 else 'were'} run now."
+    uploaded = f", {sent} {'was' if sent == 1 else 'were'} uploaded" if sent else ""
+    return f"\n{before} {were} there, {now} {'was' if now == 1 else 'were'} run now{uploaded}."
 
 
 def _unsaid(overrides: Sequence[str]) -> list[str]:

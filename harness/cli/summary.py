@@ -4,8 +4,9 @@ import json
 import sys
 from typing import Any
 
-from harness.cli import afar, lines, point
-from harness.cli.sweep import TOLD, Watch, finished, read_key
+from harness.cli import afar, lines
+from harness.cli.point import aged
+from harness.cli.sweep import TOLD, Watch, ended, finished, read_key
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
@@ -28,7 +29,9 @@ def conclude() -> int:
 
     if not (points := finished(folder)):
         return 0
+    waited = [p for p in points if ended(p) < Watch.began and (p / PENDING).exists()]
     upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
+    sent = sum(not (p / PENDING).exists() for p in waited)
     rows = pages.rows(points)
     pages.write(folder, rows, Watch.total)
     ways = search.ways(folder, rows)
@@ -46,10 +49,10 @@ def conclude() -> int:
     (folder / SIGNATURE).unlink(missing_ok=True)
     if Watch.sign:
         (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
-    before = sum((p / "result.json").stat().st_ctime < Watch.began for p in points)
+    before = sum(ended(point) < Watch.began for point in points)
     if before:
-        print(lines.resumed(before, len(points) - before))
+        print(lines.resumed(before, len(points) - before, sent))
     lines.front(folder, rows, ways)
     stopped = sys.exc_info()[0] is not None  # what ends the sweep says how to go on
-    print("\n".join(summary.closing(folder, rows, Watch.total, point.aged(points), stopped)))
+    print("\n".join(summary.closing(folder, rows, Watch.total, aged(points), stopped)))
     return max(int(row["exit_code"]) for row in rows)

@@ -197,6 +197,12 @@ def _sealed(point: Path) -> int | None:
     return seal.stat().st_mtime_ns if seal.is_file() else None
 
 
+def ended(point: Path) -> float:
+    """When a finished point came to its end, in seconds: what is uploaded later does not change its seal."""
+    seal = point / "record.json"
+    return (seal if seal.is_file() else point / "result.json").stat().st_ctime
+
+
 def _written(point: Path) -> int | None:
     """When a point came to its end; None for one that has not."""
     result = point / "result.json"

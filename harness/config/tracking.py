@@ -1,5 +1,6 @@
 """Where results are tracked: the keys of `track`, and which addresses a tracking server can have."""
 
+import os
 from dataclasses import dataclass
 
 from harness.config.key import at_least, only
@@ -16,6 +17,14 @@ class TrackConfig:
     uri: str | None = only(None)
     experiment: str = only("harness")
     artifact_limit_mb: float = only(16.0)
+
+
+def unheeded(name: str, uri: str | None) -> str:
+    """What to say where MLflow's own variable names a server and the configuration none: a record would not
+    say where it went."""
+    wanted = name == "mlflow" and uri is None and os.environ.get("MLFLOW_TRACKING_URI")
+    said = "MLFLOW_TRACKING_URI is not heeded; track.uri=$MLFLOW_TRACKING_URI sends runs there"
+    return said if wanted else ""
 
 
 def check(track: TrackConfig) -> None:

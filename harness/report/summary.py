@@ -16,6 +16,7 @@ from harness.snapshot.record import PENDING, read
 from harness.snapshot.result import DONE, ORDER, UNJUDGED
 
 Row = dict[str, Any]
+SOME = 10  # points that are named one by one
 
 
 def searched(rows: list[Row], ways: Iterable[str]) -> bool:
@@ -92,7 +93,9 @@ def closing(
     if waiting := pending(folder, rows):
         reasons = (read(folder / name / PENDING).get("reason", "") for name in waiting)
         why = next((str(reason) for reason in reasons if str(reason).startswith("cannot")), "")
-        lines.append(f"not uploaded: {', '.join(map(called, waiting))}{f': {why}' * bool(why)}")
+        some = ", ".join(map(called, waiting[:SOME]))
+        more = f" and {len(waiting) - SOME} more" if waiting[SOME:] else ""
+        lines.append(f"not uploaded: {some}{more}{f': {why}' * bool(why)}")
         left = again(folder)
     if left and not stopped:
         lines.append(f"go on with:   `{left}`")
@@ -111,9 +114,8 @@ def _failed(rows: list[Row]) -> list[str]:
         alike.setdefault((row["verdict"], said), []).append(row["point"])
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:
-        some = ", ".join(map(called, points[:10])) + (
-            f" and {len(points) - 10} more" if points[10:] else ""
-        )
+        some = ", ".join(map(called, points[:SOME]))
+        some += f" and {len(points) - SOME} more" if points[SOME:] else ""
         lines.append(f"  {some} {verdict}: {said}")
     return lines
 

@@ -12,6 +12,7 @@ from typing import Any
 from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.config.place import check as check_places
+from harness.config.tracking import unheeded
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
 from harness.report.console import Say
@@ -55,6 +56,8 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         variants.check_chosen(cfg)
         _log_to(folder)
         if cfg.task.name not in UNTRACKED:
+            if said := unheeded(cfg.track.name, cfg.track.uri):
+                say.note(said)
             track.begin(cfg.track, cfg.runs_dir)
         limit = interrupt.limited(cfg.limit_s, TooLong(cfg.limit_s or 0))
         with limit, using(cfg) as access, say.watched():

@@ -1,6 +1,7 @@
 """What the page of a run or a sweep says on a tracking server, in markdown."""
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -18,9 +19,12 @@ LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, 
 Row = dict[str, Any]
 
 
-def note(result: Row, run_id: str, folder: Path, parts: Sequence[Row] = ()) -> str:
+def note(
+    result: Row, run_id: str, folder: Path, parts: Sequence[Row] = (), uri: str | None = None
+) -> str:
     """The run's description, in markdown: what came out, picture, table, and how it is run again. parts: the
-    rows of the runs below it, which are the table where no logits were compared."""
+    rows of the runs below it, which are the table where no logits were compared. uri: of the server, where it
+    is not our own."""
     said = str(result.get("conclusion") or result.get("reason"))
     word = contents.word(result, folder)
     head = [f"**{word}**: {said}" if word else said, ""]
@@ -30,11 +34,16 @@ def note(result: Row, run_id: str, folder: Path, parts: Sequence[Row] = ()) -> s
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
-    again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}`"
+    again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}{_there(uri)}`"
     if result.get("verdict") == "failed":
         again = f"Run it again: `{command(contents.overrides(folder))}`"
     tail = ["", "", f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, ""]), table, "\n".join(tail))
+
+
+def _there(uri: str | None) -> str:
+    """The server as the rest of a command, its password left out."""
+    return f" track.uri={re.sub('//[^/@]*@', '//...@', uri)}" if uri else ""
 
 
 def of_sweep(words: str, sentence: str, links: str, table: str) -> str:

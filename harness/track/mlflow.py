@@ -267,7 +267,7 @@ class Mlflow:
         inputs.note(self.client, self.experiment, run_id, folder, result)
         self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
         self._artifacts(run_id, folder, result)
-        note = description.note(result, run_id, folder, rows)
+        note = description.note(result, run_id, folder, rows, self.settings.uri)
         self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _children(self, above: str, rows: list[dict[str, Any]]) -> None:

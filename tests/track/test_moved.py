@@ -48,7 +48,19 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     assert done.code == 0 and not [x for x in done.out.splitlines() if x.startswith("[")], done.out
     assert f"MLflow:  sqlite:///{second}" in done.out and "not uploaded" not in done.out, done.out
     assert not list(stranded.glob("*/pending.json"))
+    assert "3 points were there, 0 were run now, 2 were uploaded." in done.out
     there = runs(second)
     assert sorted(there.values()) == [("FINISHED", False), *[("FINISHED", True)] * 2], there
     assert {"saved: seed=2", "saved: seed=3"} < set(there)
     assert len(runs(first)) == 1  # what was there stays there
+
+
+def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
+    harness, place, monkeypatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    said = "track.uri=$MLFLOW_TRACKING_URI sends runs there"
+    for more in (("seed=1",), ("-m", "seed=1,2")):
+        assert said in harness(*more, "task=save", "name=s", "track=mlflow").out
+    assert said not in harness("task=save", f"track.uri=sqlite:///{place / 'mine.db'}").out
+    assert said not in harness("task=save", "track=none").out

@@ -120,7 +120,8 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     known = tags(cfg, cfg.run)
     if not known.get("folder"):
         raise InputProblem(
-            f"run={cfg.run}: the tracking store of {cfg.runs_dir} knows no such run."
+            f"run={cfg.run}: {cfg.track.uri or f'the tracking store of {cfg.runs_dir}'} knows no such "
+            "run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; a folder needs none."
         )
     path = Path(known["folder"])
     if not path.is_dir():
