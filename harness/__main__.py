@@ -72,15 +72,14 @@ def _run(argv: list[str]) -> int:
         finally:
             with interrupt.held():
                 code = summary.conclude()
+    except sweep.Unbegun as problem:
+        return _fail(str(problem), 2)
     except HarnessError as problem:
         point.unbegun(sweep.Watch.folder)
         return _fail(str(problem), problem.exit_code)
     except Exception as problem:
         if interrupt.stopped():  # a library made another error of it
             raise KeyboardInterrupt from None
-        if sweep.Watch.wrong is not None:
-            point.unbegun(sweep.Watch.folder)
-            return _fail(str(sweep.Watch.wrong), 2)
         if (message := config.explain(problem, argv)) is not None:
             point.unbegun(sweep.Watch.folder)
             return _fail(message, 2)

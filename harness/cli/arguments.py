@@ -106,6 +106,8 @@ def one_point(arguments: list[str]) -> list[str]:
         return arguments
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
+    from harness.config.compose import values
+
     parser, points, single = OverridesParser.create(), 1, []
     for i, argument in enumerate(arguments):
         flag = argument.startswith("-") or (i and arguments[i - 1] in VALUED)
@@ -113,10 +115,12 @@ def one_point(arguments: list[str]) -> list[str]:
         if swept is None or not swept.is_sweep_override():
             single.append(argument)
             continue
-        values = list(swept.sweep_string_iterator())
-        points *= len(values)
-        single.append(f"{swept.input_line.partition('=')[0]}={values[0]}")
-    print(f"# the first of {points} points")
+        chosen = [swept.value().start] if swept.is_interval_sweep() else values(swept)
+        if not chosen:
+            raise ConfigProblem(f"{argument} gives no point: it has no value.")
+        points *= 0 if swept.is_interval_sweep() else len(chosen)  # 0: nobody knows how many
+        single.append(f"{swept.input_line.partition('=')[0]}={chosen[0]}")
+    print(f"# the first of {points} points" if points else "# a point of the search")
     return [a for a in single if a not in MULTIRUN]
 
 

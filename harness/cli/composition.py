@@ -10,7 +10,6 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from harness import config
-from harness.errors import HarnessError
 
 KEPT = 256  # compositions, about 1 MB each
 
@@ -22,11 +21,8 @@ class Composer(ConfigLoaderImpl):
     reads is told of the first, since all points with these options have it."""
 
     swept: tuple[str, ...] | None = None  # the sweep's overrides; None: keys are not checked
-    wrong: HarnessError | None = None  # why no point is to run
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
-        if self.wrong is not None:
-            raise self.wrong
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in parsed if self._is_value(override)]
         chosen = tuple(str(o.input_line) for o in parsed if o not in values)
@@ -66,9 +62,8 @@ class Composer(ConfigLoaderImpl):
         )
 
 
-def compose_once(swept: tuple[str, ...], wrong: HarnessError | None) -> None:
-    """Have the sweep that begins composed by a Composer. swept: all its overrides. wrong: what is raised in
-    place of its points."""
+def compose_once(swept: tuple[str, ...]) -> None:
+    """Have the sweep that begins composed by a Composer. swept: all its overrides."""
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
-    hydra.config_loader.swept, hydra.config_loader.wrong = swept, wrong
+    hydra.config_loader.swept = swept

@@ -36,6 +36,12 @@ def heading(cfg: Any, overrides: Sequence[str], total: int | None, there: int, f
     return "\n".join(lines)
 
 
+def drawn(seed: int | None) -> list[str]:
+    """The line of a seed that was drawn for a search; none where it had one."""
+    said = f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})"
+    return [] if seed is None else [said]
+
+
 def resumed(before: int, now: int, sent: int) -> str:
     """What a sweep that went on found, what it added, and how many of the first it uploaded at last."""
     were = "point was" if before == 1 else "points were"

@@ -7,7 +7,7 @@ from harness import machine
 from harness.cli.arguments import check_folder, parted
 from harness.config.launched import options_dir
 from harness.config.tracking import check_uri
-from harness.errors import InputProblem
+from harness.errors import ConfigProblem, InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
 from harness.variants import config_dirs
@@ -60,6 +60,29 @@ def resumed(arguments: list[str]) -> list[str]:
         check_folder(flags)
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
     return ["-m", *flags, *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+
+
+def check(folder: Path, typed: list[str]) -> None:
+    """Raise ConfigProblem where points of a sweep that was typed otherwise lie in `folder`, which one of
+    `typed` would write over."""
+    import yaml
+
+    try:
+        tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
+        before = [str(a) for a in tree["hydra"]["overrides"]["task"]]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return
+    if _asked(before) != _asked(typed) and any(folder.glob("*/result.json")):
+        raise ConfigProblem(
+            f"{folder} holds the points of another sweep ({' '.join(before)}), which would be written "
+            "over. Choose another hydra.sweep.dir; -m resume=DIR goes on with the one that is there."
+        )
+
+
+def _asked(overrides: list[str]) -> set[str]:
+    """The overrides but for those of which nothing is measured."""
+    keys = {o: o.lstrip("+").partition("=")[0].partition(".")[0] for o in overrides}
+    return {o for o, key in keys.items() if key not in ("track", "report", "limit_s")}
 
 
 def _named(override: str, others: list[str]) -> bool:

@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from harness.config import jobs
 from harness.errors import ConfigProblem
 from harness.snapshot.objective import WAYS, names, objectives
 from harness.snapshot.result import METRICS, SIZES, TIMES
@@ -64,15 +65,6 @@ def check(config: Any) -> None:
         )
 
 
-def wrong(config: Any) -> ConfigProblem | None:
-    """What `check` raises, for whoever may not raise."""
-    try:
-        check(config)
-    except ConfigProblem as problem:
-        return problem
-    return None
-
-
 def answer(folder: Path, wanted: list[str]) -> Any:
     """What a sweeper is told of the finished point in `folder`: a number, or one for each objective; None
     in their place where one is no number, so that the trial counts as failed and the search goes on.
@@ -117,6 +109,8 @@ def _check_grid(config: Any) -> None:
 
     typed = list(map(str, OmegaConf.to_container(config.hydra.overrides.task, resolve=False)))
     for override in OverridesParser.create().parse_overrides(typed):
+        if override.is_sweep_override() and jobs([override.input_line]) == 0:
+            raise ConfigProblem(f"{override.input_line} gives no point: it has no value.")
         if override.is_interval_sweep():
             raise ConfigProblem(
                 f"{override.input_line} is a range to draw from, and a grid needs values: "

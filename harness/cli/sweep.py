@@ -18,13 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt, process
-from harness.cli import afar, lines, point, search, slurm
+from harness.cli import afar, lines, point, resume, search, slurm
 from harness.config import jobs
 from harness.config.literal import spelled
 from harness.errors import DiskFull, HarnessError, disk_is_full
 from harness.snapshot.objective import objectives
 
 TOLD = ".told"  # in a sweep's folder while it runs: one character for each point that was told
+
+
+class Unbegun(BaseException):
+    """Why a sweep is not begun. No Exception: of one that a callback raises Hydra makes a warning."""
 
 
 class Watch:
@@ -42,43 +46,42 @@ class Watch:
     overrides: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
     tracked: Any = None  # the sweep's configuration, until its parent run is asked for
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
-    wrong: HarnessError | None = None  # what a search lacks, which its sweeper may meet first
     fresh: bool = False  # the single run's directory is new, so it may be removed again
 
     @classmethod
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.first, cls.fresh, cls.overrides = None, None, None, False, ()
-        cls.sign = cls.tracked = cls.wrong = None
+        cls.sign = cls.tracked = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
 
-        Watch.folder = Path(str(config.hydra.sweep.dir)).absolute()
-        Watch.began, Watch.done, Watch.failed = time.time(), {}, _failed(Watch.folder)
-        _count(Watch.folder)
+        folder = Path(str(config.hydra.sweep.dir)).absolute()
+        try:
+            search.check(config)
+            resume.check(folder, _typed(config))
+        except HarnessError as problem:
+            raise Unbegun(str(problem)) from None
+        Watch.folder, Watch.began = folder, time.time()
+        Watch.done, Watch.failed = {}, _failed(folder)
+        _count(folder)
         Watch.shared = frozenset(map(spelled, _typed(config)))
-        Watch.wrong = search.wrong(config)
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        compose_once(Watch.overrides, Watch.wrong)
+        compose_once(Watch.overrides)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.there = len(Watch.done)
         (Watch.folder / TOLD).unlink(missing_ok=True)
-        if search.of(config):
-            search.quieten()
-        if Watch.wrong is not None:
-            return
-        said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, Watch.folder)
-        print(said, flush=True)
-        if seed is not None:
-            drawn = f"seed:    {seed}, drawn for the search (hydra.sweeper.sampler.seed={seed})"
-            print(drawn, flush=True)
+        said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, folder)
+        print("\n".join([said, *lines.drawn(seed)]), flush=True)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
         if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
             afar.begin(partial(_count, Watch.folder), Watch.total)
+        if search.of(config):
+            search.quieten()
         if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")

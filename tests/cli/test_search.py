@@ -190,3 +190,24 @@ def test_what_was_typed_replaces_what_a_sweeper_was_configured_to_vary(tmp_path)
     assert contents.axes(tmp_path) == {"seed": "5,6", "prune.ratio": "0.25,0.5"}
     cfg = OmegaConf.create({"hydra": hydra})
     assert sweep._overrides(cfg) == ("prune.ratio=0.25,0.5", "seed=5,6")
+
+
+@pytest.mark.parametrize("axis", ["prune=glob(zz*)", "steps=range(5,2)"])
+def test_a_sweep_of_nothing_is_a_mistake(harness, place, axis):
+    done = harness("-m", axis, "name=none")
+    assert (
+        done.code == 2 and f"{axis} gives no point" in done.out and not list(place.glob("runs/*"))
+    )
+    shown = harness("-m", axis, "--cfg", "job")
+    assert shown.code == 2 and f"{axis} gives no point" in shown.out
+
+
+def test_points_of_another_sweep_are_not_written_over(harness, place):
+    first = harness("-m", "seed=1,2", "hydra.sweep.dir=runs/fix", "steps=2")
+    assert first.code == 0, first.out
+    kept = {p: p.read_bytes() for p in (place / "runs" / "fix").rglob("*") if p.is_file()}
+    other = harness("-m", "seed=3,4", "hydra.sweep.dir=runs/fix", "steps=2")
+    assert other.code == 2 and "holds the points of another sweep" in other.out
+    assert kept == {p: p.read_bytes() for p in (place / "runs" / "fix").rglob("*") if p.is_file()}
+    again = harness("-m", "seed=1,2", "hydra.sweep.dir=runs/fix", "steps=2", "limit_s=600")
+    assert again.code == 0 and "2 points were there, 0 were run now" in again.out, again.out
