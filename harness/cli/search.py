@@ -29,6 +29,11 @@ def of(config: Any) -> bool:
     return "optuna" in str(config.hydra.sweeper.get("_target_"))
 
 
+def trials(config: Any) -> int | None:
+    """How many points a search is going to ask for, where it says."""
+    return config.hydra.sweeper.get("n_trials") if of(config) else None
+
+
 def seeded(config: Any) -> int | None:
     """Give the sampler of a search a seed where it has none, recorded like one that was typed: without one
     neither a resume nor a second run would draw the same values. Returns a seed that was drawn."""

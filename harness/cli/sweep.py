@@ -36,6 +36,7 @@ class Watch:
 
     folder: Path | None = None  # of the sweep; None in a single run
     total: int | None = None
+    aim: int | None = None  # as many points are told: the total, the trials of a search
     began: float = 0.0
     there: int = 0  # points that were finished when it began
     first: tuple[float, int] | None = None  # when one was seen finished, and how many were
@@ -52,7 +53,7 @@ class Watch:
     def forget(cls) -> None:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.first, cls.fresh, cls.overrides = None, None, None, False, ()
-        cls.sign = cls.tracked = None
+        cls.sign = cls.tracked = cls.aim = None
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from harness.cli.composition import compose_once
@@ -71,7 +72,7 @@ class Watch:
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
         compose_once(Watch.overrides)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
-        Watch.there = len(Watch.done)
+        Watch.aim, Watch.there = Watch.total or search.trials(config), len(Watch.done)
         (Watch.folder / TOLD).unlink(missing_ok=True)
         said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, folder)
         print("\n".join([said, *lines.drawn(seed)]), flush=True)
@@ -142,7 +143,7 @@ class Job:
 
     def __reduce__(self) -> Any:
         _begun()  # by the process that hands it to its workers
-        state = ("folder", "total", "began", "there", "shared", "overrides", "failed")
+        state = ("folder", "aim", "total", "began", "there", "shared", "overrides", "failed")
         return _revive, (self.token, {key: getattr(Watch, key) for key in state}, sys.argv)
 
 
@@ -325,12 +326,12 @@ def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: A
     varied = [o for o in overrides if spelled(o) not in Watch.shared]
     with _next() as done:
         count, left = f"{done}", ""
-        if Watch.total:
-            count = f"{done:>{len(str(Watch.total))}}/{Watch.total}"
+        if Watch.aim:
+            count = f"{done:>{len(str(Watch.aim))}}/{Watch.aim}"
             began, counted = Watch.first = Watch.first or (time.monotonic(), done)
-            if counted < done < Watch.total:
+            if counted < done < Watch.aim:
                 pace = (time.monotonic() - began) / (done - counted)
-                left = f", {span(pace * (Watch.total - done))} left"
+                left = f", {span(pace * (Watch.aim - done))} left"
         line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
         print(f"[{count}] {line}", flush=True)
 

@@ -1,12 +1,15 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
+import json
 from collections.abc import Sequence
 from math import exp, nan
+from pathlib import Path
 from typing import Any
 
 from harness.report import plots
 from harness.report.html import cell, section, soundness
-from harness.snapshot.result import CELL
+from harness.snapshot.objective import ANSWERS
+from harness.snapshot.result import CELL, ROWS
 
 COLUMNS = (
     "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
@@ -16,6 +19,8 @@ HEADS = (
     "perplexity", "KL, nats", "same tokens",
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
+MEANT = ("contains", "95%", "KL", "KiB")  # of each point of a sweep
+ANSWER, LONG = next(iter(ANSWERS)), 200  # lines that are shown at once
 BEST = 3  # answers shown per cell that is worse than the full cache
 APART = 0.08  # how far series of the same size stand apart, as a share of it
 WHOLE = "full cache"
@@ -86,6 +91,30 @@ def sections(
 def shown(rows: list[Row]) -> list[Row]:
     """The table's rows by column, for the console."""
     return [dict(zip(COLUMNS, row, strict=True)) for row in _table(rows)]
+
+
+def beside(folder: Path, points: list[Row], axes: list[str]) -> list[Row]:
+    """The block of a sweep of evaluations that have several cells each: each cell, point by point. points: of
+    the sweep in `folder`, one row each. Nothing where a figure of each says it all."""
+    tables = [(point, folder / point["point"] / ROWS) for point in points]
+    made: dict[tuple[Any, ...], list[list[Any]]] = {}
+    for point, table in tables if ANSWER not in points[0] else ():
+        for row in shown(json.loads(table.read_text("utf-8"))) if table.is_file() else ():
+            there = cell(point["point"], f"{point['point']}/report.html")
+            line = [row["cell"], row["asked"], there, *(plots.short(point[a]) for a in axes)]
+            made.setdefault((row["cell"], row["asked"]), []).append(
+                [*line, *(row[c] for c in MEANT)]
+            )
+    if not made:
+        return []
+    heads = ["cell", "asked", "folder", *axes, *(HEADS[COLUMNS.index(c)] for c in MEANT)]
+    lines = [line for some in made.values() for line in some]
+    text = "Each cell under every option, one below the other."
+    return [
+        section(
+            "What each point answered", text=text, columns=heads, rows=lines, fold=len(lines) > LONG
+        )
+    ]
 
 
 def conclusion(rows: list[Row]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import machine
 from harness.config.literal import decoded
-from harness.report import choice, panels, plots, search, stopped
+from harness.report import choice, evaluate, panels, plots, search, stopped
 from harness.report import verdicts as grid
 from harness.report.badge import kind
 from harness.report.choice import SECONDS, varied
@@ -45,6 +45,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
     result = json.loads((folder / "result.json").read_text("utf-8"))
     overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
+    size = result.get("size") or {}  # all zero: of a task that stores nothing
     typed = dict(decoded(str(o)).lstrip("+~").partition("=")[::2] for o in overrides)
     return {
         "point": folder.name,
@@ -60,7 +61,8 @@ def _row(folder: Path) -> dict[str, Any]:
         "noise_kl_max": (result.get("noise_floor") or {}).get("kl_max"),
         "mutated": (result.get("mutation") or {}).get("mutated"),
         "bytes_copied_per_token": (result.get("mutation") or {}).get("bytes_copied_per_token"),
-        **{k: (result.get("size") or {}).get(k) for k in SIZES},
+        **dict.fromkeys(SIZES),
+        **{k: size[k] for k in SIZES if k in size and any(size.values())},
         **{k: (result.get("time_s") or {}).get(k.removesuffix("_s")) for k in SECONDS},
         "snapshot_id": (result.get("snapshot") or {}).get("id"),
         "mlflow_run_id": (result.get("mlflow") or {}).get("run_id"),
@@ -106,7 +108,8 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     sections = [
         *stopped.sections(folder, points, axes),
         *search.sections(points, axes, ways),
-        *([] if alone else grid.sections(points, axes, first)),
+        *([] if alone or set(map(word, points)) == {DONE} else grid.sections(points, axes, first)),
+        *evaluate.beside(folder, points, axes),
         *panels.sections(points, axes),
         *_options(points, axes),
         _table(points, axes, first, ways, alone),

@@ -170,6 +170,12 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     best = "The best: task.prunes=[keydiff] ("
     assert best in page and best in " ".join(done.out.split()) and "/0  | [keydiff]" in done.out
     asked = [{"seed": str(n), "evaluate.contains": n, "evaluate.kv_bytes": n} for n in (1, 2)]
+    done = harness(
+        "-m", "task=evaluate", "prompt=recall", "prompt.samples=2,3", "task.prunes=[keydiff,random]",
+        "task.budgets=[0.25]", "task.asked=[after]", "steps=6", "name=cells",
+    )  # fmt: skip
+    page = next(place.glob("runs/cells/*/sweep.html")).read_text()
+    assert "What each point answered" in page and page.count(">random 25%<") == 2, done.out
     assert report.ways(folder, asked) == {}  # other questions are not told apart by their answers
 
 
