@@ -1,6 +1,7 @@
 """The points of a sweep, composed once for each choice of options, however many values they are given."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -21,6 +22,7 @@ class Composer(ConfigLoaderImpl):
     reads is told of the first, since all points with these options have it."""
 
     swept: tuple[str, ...] | None = None  # the sweep's overrides; None: keys are not checked
+    folder: str | None = None  # of the sweep, whatever a point's own `name` would make of it
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
@@ -34,6 +36,8 @@ class Composer(ConfigLoaderImpl):
             config.check_keys({k: v for k, v in written.items() if k != "hydra"}, self.swept)
         job, told = cfg.hydra.job, [o for o in parsed if not o.is_hydra_override()]
         cfg.hydra.overrides.task = [o.input_line for o in told]
+        if self.folder is not None:
+            cfg.hydra.sweep.dir = self.folder
         naming = job.config.override_dirname
         job.override_dirname = get_overrides_dirname(
             told, naming.exclude_keys, naming.item_sep, naming.kv_sep
@@ -62,8 +66,8 @@ class Composer(ConfigLoaderImpl):
         )
 
 
-def compose_once(swept: tuple[str, ...]) -> None:
-    """Have the sweep that begins composed by a Composer. swept: all its overrides."""
+def compose_once(swept: tuple[str, ...], folder: Path) -> None:
+    """Have the sweep that begins in `folder` composed by a Composer. swept: all its overrides."""
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
-    hydra.config_loader.swept = swept
+    hydra.config_loader.swept, hydra.config_loader.folder = swept, str(folder)

@@ -14,16 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness import config
 from harness.snapshot.result import write_text
 
 
-def of_sweep(config: Any, folder: Path) -> None:
+def of_sweep(cfg: Any, folder: Path) -> None:
     """`multirun.yaml`, from which a sweep is resumed. Hydra's own sweeper writes it, others do not. Raises
     OSError."""
     from omegaconf import OmegaConf
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
+    write_text(folder / "multirun.yaml", OmegaConf.to_yaml(cfg))
 
 
 def unbegun(folder: Path | None) -> None:
@@ -63,7 +64,7 @@ def of_point(cfg: Any, folder: Path) -> None:
     place = folder / ".hydra"
     place.mkdir(parents=True, exist_ok=True)
     for name, node in {
-        "config": cfg,
+        "config": config.settled(cfg),
         "hydra": ours,
         "overrides": ours.hydra.overrides.task,
     }.items():

@@ -70,7 +70,7 @@ class Watch:
         Watch.shared = frozenset(map(spelled, _typed(config)))
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
-        compose_once(Watch.overrides)
+        compose_once(Watch.overrides, folder)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.aim, Watch.there = Watch.total or search.trials(config), len(Watch.done)
         (Watch.folder / TOLD).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
 from harness.config.choice import check_typed, chosen, unheeded
-from harness.config.compose import check_keys, composed, jobs, recorded, register, typed
+from harness.config.compose import check_keys, composed, jobs, recorded, register, settled, typed
 from harness.config.explain import explain
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
@@ -63,6 +63,7 @@ __all__ = [
     "readable",
     "recorded",
     "register",
+    "settled",
     "shared",
     "sibling",
     "typed",

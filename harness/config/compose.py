@@ -3,6 +3,7 @@
 Only here and in `__main__` are hydra and omegaconf known, and only inside functions.
 """
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -125,7 +126,7 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
 
     _registered()
     text = path.read_text("utf-8")
-    if foreign := set(re.findall(r"\$\{\s*([\w.]+)\s*:", text)) - {"literal"}:
+    if foreign := _resolvers(text):
         raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
     try:
         tree = OmegaConf.create(text)
@@ -141,6 +142,34 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
         yaml.YAMLError,
     ) as problem:
         raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
+
+
+def settled(cfg: Any) -> Any:
+    """`cfg` with what resolvers of elsewhere (`oc.env`, `now`) say now in their place: who reads the record has
+    another environment. The object itself where there are none, or where one says nothing."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    written = OmegaConf.to_container(cfg, resolve=False)
+    if not _resolvers(json.dumps(written, default=str)):
+        return cfg
+    try:
+        return OmegaConf.create(_settled(written, OmegaConf.to_container(cfg, resolve=True)))
+    except OmegaConfBaseException:
+        return cfg
+
+
+def _settled(written: Any, real: Any) -> Any:
+    if isinstance(written, dict):
+        return {key: _settled(value, real[key]) for key, value in written.items()}
+    if isinstance(written, list):
+        return [_settled(*pair) for pair in zip(written, real, strict=True)]
+    return real if isinstance(written, str) and _resolvers(written) else written
+
+
+def _resolvers(text: str) -> set[str]:
+    """The resolvers in a configuration that a record does not need."""
+    return set(re.findall(r"\$\{\s*([\w.]+)\s*:", text)) - {"literal"}
 
 
 def composed(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from harness.config.key import at_least, only
 from harness.errors import ConfigProblem
 
 MISSING = "???"
+KEYS = {"MLFLOW_TRACKING_URI": "track.uri", "MLFLOW_EXPERIMENT_NAME": "track.experiment"}
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")  # fmt: skip
 PLUGINS = "mlflow.tracking_store"  # entry points: schemes that a package adds
 
@@ -20,11 +21,13 @@ class TrackConfig:
 
 
 def unheeded(name: str, uri: str | None) -> str:
-    """What to say where MLflow's own variable names a server and the configuration none: a record would not
+    """What to say where MLflow's own variables name a server and the configuration none: a record would not
     say where it went."""
-    wanted = name == "mlflow" and uri is None and os.environ.get("MLFLOW_TRACKING_URI")
-    said = "MLFLOW_TRACKING_URI is not heeded; track.uri=$MLFLOW_TRACKING_URI sends runs there"
-    return said if wanted else ""
+    if name != "mlflow" or uri is not None:
+        return ""
+    passed = [variable for variable in KEYS if os.environ.get(variable)]
+    said = (f"{variable} is not heeded, {KEYS[variable]}=${variable} is" for variable in passed)
+    return "; ".join(said)
 
 
 def check(track: TrackConfig) -> None:

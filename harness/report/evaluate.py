@@ -163,9 +163,10 @@ def best(right: list[Row]) -> Row | None:
 
 def children(rows: list[Row]) -> list[Row]:
     """One MLflow run per cell."""
-    made = []
+    made, several = [], len({row["asked"] for row in rows}) > 1
     for place, values in cells(rows).items():
         where = dict(zip(CELL, place, strict=True))
+        when = f", asked {where['asked']}" * several
         first = next(iter(values.values()))
         metrics = {f"answers/{m}": r["value"] for m, r in values.items()}
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
@@ -173,7 +174,7 @@ def children(rows: list[Row]) -> list[Row]:
         if first["per_token_s"] is not None:
             metrics["time/per_token"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
-        made.append({"name": name(where), "tags": tags, "metrics": metrics})
+        made.append({"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics})
     return made
 
 

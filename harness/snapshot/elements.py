@@ -31,6 +31,7 @@ ELEMENTS: tuple[Element, ...] = (
     Element(13, "13", "generation", "tensors", "generator state and sampler settings"),
 )
 
+MODEL = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 BY_NAME = {e.name: e for e in ELEMENTS}
 
 

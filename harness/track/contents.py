@@ -9,6 +9,8 @@ from typing import Any
 
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective
+from harness.snapshot.digest import digest_bytes
+from harness.snapshot.elements import MODEL
 from harness.snapshot.result import STEPS, UNJUDGED, outcome
 from harness.snapshot.result import counted as from_one
 
@@ -23,7 +25,6 @@ PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.pat
 NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
-WEIGHTS = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 
 
 def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
@@ -62,11 +63,8 @@ def parameters(folder: Path) -> Iterator[tuple[str, str]]:
     """What was chosen, at most 40: the options, then what was typed, then what runs are told apart by.
     The whole configuration is an artifact (`record.json`, `hydra/config.yaml`). Long values are cut
     here rather than by the server."""
-    try:
-        tree = json.loads((folder / "record.json").read_text("utf-8"))["config"]
-    except (OSError, ValueError, KeyError):
-        return
-    every = dict(_flat(tree))
+    tree = _config(folder)
+    every = dict(_flat(tree)) | _said(tree)
     typed = [_key(o) for o in overrides(folder) if _telling(o)]
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
@@ -131,6 +129,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     for entry in result.get("elements") or []:
         labels[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
     labels |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
+    labels |= {f"option.{k.removesuffix('.name')}": v for k, v in _said(_config(folder)).items()}
     return {k: str(v) for k, v in labels.items() if v is not None}
 
 
@@ -263,38 +262,57 @@ def _answer(text: dict[str, Any]) -> str | None:
 
 
 def dataset(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
-    """The prompt as MLflow's dataset: name, digest of its tokens, where it comes from, how long it is."""
+    """What was read, or asked, as MLflow's dataset: name, digest of its tokens or questions, where it comes
+    from, how long it is."""
     digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
-    if "token_buffer" not in digests:
+    asked = folder / "questions.jsonl"
+    if "token_buffer" in digests:
+        digest, profile = (
+            digests["token_buffer"],
+            {"tokens": (result.get("size") or {}).get("tokens")},
+        )
+    elif asked.is_file():
+        lines = asked.read_bytes()
+        digest, profile = digest_bytes(lines), {"questions": lines.count(b"\n")}
+    else:
         return None
-    try:
-        config = json.loads((folder / "record.json").read_text("utf-8"))["config"]
-    except (OSError, ValueError, KeyError):
-        config = {}
-    source = {
-        "prompt": config.get("prompt"),
-        "text": config.get("text"),
-        "tokenizer": config.get("tokenizer"),
-    }
+    config = _config(folder)
+    keys = [key for key in ("snapshot", "foreign", "text") if config.get(key)]
+    option = (result.get("options") or {}).get("prompt", "")
+    source = {key: config.get(key) for key in [*(keys or ["prompt"]), "tokenizer"]}
     return {
-        "name": f"prompt {(result.get('options') or {}).get('prompt', '')}".strip(),
-        "digest": digests["token_buffer"][:32],
+        "name": f"prompt {' and '.join(keys) or option}".strip(),
+        "digest": digest[:32],
         "source_type": "harness",
         "source": json.dumps(source)[:MOST],
-        "profile": json.dumps({"tokens": (result.get("size") or {}).get("tokens")}),
+        "profile": json.dumps(profile),
     }
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The sealed configuration of a run; empty where nothing is sealed."""
+    try:
+        tree = json.loads((folder / "record.json").read_text("utf-8"))["config"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def _said(config: dict[str, Any]) -> dict[str, str]:
+    """The prompt of a run that was given a text, whatever option stands there unread."""
+    return {"prompt.name": "text"} if config.get("text") else {}
 
 
 def model(result: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
     """The model as MLflow's logged model: a name that ends in its digest, and the digests of all that
     makes it this model."""
-    digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in WEIGHTS}
-    if len(digests) < len(WEIGHTS):
+    digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in MODEL}
+    if len(digests) < len(MODEL):
         return None
     told = result.get("model") or {}
     plain = Path(str(told.get("name") or told.get("option"))).name
     safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in plain)[:60]
-    identity = hashlib.sha256("".join(digests[name] for name in WEIGHTS).encode()).hexdigest()
+    identity = hashlib.sha256("".join(digests[name] for name in MODEL).encode()).hexdigest()
     tags = {f"element.{name}": digest for name, digest in digests.items()}
     source = {k: str(v) for k, v in told.items() if v}
     return f"{safe}-{identity[:12]}", {**tags, "identity": identity, **source}

@@ -217,3 +217,21 @@ def test_points_of_another_sweep_are_not_written_over(harness, place):
     assert kept == {p: p.read_bytes() for p in (place / "runs" / "fix").rglob("*") if p.is_file()}
     again = harness("-m", "seed=1,2", "hydra.sweep.dir=runs/fix", "steps=2", "limit_s=600")
     assert again.code == 0 and "2 points were there, 0 were run now" in again.out, again.out
+
+
+@pytest.mark.parametrize("axis", ["experiment=cursor,rebind", "name=a,b"])
+def test_points_of_several_names_stay_in_the_folder_of_their_sweep(harness, place, axis):
+    done = harness("-m", axis)
+    (table,) = place.glob("runs/*/*/sweep.csv")
+    points = {p.parent for p in place.glob("runs/*/*/*/result.json")}
+    assert done.code == 0 and points == {table.parent / n for n in ("0", "1")}, done.out
+
+
+def test_what_the_environment_said_is_in_the_record(harness, place, monkeypatch):
+    monkeypatch.setenv("WORDS", "let k be 5 .")
+    run = harness("text=${oc.env:WORDS}", "steps=2", "name=env").folders[-1]
+    monkeypatch.delenv("WORDS")
+    written = (run / ".hydra" / "config.yaml").read_text()
+    assert "oc.env" not in written and "let k be 5 ." in written
+    done = harness("task=audit", f"run={run}")
+    assert done.code == 0 and "SAME" in done.out, done.out

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from harness import track
 from harness.snapshot import record
+from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import outcome
 from harness.track import contents
 from harness.track.usage import LONGER, Watch
@@ -44,6 +45,24 @@ def test_a_run_names_its_prompt_and_its_model_with_their_digests(swept, runs):
     assert model.status.value == "READY" and model.name.startswith("tiny-")
     again = tracked(swept, runs, "2").inputs.model_inputs[0].model_id
     assert again == given.model_id  # one model for all runs of it
+
+
+def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
+    asked = "prompt=recall", "prompt.samples=2", "task.prunes=[keydiff]", "task.budgets=[0.5]"
+    runs = [
+        harness(*words, track="mlflow").folders[-1]
+        for words in (("task=evaluate", *asked, "steps=4"), ("text=let k be 5 .", "steps=2"))
+    ]
+    evaluated, said = (tracked(run.parent, place / "runs", run.name) for run in runs)
+    sets = [run.inputs.dataset_inputs[0].dataset for run in (evaluated, said)]
+    assert [d.name for d in sets] == ["prompt recall", "prompt text"]
+    questions = (runs[0] / "questions.jsonl").read_bytes()
+    assert digest_bytes(questions).startswith(sets[0].digest)
+    assert json.loads(sets[0].profile) == {"questions": 2}
+    assert json.loads(sets[1].source).keys() == {"text", "tokenizer"}
+    assert said.data.params["prompt"] == said.data.tags["option.prompt"] == "text"
+    models = {run.inputs.model_inputs[0].model_id for run in (evaluated, said)}
+    assert len(models) == 1
 
 
 def test_a_prompt_that_another_worker_notes_at_the_same_moment(swept, tmp_path):

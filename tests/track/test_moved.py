@@ -59,7 +59,7 @@ def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
     harness, place, monkeypatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    said = "track.uri=$MLFLOW_TRACKING_URI sends runs there"
+    said = "MLFLOW_TRACKING_URI is not heeded, track.uri=$MLFLOW_TRACKING_URI is"
     for more in (("seed=1",), ("-m", "seed=1,2")):
         assert said in harness(*more, "task=save", "name=s", "track=mlflow").out
     assert said not in harness("task=save", f"track.uri=sqlite:///{place / 'mine.db'}").out

@@ -240,7 +240,7 @@ def test_points_that_end_together_are_counted_one_after_the_other(tmp_path, monk
     os.utime(tmp_path / "0" / "result.json")  # its run was uploaded meanwhile
     for key, value in (
         ("folder", tmp_path),
-        ("total", 3),
+        ("aim", 3),
         ("there", 0),
         ("done", {}),
         ("failed", {}),

@@ -21,6 +21,8 @@ from harness.pipeline.questions import check_kind, questions
 from harness.pipeline.session import Session
 from harness.progress import over
 from harness.report.console import Say
+from harness.snapshot.elements import MODEL
+from harness.snapshot.manifest import element_rows
 from harness.snapshot.result import UNJUDGED, UNSOUND
 
 
@@ -47,8 +49,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} {'was' if before == 1 else 'were'} answered before" if before else "")
-    model = called(cfg.model.name, session.loaded.source)
-    rows = averages(model, cfg.prompt.name, list(progress.answered.values()))
+    model = element_rows([], session.documents)
+    model = [row for row in model if row["name"] in MODEL]  # there is no one state
+    name = called(cfg.model.name, session.loaded.source)
+    rows = averages(name, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder, asking)
     from harness.report import evaluate
 
@@ -62,7 +66,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         evaluate.conclusion(rows) if plain.sound else plain.reason,
         list(evaluate.SHOWN),
         children=evaluate.children(rows),
-        record={"evaluation": size, "soundness": plain.document()},
+        record={"evaluation": size, "soundness": plain.document(), "elements": model},
         shown_rows=evaluate.shown(rows),
     )
     progress.end()
