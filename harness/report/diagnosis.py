@@ -15,10 +15,9 @@ def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
     """One block, with a picture where K/V could be computed anew; nothing where nothing is wrong."""
     if not told:
         return []
-    where = ("element", "layer", "head", "token")
-    rows = [
-        [name, _numbered(told[name])] for name in ("cause", *where) if told.get(name) is not None
-    ]
+    first = {name: f"first {name}" for name in ("layer", "head", "token")}
+    names = {"cause": "cause", "element": "element", **first}
+    rows = [[said, _numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
     picture = told.get("picture")
     said = f"{told['evidence']}."
     if not picture:
