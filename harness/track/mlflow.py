@@ -232,15 +232,22 @@ class Mlflow:
         key = (self.uri, self.settings.experiment)
         if key not in _KNOWN:
             known = self.client.get_experiment_by_name(self.settings.experiment)
-            place = (self.runs_dir / "artifacts").as_uri() if self.local else None
-            _KNOWN[key] = known.experiment_id if known is not None else self._new_experiment(place)
+            _KNOWN[key] = known.experiment_id if known is not None else self._new_experiment()
         return _KNOWN[key]
 
-    def _new_experiment(self, place: str | None) -> str:
+    def _place(self) -> str | None:
+        """Where artifacts of a new experiment go: beside a database file; a server knows."""
+        if self.local:
+            return (self.runs_dir / "artifacts").as_uri()
+        scheme, _, file = self.uri.partition("sqlite:///")
+        beside = Path(file.partition("?")[0]).absolute().parent / "mlartifacts"
+        return beside.as_uri() if file and not scheme else None
+
+    def _new_experiment(self) -> str:
         from mlflow.exceptions import MlflowException
 
         try:
-            return self.client.create_experiment(self.settings.experiment, artifact_location=place)
+            return self.client.create_experiment(self.settings.experiment, self._place())
         except MlflowException:  # another worker was quicker
             known = self.client.get_experiment_by_name(self.settings.experiment)
             if known is None:

@@ -52,6 +52,7 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     there = runs(second)
     assert sorted(there.values()) == [("FINISHED", False), *[("FINISHED", True)] * 2], there
     assert {"saved: seed=2", "saved: seed=3"} < set(there)
+    assert list((place / "mlartifacts").rglob("result.json")) and not (place / "mlruns").exists()
     assert len(runs(first)) == 1  # what was there stays there
 
 
