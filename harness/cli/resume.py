@@ -62,6 +62,23 @@ def resumed(arguments: list[str]) -> list[str]:
     return ["-m", *flags, *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
 
+def check_run(folder: Path, typed: list[str]) -> None:
+    """Raise ConfigProblem where the sealed record of a run that was typed otherwise lies in `folder`, which one
+    of `typed` would write over."""
+    import yaml
+
+    try:
+        before = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
+        ended = json.loads((folder / "result.json").read_text("utf-8"))["verdict"] != "failed"
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return
+    if ended and (folder / NAME).is_file() and _asked(before) != _asked(typed):
+        raise ConfigProblem(
+            f"{folder} holds the record of another run ({' '.join(before) or 'nothing typed'}), which would "
+            "be written over. Choose another hydra.run.dir, or delete it."
+        )
+
+
 def check(folder: Path, typed: list[str]) -> None:
     """Raise ConfigProblem where points of a sweep that was typed otherwise lie in `folder`, which one of
     `typed` would write over."""

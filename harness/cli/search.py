@@ -4,6 +4,7 @@ import json
 import logging
 import secrets
 import warnings
+from collections.abc import Iterable
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
@@ -58,11 +59,11 @@ def check(config: Any) -> None:
     for name in wanted:
         if said := _unknown(name, EVALUATED if config.task.name == "evaluate" else FIGURES):
             raise ConfigProblem(f"report.objectives: {name} is no figure of a point. {said}")
-    way = config.hydra.sweeper.get("direction") if of(config) else None
-    for word in [way] if isinstance(way, str) else way or []:
+    ways = _ways(config.hydra.sweeper.get("direction")) if of(config) else []
+    for word in ways:
         if word not in WAYS:
             raise ConfigProblem(f"hydra.sweeper.direction: {word} is neither {' nor '.join(WAYS)}.")
-    if of(config) and len(wanted) != (many := 1 if isinstance(way, str) else len(way or [1])):
+    if of(config) and len(wanted) != (many := len(ways)):
         raise ConfigProblem(
             f"the search has {many} of hydra.sweeper.direction and {len(wanted)} of report.objectives: "
             "each needs one of the other, as in 'report.objectives=[metrics.kl_mean,size.kv_bytes]' "
@@ -106,6 +107,13 @@ def quieten() -> None:
 
 def _stopped(folder: Path) -> bool:
     return json.loads((folder / "result.json").read_text("utf-8"))["verdict"] in STOPPED
+
+
+def _ways(direction: Any) -> list[str]:
+    """The directions of a search: as typed, or as the sweeper's own default has them (an Enum)."""
+    single = isinstance(direction, str) or not isinstance(direction, Iterable)
+    several = [direction or "minimize"] if single else direction
+    return [str(getattr(way, "name", way)) for way in several]
 
 
 def _check_grid(config: Any) -> None:

@@ -130,14 +130,15 @@ class Job:
         wanted = list(cfg.get("report", {}).get("objectives") or [])
         if sweep and (kept := _kept(cfg, folder)):
             return search.answer(folder, wanted) if wanted else kept
+        if not sweep:
+            resume.check_run(folder, overrides)
         point.of_point(cfg, folder)
         start = time.perf_counter()
         outcome = dispatch(lambda: config.typed(cfg, Watch.overrides), folder, sweep, Watch.fresh)
         self.outcomes.append(outcome)
         if sweep:
-            told = objectives(folder, wanted)
-            seconds = time.perf_counter() - start
-            _tell(outcome, folder.name, overrides, seconds, dict(zip(wanted, told)))
+            told = dict(zip(wanted, objectives(folder, wanted)))
+            _tell(outcome, folder.name, overrides, time.perf_counter() - start, told)
             return search.answer(folder, wanted) if wanted else outcome
         return outcome
 

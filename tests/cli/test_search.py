@@ -4,11 +4,12 @@ import importlib.util
 import json
 import math
 import sys
+from enum import Enum
 from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, flag_override
 
 from harness import variants
 from harness.cli import resume, search, sweep
@@ -54,6 +55,10 @@ def test_what_a_search_cannot_be_told_is_said_first(objectives, direction, said)
 def test_a_search_that_can_be_told_all_and_a_grid_that_asks_nothing_pass():
     search.check(asked(["metrics.kl_mean", "size.kv_bytes"], ["minimize", "minimize"]))
     search.check(asked(["evaluate.contains"], "maximize"))
+    by_default = asked(["metrics.kl_mean"], None)
+    with flag_override(by_default, "allow_objects", True):
+        by_default.hydra.sweeper.direction = Enum("Direction", "minimize maximize")(1)
+    search.check(by_default)
     search.check(asked([], None, target=GRID))
 
 
@@ -235,3 +240,12 @@ def test_what_the_environment_said_is_in_the_record(harness, place, monkeypatch)
     assert "oc.env" not in written and "let k be 5 ." in written
     done = harness("task=audit", f"run={run}")
     assert done.code == 0 and "SAME" in done.out, done.out
+
+
+def test_the_record_of_another_run_is_not_written_over(harness, place):
+    first = harness("hydra.run.dir=runs/fix", "steps=2")
+    record = (place / "runs" / "fix" / "record.json").read_bytes()
+    other = harness("hydra.run.dir=runs/fix", "steps=3")
+    assert first.code == 0 and other.code == 2 and "the record of another run" in other.out
+    assert record == (place / "runs" / "fix" / "record.json").read_bytes()
+    assert harness("hydra.run.dir=runs/fix", "steps=2").code == 0
