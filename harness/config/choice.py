@@ -13,6 +13,7 @@ from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, suggestion
 
 _NAMES = re.compile(r"[\w,]+")
+_CHOICE = re.compile(r"choice\(([\w, ]+)\)")
 _GLOB = re.compile(r"glob\(([\w*?]+)\)")
 
 
@@ -23,6 +24,8 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
     if values:
         if shape := _GLOB.fullmatch(values[-1]):
             return fnmatch.filter(variants.options(group), shape[1])
+        if listed := _CHOICE.fullmatch(values[-1]):
+            return [name.strip() for name in listed[1].split(",")]
         plain = _NAMES.fullmatch(values[-1])
         return values[-1].split(",") if plain else variants.options(group)
     named = [] if group in ("task", "experiment") else [

@@ -199,7 +199,7 @@ def draw_page(
     if model := closing.model(result) if result.get("model") else "":
         title = f"{title}: {model}"
     words, colour = badge(result)
-    blocks = [*sections, *closing.sections(result)]
+    blocks = [*sections, *closing.sections(result, closing.again(result, path.parent))]
     said, under = closing.said(result), closing.under(result)
     text = html.page(title, blocks, words, said, colour, links, under=under)
     write_text(path, text)

@@ -83,6 +83,15 @@ def swept(rows: list[Record], axes: list[str], name: str) -> str:
     return f"{what}: {whose}" if whose else what
 
 
+def again(result: Record, folder: Path) -> list[str]:
+    """What else to type of a table of measurements in `folder`: a point of a sweep by itself, an evaluation to
+    be checked."""
+    swept = {"-m", "--multirun"} & {*((result.get("environment") or {}).get("command") or [])}
+    alone = [of_point(folder)] if swept else []
+    audit = f"python -m harness task=audit run={result.get('folder')}"
+    return [*filter(None, alone), *[audit] * (result.get("task") == "evaluate")]
+
+
 def of_point(folder: Path) -> str:
     """The command that runs the job in `folder` by itself; empty where it does not say what was typed, as one
     that was run again from a record."""

@@ -19,7 +19,7 @@ COST = [
 ]
 APART = [("kl_max", "Largest KL per step", "nats"), ("max_abs_diff", "Largest logit difference", "logits"),
          ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
-KIB = 1024
+KIB, MARKS = 1024, 8
 NOISE = 100  # noise floors further apart than this are no one line
 
 
@@ -30,7 +30,10 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     axes = [a for a in axes if _several(measured, a)]
     if len(measured) < 2:
         return []
-    by = next((a for a in axes if a in SHAPED), next(iter(axes), None))
+    few = [
+        a for a in axes if len(_values(measured, a)) <= MARKS
+    ]  # a drawn number has no marker of its own
+    by = next((a for a in few if a in SHAPED), next(iter(few), None))
     option = next((a for a in axes if a != by), by)
     return [
         _panels("Size and speed", "Seconds per continued token, to save and to load",

@@ -1,5 +1,6 @@
 """The page of a search (Optuna): its objectives against each other, and the Pareto front."""
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ def ways(folder: Path, rows: list[Row]) -> dict[str, int]:
 def sections(rows: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row]:
     """One block where there are two objectives. ways: objective -> 1, -1 or 0, as `objective.directions`."""
     drawn = [r for r in rows if all(isinstance(r.get(name), int | float) for name in ways)]
+    if len(ways) == 1 and drawn[1:]:
+        return [_single(drawn, axes, *next(iter(ways.items())))]
     if len(ways) != 2 or not drawn:
         return []
     across, up = sorted(ways, key=lambda name: ways[name])  # what should be small goes to the right
@@ -55,6 +58,28 @@ def sections(rows: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row
         columns = ["folder", *axes, *(heading(name) for name in ways)]
         made.append(section("The Pareto front", columns=columns, rows=table))
     return made
+
+
+def _single(rows: list[Row], axes: list[str], name: str, way: int) -> Row:
+    """The one objective over the first number that was varied, or point by point."""
+    across = next((a for a in axes if all(map(_number, (r[a] for r in rows)))), None)
+    x = [float(r[across]) if across else i for i, r in enumerate(rows)]
+    y = [r[name] / KIB if name.endswith(BYTES) else r[name] for r in rows]
+    made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    axis.scatter(x, y, s=26, facecolors="none", edgecolors=plots.INK, linewidths=0.9, alpha=0.6)
+    told = f"Every point by its objective: {plain(name)}."
+    if best := front(rows, {name: way}):
+        told = f"{told[:-1]} ({WORDS[way]}). Filled: the best."
+        axis.plot([x[i] for i in best], [y[i] for i in best], "D", color=plots.VERDICTS["alike"][0])
+    plots.label(axis, heading(name), across or "point", "by point")
+    return section("Objective", text=told, panels=[plots.svg(made)])
+
+
+def _number(value: Any) -> bool:
+    try:
+        return isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def headline(rows: list[Row], ways: dict[str, int]) -> str:

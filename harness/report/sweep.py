@@ -27,6 +27,7 @@ TABLE = {
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied per token",
 }  # fmt: skip
 TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
+SOUGHT = "Best: by what the search was asked for."
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
 
@@ -108,7 +109,11 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     sections = [
         *stopped.sections(folder, points, axes),
         *search.sections(points, axes, ways),
-        *([] if alone or set(map(word, points)) == {DONE} else grid.sections(points, axes, first)),
+        *(
+            []
+            if alone or set(map(word, points)) == {DONE}
+            else grid.sections(points, axes, first, SOUGHT if best else grid.BEST)
+        ),
         *evaluate.beside(folder, points, axes),
         *panels.sections(points, axes),
         *_options(points, axes),

@@ -21,15 +21,20 @@ BEST = (
 Row = dict[str, Any]
 
 
-def sections(rows: list[Row], axes: list[str], best: Mapping[str, str]) -> list[Row]:
-    """One block where anything was varied. best: the points that are marked, and as what."""
+def sections(
+    rows: list[Row], axes: list[str], best: Mapping[str, str], why: str = BEST
+) -> list[Row]:
+    """One block where anything was varied. best: the points that are marked, and as what. why: they are."""
+    why *= bool(best)
     if not axes:
         return []
     sizes = {axis: len({str(r[axis]) for r in rows}) for axis in axes}
+    if not axes[1:] and len(rows) <= DOWN:
+        return [_column(rows, axes[0], best, why)]
     across = min(axes, key=lambda axis: sizes[axis])
     if sizes[across] > ACROSS or len(rows) > DOWN * sizes[across]:
-        return [_tiles(rows, best)]
-    return [_grid(rows, across, [a for a in axes if a != across], best)]
+        return [_tiles(rows, best, why)]
+    return [_grid(rows, across, [a for a in axes if a != across], best, why)]
 
 
 def word(row: Row) -> str:
@@ -61,7 +66,18 @@ def target(row: Row) -> str:
     return f"{row['point']}/report.html"
 
 
-def _grid(rows: list[Row], across: str, down: list[str], best: Mapping[str, str]) -> Row:
+def _column(rows: list[Row], axis: str, best: Mapping[str, str], why: str) -> Row:
+    """The values of the one option that was varied, each with its verdict."""
+    order = _values(rows, axis)
+    lines = sorted(rows, key=lambda row: order.index(str(row[axis])))
+    table = [[plots.short(row[axis]), marked(row, best, _said(row))] for row in lines]
+    told = f"Every verdict links to its run. {why}"
+    return section(
+        "Verdicts", text=told, legend=legend(rows), columns=[axis, "verdict"], rows=table
+    )
+
+
+def _grid(rows: list[Row], across: str, down: list[str], best: Mapping[str, str], why: str) -> Row:
     """The option with the fewest values across, the others down; each verdict links to its point's report."""
     columns = _values(rows, across)
     lines: dict[tuple[str, ...], Row] = {}
@@ -73,7 +89,7 @@ def _grid(rows: list[Row], across: str, down: list[str], best: Mapping[str, str]
         lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
     )
     table = [[*map(plots.short, key), *(lines[key].get(c, "") for c in columns)] for key in order]
-    told = f"{across} across; every verdict links to its run. {BEST * (bool(best))}"
+    told = f"{across} across; every verdict links to its run. {why}"
     named = map(plots.short, columns)
     heads = [*down, *(f"{across}={c}" if not down else c for c in named)]
     return section("Verdicts", text=told, legend=legend(rows), columns=heads, rows=table)
@@ -88,14 +104,14 @@ def _values(rows: list[Row], axis: str) -> list[str]:
         return values
 
 
-def _tiles(rows: list[Row], best: Mapping[str, str]) -> Row:
+def _tiles(rows: list[Row], best: Mapping[str, str], why: str) -> Row:
     tiles = "".join(
         f'<a class="{kind(word(r))}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
         f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '
         f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{sign(word(r))}</i></a>'
         for r in rows
     )
-    told = f"A tile per point, in order; each links to its run. {BEST * (bool(best))}"
+    told = f"A tile per point, in order; each links to its run. {why}"
     return section(
         "Verdicts", text=told, legend=legend(rows), svg=f'<div class="tiles">{tiles}</div>'
     )

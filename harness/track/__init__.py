@@ -183,8 +183,9 @@ def _config(folder: Path, **moved: Any) -> Any:
 
 
 def sweep_name(folder: Path) -> str:
-    """What a sweep varied, as it was typed, without the directory keys; its stamp where that is unknown."""
-    several = [f"{key}={values}" for key, values in contents.axes(folder).items()]
+    """What a sweep varied and then what it did not, as typed; its stamp where that is unknown."""
+    told = {**contents.axes(folder), **parent.fixed(folder)}
+    several = [f"{key}={values}" for key, values in told.items()]
     return f"sweep {' '.join(several)[: contents.NAMED] or folder.name}"
 
 

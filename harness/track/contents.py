@@ -73,7 +73,7 @@ def parameters(folder: Path) -> Iterator[tuple[str, str]]:
     for key in [k for k in wanted if k in every][:PARAMS]:
         value = every[key]
         yield (
-            _safe(key.removesuffix(".name")),
+            safe(key.removesuffix(".name")),
             (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT],
         )
 
@@ -85,18 +85,13 @@ def axes(sweep: Path) -> dict[str, str]:
     return {key.lstrip("+"): value for key, _, value in pairs}
 
 
-def axes_parameters(sweep: Path) -> list[tuple[str, str]]:
-    """The axes of a sweep as the parameters of its run."""
-    return [(_safe(k), v[:PARAM_LIMIT]) for k, v in list(axes(sweep).items())[:PARAMS]]
-
-
 def _varies(value: str) -> bool:
     """Whether a value is several: commas outside of lists and quotes, or a choice, a range."""
     bare = WHOLE.sub("", value)
     return "," in bare or "(" in bare
 
 
-def _safe(key: str) -> str:
+def safe(key: str) -> str:
     """A key as MLflow takes it."""
     return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
 

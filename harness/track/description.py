@@ -34,11 +34,16 @@ def note(
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
-    again = f"Run it again and compare every figure: `python -m harness task=audit run={run_id}{_there(uri)}`"
+    again = audited(run_id, uri)
     if result.get("verdict") == "failed":
         again = f"Run it again: `{command(contents.overrides(folder))}`"
     tail = ["", "", f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, ""]), table, "\n".join(tail))
+
+
+def audited(run_id: str, uri: str | None) -> str:
+    """The command that runs a run, or every point of a sweep, again. uri: as of `note`."""
+    return f"Run it again and compare every figure: `python -m harness task=audit run={run_id}{_there(uri)}`"
 
 
 def _there(uri: str | None) -> str:
@@ -46,10 +51,11 @@ def _there(uri: str | None) -> str:
     return f" track.uri={re.sub('//[^/@]*@', '//...@', uri)}" if uri else ""
 
 
-def of_sweep(words: str, sentence: str, links: str, table: str) -> str:
-    """A sweep's description: what it came to, which point to choose, `links` to its points, and all of them."""
+def of_sweep(words: str, sentence: str, links: str, table: str, tail: str = "") -> str:
+    """A sweep's description: what it came to, which point to choose, `links` to its points, all of them, and
+    `tail`."""
     more = f"{sentence}\n\n" if sentence and sentence.rstrip(".") not in words else ""
-    return fitted(f"**{words}**\n\n{more}{links}", table.splitlines())
+    return fitted(f"**{words}**\n\n{more}{links}", table.splitlines(), f"\n\n{tail}" * bool(tail))
 
 
 def fitted(head: str, table: list[str], tail: str = "") -> str:

@@ -114,7 +114,7 @@ class Mlflow:
                 self.client.set_tag(run_id, "process", tags["process"])
             else:
                 run_id = self._create(name, tags, began)
-            self._metrics(run_id, [], 0, contents.axes_parameters(folder))
+            self._metrics(run_id, [], 0, parent.parameters(folder))
             block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
             parent.keep(folder, block)
         return run_id
@@ -122,9 +122,8 @@ class Mlflow:
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
                 files: list[Path], told: tuple[str, str, str], when: int, points: dict[str, str],
                 status: str) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
-        """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it;
-        its id, and `{run id: earlier ids}` of points that were run again. told: what it came to in a few
-        words, which point to choose, the table of all. status: of the whole. Raises Unreachable."""
+        """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it; its
+        id, and `{run id: earlier ids}` of points run again. told: see `summarise`. Raises Unreachable."""
         with self._reachable():
             run_id = parent.of(self.client, self.experiment, folder) or self._create(name, tags)
             words, sentence, table = told
@@ -136,10 +135,11 @@ class Mlflow:
             ):
                 self.client.set_tag(run_id, tag, said)  # more points may have come
             self.client.update_run(run_id, name=name)
-            self._metrics(run_id, values, when, contents.axes_parameters(folder))
+            self._metrics(run_id, values, when, parent.parameters(folder))
             points = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
-            text = description.of_sweep(words, sentence, links, table)
+            tail = description.audited(run_id, self.settings.uri)
+            text = description.of_sweep(words, sentence, links, table, tail)
             self.client.set_tag(run_id, "mlflow.note.content", text)
             for path in files:
                 self.client.log_artifact(run_id, str(path))

@@ -15,7 +15,9 @@ from typing import Any
 from harness.errors import Unreachable
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
+from harness.track import contents
 
+UNMEASURED = ("track", "report", "limit_s", "runs_dir")
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
 # Not there; deleted, so nothing is set.
 GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
@@ -31,6 +33,27 @@ def tags(folder: Path) -> dict[str, str]:
         "mlflow.source.name": "python -m harness -m",
         "mlflow.source.type": "LOCAL",
     }
+
+
+def fixed(sweep: Path) -> dict[str, str]:
+    """What was typed for all points of a sweep: key -> value, but for what measures nothing."""
+    pairs = (contents.read(o).partition("=") for o in contents.swept(sweep))
+    typed = {key.lstrip("+"): value for key, _, value in pairs}
+    shown = {k: v for k, v in typed.items() if k.partition(".")[0] not in UNMEASURED}
+    return {k: v for k, v in shown.items() if k not in contents.axes(sweep)}
+
+
+def parameters(sweep: Path) -> list[tuple[str, str]]:
+    """The parameters of a sweep's run: its axes, what was typed beside them, its task and its model."""
+    import yaml
+
+    tree = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+    named = {key: str((tree.get(key) or {}).get("name")) for key in ("task", "model")}
+    every = {**named, **fixed(sweep), **contents.axes(sweep)}
+    return [
+        (contents.safe(k), v[: contents.PARAM_LIMIT])
+        for k, v in list(every.items())[: contents.PARAMS]
+    ]
 
 
 def begin(store: Any, folder: Path, name: str, began: int, process: str) -> None:

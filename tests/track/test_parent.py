@@ -67,7 +67,11 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
         == run.info.run_name
         == "1 exact, 1 failed: " + track.sweep_name(folder)
     )
-    assert run.data.params == contents.axes(folder) and run.data.params  # what was varied
+    assert (
+        contents.axes(folder).items() < run.data.params.items()
+    )  # what was varied, and what was not
+    assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
+    assert f"task=audit run={run.info.run_id}" in run.data.tags["mlflow.note.content"]
     parent.abandon()
     assert client.get_run(above).info.status == "FAILED"  # it had ended
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)  # resumed
@@ -193,7 +197,7 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     (tmp_path / "multirun.yaml").write_text(json.dumps(told))
     said = '"let k be 5 .","what\'s k ?, m ?"'
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
-    assert track.sweep_name(tmp_path) == f"sweep text={said} seed=1,2"
+    assert track.sweep_name(tmp_path) == f"sweep text={said} seed=1,2 task.only=[a,b] out=x"
 
 
 def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep):
