@@ -86,8 +86,9 @@ def swept(rows: list[Record], axes: list[str], name: str) -> str:
 def again(result: Record, folder: Path) -> list[str]:
     """What else to type of a table of measurements in `folder`: a point of a sweep by itself, an evaluation to
     be checked."""
-    swept = {"-m", "--multirun"} & {*((result.get("environment") or {}).get("command") or [])}
-    alone = [of_point(folder)] if swept else []
+    words = ((result.get("environment") or {}).get("command") or [])[3:]
+    swept = {"-m", "--multirun"} & {*words} and not any(w.startswith("--config-dir") for w in words)
+    alone = [of_point(folder)] if swept else []  # from whatever directory it is drawn again
     audit = f"python -m harness task=audit run={result.get('folder')}"
     return [*filter(None, alone), *[audit] * (result.get("task") == "evaluate")]
 

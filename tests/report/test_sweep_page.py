@@ -226,7 +226,9 @@ def test_a_failed_point_among_two_is_one_row_with_its_reason_and_its_command(tmp
     said = page.split("<h2>What failed</h2>")[1].split("<h2>")[0]
     assert said.count("<tr>") == 2 and "prune.ratio=1.5" in said and "1.5 is not possible" in said
     assert "prune=snapkv prune.ratio=1.5 &#39;text= let k be 5 .&#39;</td>" in said
-    assert "None" not in page and "literal:" not in page and "Every verdict links to its run" in page
+    assert (
+        "None" not in page and "literal:" not in page and "Every verdict links to its run" in page
+    )
     assert "same in every point" not in page and "<figure>" not in page  # one point is no picture
     assert "What failed" not in drawn(tmp_path, points({}, {"prune.ratio": "1.0"}))
 

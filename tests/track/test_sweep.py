@@ -92,7 +92,10 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     assert {run for run, above in nested if above == parent} == points and len(points) == 6
     names = dict(base.execute("select run_uuid, name from runs").fetchall())
     told = "2 exact, 1 equivalent, 3 failed"  # as on the console
-    assert names[parent] == f"{told}: sweep cache=dynamic,cloned,manual prompt.batch=1,99"
+    assert (
+        names[parent]
+        == f"{told}: sweep cache=dynamic,cloned,manual prompt.batch=1,99 steps=6 name=swept"
+    )
     assert "failed: cache=manual prompt.batch=99" in names.values()
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/points"] == 6 and found["sweep/failed"] == 3

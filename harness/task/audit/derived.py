@@ -217,10 +217,11 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
     from harness.report import chat, evaluate, failure, run
 
     result = {**result, "mlflow": None}
-    typed = Path(".hydra", "overrides.yaml")
+    (folder / ".hydra").mkdir()
+    for typed in (Path(".hydra", "overrides.yaml"), Path(".hydra", "hydra.yaml")):
+        if (point / typed).is_file():
+            (folder / typed).write_bytes((point / typed).read_bytes())
     if "stages" in result:  # it came to no end
-        (folder / typed.parent).mkdir()
-        (folder / typed).write_bytes((point / typed).read_bytes())
         failure.write(folder / "report.html", result)
         return
     config = records.read(point / records.NAME).get("config") or {}
