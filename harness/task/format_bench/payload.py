@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from harness.capture import capture
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, tokenizer_files
 from harness.snapshot.state import Segment, State
 
 SEQUENCES = 2  # halved they are four: so many bytes that the fixed cost of a commit hides nothing
@@ -17,7 +17,8 @@ def prefilled(session: Session, tokens: int) -> State:
     size = int(session.loaded.text_config.vocab_size)
     ids = torch.randint(0, size, (SEQUENCES, tokens), generator=generator)
     documents = {**session.documents, "generation": {"sampler": None, "steps": 0}}
-    return capture(session.loaded, ids, torch.ones_like(ids), documents).state
+    files = tokenizer_files(session.loaded)
+    return capture(session.loaded, ids, torch.ones_like(ids), documents, files).state
 
 
 def halves(whole: State, dtype: torch.dtype) -> State:
