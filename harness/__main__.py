@@ -47,7 +47,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if "--version" in argv or word:
         return _verb(argv)
-    from harness.cli import point, resume, summary, sweep
+    from harness.cli import first, point, resume, summary, sweep
 
     sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
@@ -59,11 +59,12 @@ def _run(argv: list[str]) -> int:
         if (said := resume.delivered(argv)) is not None:
             print(said)
             return 0
-        argv = resume.resumed(arguments.literal_text(arguments.ordered(argv)))
-        sys.argv[1:] = argv = arguments.one_point(argv)
+        argv = arguments.ordered(arguments.unplussed(argv))
+        sys.argv[1:] = argv = resume.resumed(arguments.literal_text(argv))
         extras.for_launcher(argv)
-        config.check_typed([a for a in argv if not a.startswith("-")])
         job = sweep.Job(config.register())
+        config.check_typed(arguments.parted(argv)[1])
+        sys.argv[1:] = argv = first.one_point(argv)
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
@@ -72,6 +73,8 @@ def _run(argv: list[str]) -> int:
         finally:
             with interrupt.held():
                 code = summary.conclude()
+    except SystemExit as end:  # Hydra has said why
+        return 2 if end.code else 0
     except sweep.Unbegun as problem:
         return _fail(str(problem), 2)
     except HarnessError as problem:
@@ -116,7 +119,9 @@ def _kept(stop: KeyboardInterrupt) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"harness: {message}", file=sys.stderr)
+    from harness.report.fold import shown
+
+    print(shown(f"harness: {message}", sys.stderr), file=sys.stderr)
     return code
 
 

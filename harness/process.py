@@ -77,3 +77,11 @@ def spelled() -> str:
     here = Path.cwd()
     shown = running.relative_to(here) if running.is_relative_to(here) else running
     return f"{shown}{suffix}"
+
+
+def shown(path: Path | str) -> str:
+    """`path` relative to the working directory where it lies below it, else absolute; URLs as is."""
+    if "://" in str(path):
+        return str(path)
+    absolute, here = Path(path).absolute(), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)

@@ -73,7 +73,7 @@ def shown(browser, *wanted: str, seconds: float = 60) -> str:
         text = " ".join(text.split())
         if all(w in text for w in wanted):
             return text
-        time.sleep(0.3)
+        time.sleep(0.1)
     raise AssertionError(f"{[w for w in wanted if w not in text]} not in the page:\n{text[:2000]}")
 
 

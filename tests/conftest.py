@@ -1,7 +1,12 @@
 """Shared fixtures: the shipped model, and the command line run in process or as its own process."""
 
+import io
 import json
+import logging
 import os
+import pickle
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +23,28 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models; spinning threads o
 def results(place: Path) -> set[Path]:
     """Every run's result below `place`, MLflow's own copies left out."""
     return {p for p in place.glob("runs/**/result.json") if "artifacts" not in p.parts}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsed_once() -> Iterator[None]:
+    """The same YAML text is parsed once in a process: each command line reads twenty files of `conf/`,
+    twice, a tenth of what it does here. What cannot be parsed is parsed, and refused, each time."""
+    from omegaconf import OmegaConf
+
+    plain, known = OmegaConf.load, {}
+
+    def load(file):
+        if not isinstance(file, io.TextIOBase):
+            return plain(file)
+        begin = file.tell()
+        if (text := file.read()) not in known:
+            file.seek(begin)
+            known[text] = pickle.dumps(plain(file))
+        return pickle.loads(known[text])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", staticmethod(load))
+        yield
 
 
 @dataclass
@@ -58,7 +85,15 @@ def harness(place: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> Iterator[Cal
             else [*arguments, f"track={track}"]
         )
         monkeypatch.setattr(sys, "argv", ["harness", *given])
-        code = front.main()
+        root = logging.getLogger()
+        level, handlers = root.level, root.handlers[:]
+        try:
+            code = front.main()
+        finally:  # a process ends with its logs; the next run here writes into none of this one's
+            root.setLevel(level)
+            for handler in [h for h in root.handlers if h not in handlers]:
+                root.removeHandler(handler)
+                handler.close()
         shown = capfd.readouterr()
         found = sorted(results(place) - before)
         return Done(code, shown.out + shown.err, [f.parent for f in found])
@@ -145,12 +180,19 @@ def runs(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def swept(runs, shell) -> Path:
-    """A tracked sweep of six points, three of which fail (a prompt too short for its batch)."""
+    """A tracked sweep of six points, three of which fail (a prompt too short for its batch). Tests resume copies
+    of it, into its own run in the store: in `as_swept` is the store as the sweep left it."""
     done = shell("-m", "steps=6", f"runs_dir={runs}", "name=swept",
                  "cache=dynamic,cloned,manual", "prompt.batch=1,99")  # fmt: skip
     assert done.returncode == 2, done.stdout + done.stderr
     (folder,) = (runs / "swept").iterdir()
     (folder / "console.txt").write_text(done.stdout)
+    kept = runs / "as_swept"
+    shutil.copytree(runs / "artifacts", kept / "artifacts")
+    shutil.copy(runs / "mlflow.db", kept)
+    with sqlite3.connect(kept / "mlflow.db") as store:
+        there = (f"{runs}/artifacts", f"{kept}/artifacts")
+        store.execute("update runs set artifact_uri = replace(artifact_uri, ?, ?)", there)
     return folder
 
 
@@ -175,4 +217,5 @@ def browser(tmp_path_factory):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start many processes come first, so that no worker is left alone with them at the end."""
-    items.sort(key=lambda item: not item.path.is_relative_to(ROOT / "tests" / "track"))
+    tests = ROOT / "tests"
+    items.sort(key=lambda i: (not i.path.is_relative_to(tests / "track"), i.path.parent != tests))

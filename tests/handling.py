@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from browsing import shown
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
@@ -16,17 +17,19 @@ from selenium.common.exceptions import (
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = "let k be 5 . the bird sang . the old man walked to the river . what is"
 SENT = 20  # tokens of the prompt, BOS included
-# the task as a user starts it, with everything noted that tries to leave the machine
+# the task as a user starts it, with everything noted that tries to leave the machine; where it should
+# have ended and has not, it is asked what each of its threads is at
 START = """
-import sys
+import faulthandler, signal, sys
+faulthandler.register(signal.SIGUSR1, all_threads=True)
 def noted(event, given):
     if event in ("socket.connect", "socket.sendto") and isinstance(given[1], tuple):
         print("CONNECT", given[1][0], file=sys.stderr, flush=True)
     if event == "socket.getaddrinfo":
         print("CONNECT", given[0], file=sys.stderr, flush=True)
 sys.addaudithook(noted)
-from harness.__main__ import main
-sys.exit(main())
+from harness.__main__ import command
+command()
 """
 
 
@@ -46,9 +49,16 @@ def started(folder: Path, *overrides: str) -> tuple[subprocess.Popen, str]:
     return process, said.split("page: ")[1].split()[0]
 
 
-def ended(process: subprocess.Popen) -> int:
+def ended(process: subprocess.Popen, console: Path) -> int:
+    """Its exit code, once Ctrl-C has ended it. console: what it has written so far."""
     process.send_signal(signal.SIGINT)
-    return process.wait(30)
+    try:
+        return process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(2)
+        process.kill()
+        pytest.fail(f"it goes on after Ctrl-C:\n{console.read_text()[-20_000:]}")
 
 
 def at(browser, name: str):

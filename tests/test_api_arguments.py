@@ -60,6 +60,10 @@ MISTAKES = {
     "text None": (lambda m, s: harness.resume(m, s, None), "text is no text"),
     "a word as seed": (lambda m, s: harness.resume(m, s, seed="x"), "seed is 'x'"),
     "a word as ratio": (lambda m, s: harness.prune_state(m, s, ratio="half"), "give a number"),
+    "a number as a word": (
+        lambda m, s: harness.prune_state(m, s, tokens=3, budget=5),
+        "give a text, uniform or pyramid or adaptive",
+    ),
     "two budgets": (lambda m, s: harness.prune_state(m, s, tokens=3, ratio=0.5), "two budgets"),
     "nowhere": (lambda m, s: harness.save_state(s, None), "out is None"),
     "from nowhere": (lambda m, s: harness.load_state(None), "source is None"),

@@ -127,8 +127,13 @@ def test_what_some_task_reads_or_an_experiment_sets_is_no_mistake() -> None:
     config.check_typed(["experiment=claims", "steps=3"])
     config.check_typed(["task=save", "prune=knorm", "prune.at=prefill"])  # as it is anyway
     config.check_typed(["steps=3", "cache=static", "prune=snapkv", "prune.ratio=0.5"])
-    for task in ("save", "resume", "prune", "loop", "evaluate"):
+    for task in ("resume", "prune", "loop", "evaluate"):
         config.check_typed([f"task={task}", "steps=3", "prune=keep_last", "prune.tokens=8"])
+    config.check_typed(
+        ["task=save", "foreign=slot.bin", "steps=3"]
+    )  # which is judged, and the rest is not
+    with pytest.raises(ConfigProblem, match="steps=3 is not read by task=save without from=FILE"):
+        config.check_typed(["task=save", "steps=3"])
     with pytest.raises(ConfigProblem, match="steps=3 is not read by task=verify"):
         config.check_typed(["task=verify", "steps=3"])
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crossing import crossed
 
 from harness import interrupt
 from harness.report.console import Say
@@ -89,15 +90,18 @@ def after(seen: Callable[[Running], bool], seconds: float) -> Callable[[Running]
     return wait
 
 
+MOMENTS = {
+    "listens": listens,
+    "composes": after(listens, 0.2),
+    "imports torch": after(says("torch ..."), 0.3),
+    "imports transformers": says("transformers ..."),
+}
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to see a handler in")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(
-    "when",
-    [listens, after(listens, 0.2), after(says("torch ..."), 0.3), says("transformers ...")],
-    ids=["listens", "composes", "imports torch", "imports transformers"],
-)
+@pytest.mark.parametrize("when, number", crossed([*MOMENTS], ["SIGINT", "SIGTERM"]))
 def test_while_it_starts(place, when, number) -> None:
-    said = Running(place, "track=none").stop(when, number)
+    said = Running(place, "track=none").stop(MOMENTS[when], signal.Signals[number])
     assert "nothing was written" in said and not folders(place)
 
 

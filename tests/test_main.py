@@ -49,6 +49,7 @@ MISTAKES = [
     (["prune=keep_last", "prune.ratio=2"], 2, "0 < ratio <= 1"),
     (["task=inspect"], 2, "snapshot=DIR"),
     (["name"], 2, "'name' is not key=value"),
+    (["steps=", "4"], 2, "'4' is not key=value"),
     (["task", "save"], 2, "'task' is not key=value"),
     (["--task=save"], 2, "Keys have no dashes: task=save"),
     (["--hlep"], 2, "Did you mean '--help'"),

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.cells import cell_len
 from rich.console import Console
 
 from harness import progress
+from harness.pipeline import drive, yardstick
 from harness.report import bar
 from harness.report.console import Say
+from harness.report.passing import Passing
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +35,9 @@ class Seen:
 
     def advance(self, by):
         self.done += by
+
+    def name(self, what, still=False):
+        self.begun.append((what, 0))
 
     def end(self):
         self.ended += 1
@@ -55,18 +61,42 @@ def test_only_the_outermost_count_is_shown(seen) -> None:
 def test_a_pass_is_counted_layer_by_layer_and_leaves_no_hook(seen, captured) -> None:
     session, made = captured("prompt=text")
     loaded, state = session.loaded, made.state
-    tokens = state.token_ids.numel()
-    assert seen.done == tokens * loaded.layers == seen.begun[0][1]
-    with progress.passes(loaded.model, loaded.layers, "again", tokens), torch.no_grad():
+    calls = [state.token_ids.numel()]
+    once = progress.weight(calls) * (loaded.layers + 1)  # and what comes after the layers
+    assert seen.done == once == seen.begun[0][1]
+    with progress.passes(loaded.model, loaded.layers, "again", calls), torch.no_grad():
         loaded.uncached(state.token_ids, 1)
-    assert seen.done == 2 * tokens * loaded.layers
+    assert seen.done == 2 * once
     assert not any(m._forward_hooks for m in loaded.model.modules())
 
 
 def test_nobody_looks_and_no_hook_is_set(captured) -> None:
     loaded = captured("prompt=text")[0].loaded
-    with progress.passes(loaded.model, loaded.layers, "prefill", 8):
+    with progress.passes(loaded.model, loaded.layers, "prefill", [8]):
         assert not any(m._forward_hooks for m in loaded.model.modules())
+
+
+def test_a_verdict_is_one_count_that_is_full_when_all_is_done(seen, captured) -> None:
+    """Of its passes, each under its name; a decode step is the work of several tokens."""
+    session, made = captured("prompt=turns")
+    loaded, state, sampler = session.loaded, made.state, session.sampler(made.state)
+    reference = drive.drive(drive.Uninterrupted(loaded, made.live, state), sampler, 6)
+    seen.begun, seen.done, seen.ended = [], 0, 0
+    loaded.__dict__.pop("_yardsticks", None)
+    yardstick.measure(loaded, state, reference, session.cfg.compare, session.cfg.prompt.chunk)
+    (what, total), *parts = seen.begun
+    assert (what, seen.ended) == ("judging", 1) and seen.done == pytest.approx(total)
+    assert [name for name, _ in parts][2] == "float64 oracle" and len(parts) == 7
+    few = yardstick.cost(loaded, 1, 100, True).seconds
+    assert yardstick.cost(loaded, 1, 100, True, [1] * 8).seconds > 1.3 * few
+
+
+def test_what_holds_a_count_up_is_named_while_it_does(seen) -> None:
+    with progress.meanwhile("kernels"):
+        assert not seen.begun  # nothing is counted
+    with progress.counting("steps", 4), progress.meanwhile("kernels"):
+        assert seen.begun == [("steps", 4), ("kernels", 0)]
+    assert seen.begun[2:] == [("", 0)]
 
 
 def shown(monkeypatch, **settings) -> str:
@@ -145,7 +175,7 @@ def test_a_log_counts_no_layers(captured) -> None:
     loaded = captured("prompt=text")[0].loaded
     progress.show_on(bar.Estimate(lambda text: None))
     try:
-        with progress.passes(loaded.model, loaded.layers, "prefill", 8):
+        with progress.passes(loaded.model, loaded.layers, "prefill", [8]):
             assert not any(m._forward_hooks for m in loaded.model.modules())
     finally:
         progress.show_on(None)
@@ -171,16 +201,11 @@ def test_a_note_that_interrupts_no_line_is_a_line(capsys) -> None:
     assert capsys.readouterr().err == "  reading 9 tokens: about 7 s\n  save ... about 8 s ... "
 
 
-def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path) -> None:
-    """The real command, its stderr once a terminal and once a pipe."""
-    code = (
-        "from harness.report import bar; bar.MOMENT = bar.OFTEN = bar.SOME = 0\n"
-        "from harness.__main__ import main; raise SystemExit(main())"
-    )
-    given = [sys.executable, "-c", code, "steps=4", "track=none", "prompt=text"]
+def on_terminal(given: list[str], cwd: Path, stdout: int | None = subprocess.DEVNULL) -> str:
+    """What the real command writes to a terminal of 80 columns: on stderr, where `stdout` is not None."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"}
     ours, theirs = pty.openpty()
-    done = subprocess.Popen(given, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=theirs)
+    done = subprocess.Popen(given, cwd=cwd, env=env, stdout=stdout or theirs, stderr=theirs)
     os.close(theirs)
     text = b""
     while True:
@@ -191,7 +216,69 @@ def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path) -> None:
         text += part
         if not part:
             break
-    assert done.wait() == 0
-    assert b"float64 oracle" in text and b"left" in text and b"prefill" in text
+    os.close(ours)
+    assert done.wait() == 0, text
+    return text.decode()
+
+
+def kept(text: str) -> list[str]:
+    """The lines of a terminal after `text`, as far as a line that is taken away goes."""
+    return [line.rpartition("\x1b[2K")[2].strip("\r") for line in text.split("\n")]
+
+
+def command(*given: str) -> list[str]:
+    code = (
+        "from harness.report import bar, passing; bar.MOMENT = bar.OFTEN = bar.SOME = 0\n"
+        "passing.OFTEN = passing.SOME = 0\n"
+        "from harness.__main__ import main; raise SystemExit(main())"
+    )
+    return [sys.executable, "-c", code, *given, "track=none"]
+
+
+def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path) -> None:
+    """The real command, its stderr once a terminal and once a pipe."""
+    given = command("steps=4", "prompt=text")
+    text = on_terminal(given, tmp_path)
+    assert "float64 oracle" in text and "left" in text and "prefill" in text
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     piped = subprocess.run(given, cwd=tmp_path, env=env, capture_output=True)
     assert b"\x1b" not in piped.stderr and b"left" not in piped.stderr and piped.returncode == 0
+
+
+def test_a_sweep_shows_what_its_point_does_and_leaves_only_the_points(tmp_path) -> None:
+    given = command("-m", "cache=manual,cloned", "steps=4", "prompt=text")
+    text = on_terminal(given, tmp_path, None)
+    for shown in (
+        "[1/2] cache=manual: torch ...",
+        "[1/2] cache=manual: noise floor, oracle, verdict ... ",  # and how far
+        "[2/2] cache=cloned: noise floor, oracle, verdict ...",  # which is known by then
+        "the whole sweep: its table and page ...",
+    ):
+        assert shown in text
+    assert "% " in text and "left" in text
+    told = [line for line in kept(text) if " ..." in line or "[" in line]
+    assert [line[:5] for line in told] == ["[1/2]", "[2/2]"], told
+    assert all(".../" in line for line in told)  # the line of the point, with its folder
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    piped = subprocess.run(given, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert not piped.stderr and "\x1b" not in piped.stdout and piped.returncode == 0
+    workers = command(*given[3:-1], "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    text = on_terminal(workers, tmp_path, None)
+    assert "\x1b[2K[" not in text and "\x1b[2Kthe whole sweep: " in text
+
+
+def test_a_line_that_passes_fits_the_terminal_and_yields_to_what_is_printed() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=60)
+    passing = Passing(console, "[1/2] text=" + "wort \u8a9e " * 20)
+    say = Say(True, passing)
+    say.stage("noise floor, oracle")
+    shown = file.getvalue().rpartition("\x1b[2K")[2]
+    assert cell_len(shown) <= 59 and shown.startswith("[1/2] text=") and "\u2026" in shown
+    assert shown.endswith("noise floor, oracle ...")
+    say.line("a result")
+    assert file.getvalue().endswith("\x1b[2K")  # gone
+    say.line("it is stre", end="")
+    before = file.getvalue()
+    say.stage("more")  # would take away what stands there
+    assert file.getvalue() == before

@@ -1,17 +1,18 @@
 """The command line before Hydra sees it: text arrives exactly as typed in the shell."""
 
-import base64
 import os
 import re
 from dataclasses import fields
 from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
 
 from harness.config import Config
-from harness.config.literal import TEXTS
+from harness.config.chain import PRIMARY
+from harness.config.literal import MULTIRUN, TEXTS, quoted, quoted_texts
 from harness.errors import ConfigProblem, suggestion
-from harness.variants import config_dirs
+from harness.variants import conf_dir, config_dirs, searched
 
-MULTIRUN = ("-m", "--multirun")
 SPOKEN = {"from": "foreign"}  # a word of Python's own can be no field
 PATH_KEYS = (
     "snapshot",
@@ -26,19 +27,16 @@ PATH_KEYS = (
     "model.path",
 )
 VALUED = ("--cfg", "-c", "--info", "-i", "--config-name", "-cn", "--config-path", "-cp",
-          "--config-dir", "-cd", "--package", "-p", "--experimental-rerun")  # fmt: skip
+          "--config-dir", "-cd", "--package", "-p")  # fmt: skip
 FLAGS = (*MULTIRUN, *VALUED, "--run", "-r", "--resolve", "--help", "-h", "--hydra-help", "--version",
          "--shell-completion", "-sc")  # fmt: skip
+RERUN = "--experimental-rerun"
 SHOWING = ("--cfg", "-c", "--info", "-i")
 CFG = ("job", "hydra", "all")
 INFO = ("--info", "-i")
 INFOS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _BARE = re.compile(r"(?! )[\w./:+%@~ -]*(?<! )", re.ASCII)  # read by the grammar as it stands
 _MEANT = re.compile(r"'.*'|\".*\"|.*\$\{.*|\w+\(.*\)", re.DOTALL)  # grammar on purpose
-_ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
-_LIST = re.compile(rf"{_ONE}(?:,{_ONE})+", re.DOTALL)
-_CHOICE = re.compile(rf"choice\(({_ONE}(?:,{_ONE})*)\)", re.DOTALL)
-_SAFE = re.compile(r"[^'\\$\n\r?]*")
 
 
 def check_flags(arguments: list[str]) -> None:
@@ -47,16 +45,24 @@ def check_flags(arguments: list[str]) -> None:
     check_folder(arguments)
     for i, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
-        if flag in ("--cfg", "-c"):
+        if flag in ("--cfg", "-c") and (equals or arguments[i + 1 : i + 2]):
             package = value or "".join(arguments[i + 1 : i + 2])
             if package not in CFG:
                 raise ConfigProblem(
                     f"{flag} {package} is not possible. There is: {', '.join(CFG)}."
                 )
-        if flag in INFO and value not in ("", *INFOS):
-            raise ConfigProblem(f"{argument} is not possible. There is: {', '.join(INFOS)}.")
+        info = value or "".join(arguments[i + 1 : i + 2])
+        if flag in INFO and info not in ("", *INFOS) and (equals or not _other(info)):
+            raise ConfigProblem(f"{flag} {info} is not possible. There is: {', '.join(INFOS)}.")
+        if flag in VALUED and flag not in INFO and not equals and _other(info or "-"):
+            raise ConfigProblem(f"{flag} needs a value after it.")
         if not argument.startswith("-") or flag in FLAGS:
             continue
+        if flag == RERUN:
+            raise ConfigProblem(
+                f"{RERUN} reads a pickle, which nothing here does. What a run says under `Run it again` runs "
+                "it again, and `task=audit run=DIR` compares the two."
+            )
         key = flag.lstrip("-").replace("-", "_")
         rest = value if equals else "".join(arguments[i + 1 : i + 2])
         known = [f.name for f in fields(Config)]
@@ -67,6 +73,18 @@ def check_flags(arguments: list[str]) -> None:
             if meant := get_close_matches(key, known, n=1, cutoff=0.7):
                 near = f" Did you mean {meant[0]}={rest or '...'}?"
         raise ConfigProblem(f"{argument} is not a flag.{near}")
+
+
+def _other(word: str) -> bool:
+    """Whether it is the next argument, and no value of the flag before it."""
+    return word.startswith("-") or ("=" in word and not Path(word).exists())
+
+
+def unplussed(arguments: list[str]) -> list[str]:
+    """`+experiment=NAME`, as it is typed where the group has no default, is `experiment=NAME` here, and
+    `experiment=null`, which is that default, is nothing."""
+    bare = (re.sub(r"^\+{1,2}(?=experiment=)", "", a) for a in arguments)
+    return [a for a in bare if a != "experiment=null"]
 
 
 def check_trust(arguments: list[str]) -> None:
@@ -81,8 +99,14 @@ def check_trust(arguments: list[str]) -> None:
 
 
 def check_folder(arguments: list[str]) -> None:
-    """Raise ConfigProblem where `--config-dir` names no folder, which Hydra passes over in silence."""
-    for folder in config_dirs(arguments):
+    """Raise ConfigProblem where `--config-dir` or `hydra.searchpath` names no folder, which Hydra passes over in
+    silence, and for a whole configuration in a folder of options, which it does not read."""
+    _check_whole(arguments)
+    places = dict.fromkeys(config_dirs(arguments), "--config-dir")
+    places |= {
+        folder: "hydra.searchpath" for folder in searched(arguments) if "$" not in str(folder)
+    }
+    for folder, said in places.items():
         if folder.is_dir():
             continue
         why = "that is no folder" if folder.exists() else "there is no such folder"
@@ -93,35 +117,42 @@ def check_folder(arguments: list[str]) -> None:
         )
         near = get_close_matches(part, beside, n=1, cutoff=0.6)
         raise ConfigProblem(
-            f"--config-dir {folder}: {why}.{f' Did you mean {above / near[0]}?' if near else ''} "
+            f"{said} {folder}: {why}.{f' Did you mean {above / near[0]}?' if near else ''} "
             "It is the folder that holds the groups' own, such as prune/ or cache/."
         )
 
 
-def one_point(arguments: list[str]) -> list[str]:
-    """`-m ... --cfg job` (or `--info`): the arguments for the first point of the sweep, which is what
-    is shown; a comment says so. Anything else is left alone."""
-    showing = any(a.partition("=")[0] in SHOWING for a in arguments)
-    if not showing or not any(a in MULTIRUN for a in arguments):
-        return arguments
-    from hydra.core.override_parser.overrides_parser import OverridesParser
+def chosen_primary(arguments: list[str]) -> dict[str, str]:
+    """`path` and `name` of the primary configuration, as far as flags choose one that is not the shipped one."""
+    said = {}
+    for argument, after in pairwise([*arguments, ""]):
+        flag, equals, value = argument.partition("=")
+        if key := PRIMARY.get(flag):
+            said[key] = value if equals else after
+    return said
 
-    from harness.config.compose import values
 
-    parser, points, single = OverridesParser.create(), 1, []
-    for i, argument in enumerate(arguments):
-        flag = argument.startswith("-") or (i and arguments[i - 1] in VALUED)
-        swept = None if flag else parser.parse_override(argument)
-        if swept is None or not swept.is_sweep_override():
-            single.append(argument)
-            continue
-        chosen = [swept.value().start] if swept.is_interval_sweep() else values(swept)
-        if not chosen:
-            raise ConfigProblem(f"{argument} gives no point: it has no value.")
-        points *= 0 if swept.is_interval_sweep() else len(chosen)  # 0: nobody knows how many
-        single.append(f"{swept.input_line.partition('=')[0]}={chosen[0]}")
-    print(f"# the first of {points} points" if points else "# a point of the search")
-    return [a for a in single if a not in MULTIRUN]
+def _check_whole(arguments: list[str]) -> None:
+    """Raise ConfigProblem where `--config-name` means a file of the `--config-dir`: the shipped one of that name
+    would be read."""
+    said = chosen_primary(arguments)
+    name = said.get("name", "").removesuffix(".yaml")
+    places = [Path(said["path"])] if "path" in said else []
+    places += config_dirs(arguments) if name else []
+    for folder in places:
+        if (folder / "overrides.yaml").is_file() and (folder / "hydra.yaml").is_file():
+            from harness.report.closing import of_point
+
+            raise ConfigProblem(
+                f"{folder} is what Hydra kept of a run, whose command runs it again: {of_point(folder.absolute().parent)}"
+            )
+    for folder in config_dirs(arguments) if name else ():
+        file = f"{name}.yaml"
+        if (folder / file).is_file() and (conf_dir() / file).is_file():
+            raise ConfigProblem(
+                f"--config-dir {folder} adds options to the shipped {file}, and its own {file} would not be read. "
+                f"That is: --config-path={folder.absolute()} --config-name {said['name']}"
+            )
 
 
 def ordered(arguments: list[str]) -> list[str]:
@@ -135,7 +166,7 @@ def parted(arguments: list[str]) -> tuple[list[str], list[str]]:
     flags: list[str] = []
     overrides: list[str] = []
     for i, argument in enumerate(arguments):
-        value = i and arguments[i - 1] in VALUED and "=" not in argument
+        value = i and arguments[i - 1] in VALUED and not _other(argument)
         flag = argument.startswith("-") or value
         if argument in INFO and "".join(arguments[i + 1 : i + 2]) not in INFOS:
             argument = f"{argument}=all"  # or it takes the next argument for its value
@@ -161,30 +192,9 @@ def _protect(argument: str, many: bool) -> str:
     key, equals, value = argument.partition("=")
     key = SPOKEN.get(key, key)
     argument, name = f"{key}{equals}{value}", key.lstrip("+")
-    if not equals or value == "null":
-        return argument
-    if name in TEXTS:
-        texts = _texts(value) if many else [value]
-        return f"{key}={','.join(map(_quoted, texts))}"
-    if name not in PATH_KEYS or _MEANT.fullmatch(value):
+    if name in TEXTS and equals:
+        return f"{key}={quoted_texts(value, many)}"
+    if name not in PATH_KEYS or value in ("", "null") or _MEANT.fullmatch(value):
         return argument
     paths = value.split(",") if many else [value]
-    return f"{key}={','.join(p if _BARE.fullmatch(p) else _quoted(p) for p in paths)}"
-
-
-def _texts(value: str) -> list[str]:
-    """The texts that a sweep goes through: those of a list that are all in quotes, a backslash before a
-    quotation mark inside; anything else is one text, exactly as typed."""
-    chosen = _CHOICE.fullmatch(value)
-    if not chosen and not _LIST.fullmatch(value):
-        return [value]
-    quoted = re.findall(_ONE, chosen[1] if chosen else value, re.DOTALL)
-    return [re.sub(r"\\(['\"])", r"\1", one.strip()[1:-1]) for one in quoted]
-
-
-def _quoted(value: str) -> str:
-    """`value` as one string of the override grammar."""
-    if _SAFE.fullmatch(value):
-        return f"'{value}'"
-    encoded = base64.urlsafe_b64encode(value.encode("utf-8", "surrogatepass")).decode()
-    return f"'${{literal:\"{encoded}\"}}'"
+    return f"{key}={','.join(p if _BARE.fullmatch(p) else quoted(p) for p in paths)}"

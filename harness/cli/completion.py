@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import variants
 from harness.cli.arguments import CFG, INFOS
-from harness.config import Config, chosen, readable
+from harness.config import Config, chosen, conf_dir, readable
 from harness.config.explain import PLUGINS
 from harness.config.key import CHOICES
 from harness.config.option import NAMES, schemas
@@ -75,6 +75,9 @@ def _install(shell: str) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(script, "utf-8")
     told = f"{shell} completes `harness` from its next start on ({path})."
+    told += (
+        "\nIt completes that command alone: type `harness ...` in place of `python -m harness ...`."
+    )
     if shell == "zsh":
         told += f"\nIn ~/.zshrc, before compinit: fpath=({path.parent} $fpath)"
     return told
@@ -85,6 +88,9 @@ def candidates(line: str) -> list[str]:
     words = line.split(" ")[1:] or [""]
     sys.argv[1:] = words  # where `--config-dir` is looked for
     word, others = words[-1], [w for w in words[:-1] if w]
+    if plus := word[: len(word) - len(word.lstrip("+"))]:
+        rest = candidates(" ".join([line.partition(" ")[0], *words[:-1], word.lstrip("+")]))
+        return [f"{plus}{one}" for one in rest if one.partition("=")[0] not in (*schemas(), *VERBS)]
     key, equals, value = word.partition("=")
     if fixed := AFTER.get(others[-1] if others else ""):
         return sorted(one for one in fixed if one.startswith(word))
@@ -101,7 +107,7 @@ def _values(key: str) -> list[str]:
     """The options of a group; what an enumerated key may be; true and false for a switch."""
     if key in CHOICES:
         return list(CHOICES[key])
-    if key in schemas() or key == "experiment":
+    if key in schemas() or key in _brought() or key == "experiment":
         return variants.options(key)
     group, dot, inner = key.partition(".")
     if dot and group in schemas():
@@ -130,4 +136,11 @@ def _keys(word: str, others: list[str]) -> set[str]:
         return {f"{group}.{f.name}=" for f in fields(blocks[group])}
     single = {f.name for f in fields(Config)} - (set(blocks) - set(schemas())) | {"experiment"}
     below = {f"{group}." for group in blocks if word and group.startswith(word)}
-    return {f"{key}=" for key in single} | below | set(HYDRA)
+    return {f"{key}=" for key in single | _brought()} | below | set(HYDRA)
+
+
+def _brought() -> set[str]:
+    """Groups in the user's own folders."""
+    own = [f for f in variants.folders() if f != conf_dir() and f.is_dir()]
+    places = (place for folder in own for place in folder.iterdir() if place.is_dir())
+    return {place.name for place in places} - {"hydra"}

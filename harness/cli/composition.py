@@ -8,9 +8,11 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_d
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
 
 from harness import config
+from harness.errors import ConfigProblem
 
 KEPT = 256  # compositions, about 1 MB each
 
@@ -36,17 +38,41 @@ class Composer(ConfigLoaderImpl):
             config.check_keys({k: v for k, v in written.items() if k != "hydra"}, self.swept)
         job, told = cfg.hydra.job, [o for o in parsed if not o.is_hydra_override()]
         cfg.hydra.overrides.task = [o.input_line for o in told]
-        if self.folder is not None:
-            cfg.hydra.sweep.dir = self.folder
         naming = job.config.override_dirname
         job.override_dirname = get_overrides_dirname(
             told, naming.exclude_keys, naming.item_sep, naming.kv_sep
         )
+        if self.folder is not None:
+            cfg.hydra.sweep.dir = self.folder
+            self._check_place(cfg, [o.input_line for o in told])
         return cfg
+
+    def _check_place(self, cfg: Any, point: list[str]) -> None:
+        """Raise ConfigProblem where the point's folder is none right below the sweep's own, or another point's."""
+        job, numbered = cfg.hydra.job, False
+        try:
+            subdir = str(cfg.hydra.sweep.subdir)
+        except (MissingMandatoryValue, InterpolationToMissingValueError):
+            job.num, job.id, numbered = 0, "0", True  # which only the launcher gives
+            subdir = str(cfg.hydra.sweep.subdir)
+            job.num = job.id = MISSING
+        if Path(subdir).name != subdir or subdir in ("", ".."):
+            raise ConfigProblem(
+                f"hydra.sweep.subdir gives '{subdir}', and each point has a folder of its own right below the "
+                "sweep's: a name without '/'."
+            )
+        places: dict[str, list[str]] = self.__dict__.setdefault("_places", {})
+        other = point if numbered else places.setdefault(subdir, point)
+        if other != point:
+            mine, theirs = (" ".join(o for o in a if o not in b) for a, b in ((point, other), (other, point)))  # fmt: skip
+            raise ConfigProblem(
+                f"hydra.sweep.subdir gives '{subdir}' to {theirs} and to {mine}: one would be written over the "
+                "other. Leave it out, which numbers the points, or name in it what they vary."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was composed: a worker composes its own."""
-        return {key: value for key, value in vars(self).items() if key != "_kept"}
+        return {key: value for key, value in vars(self).items() if key not in ("_kept", "_places")}
 
     def _composed(self, master_config: Any, chosen: tuple[str, ...]) -> Any:
         """What Hydra composes of a point's options, none of its values given. Not to be changed."""

@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import variants
 from harness.cli.arguments import SPOKEN, VALUED
 from harness.config import Config, options, shared
 from harness.config.choice import unread
+from harness.config.explain import PLUGINS, installed
 from harness.config.option import schemas
 from harness.errors import ConfigProblem, suggestion
 from harness.variants import folders, signature
@@ -19,7 +21,7 @@ GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "p
 
 KEYS = {
     "name=NAME": "folder under runs/",
-    "seed=N": "seeds of everything",
+    "seed=N": "of the sampler; prompt.seed draws the prompts",
     "device=auto": "auto, cpu, cuda",
     "steps=32": "tokens to continue",
     "text='...'": "exactly as typed",
@@ -45,6 +47,7 @@ MORE_KEYS = {  # that some tasks read, told in their help
 
 
 WIDTH = 80
+HYDRAS = tuple(f"hydra/{kind}" for kind in PLUGINS)
 MANY = 40  # options; a longer list is not read
 MORE = (
     "more: --cfg job prints the composed config, --config-dir DIR adds options,",
@@ -93,18 +96,14 @@ def _told(conf: Path, arguments: list[str]) -> str:
     ]
     pairs = [word.partition("=") for word in words]
     for word, equals, _ in pairs:
-        if not equals and word not in GROUPS:
+        if not equals and word not in (*GROUPS, *HYDRAS):
             tasks = options("task")
             near = f" Did you mean task={word}?" if word in tasks else suggestion(word, GROUPS)
             raise ConfigProblem(f"there is no help for '{word}', which is no group.{near}")
     for key, _, option in pairs:
         if key == "task" and option:
             return _task(option)
-    pages = [
-        _option(key, option) if option else _group(conf, key)
-        for key, _, option in pairs
-        if key in GROUPS
-    ]
+    pages = [_page(conf, key, option) for key, _, option in pairs if key in (*GROUPS, *HYDRAS)]
     return "\n\n".join(pages) or _overview(conf)
 
 
@@ -136,6 +135,7 @@ def _option(group: str, option: str) -> str:
         return "\n".join(
             [*told, *(["", "it sets:", *(f"  {line}" for line in keys)] if keys else [])]
         )
+    keys = _own(group, option)
     told += (
         [
             "",
@@ -146,6 +146,41 @@ def _option(group: str, option: str) -> str:
         else []
     )
     return "\n".join([*told, *(_shared(group, keys) if option != "none" else [])])
+
+
+def _page(conf: Path, group: str, option: str) -> str:
+    """Of one option, or of a whole group."""
+    if group in HYDRAS:
+        return _plugin(group, option)
+    return _option(group, option) if option else _group(conf, group)
+
+
+def _plugin(group: str, option: str) -> str:
+    """One of Hydra's own groups: what can be chosen, and where the keys of a choice are listed."""
+    kind = group.partition("/")[2]
+    known = installed(kind)
+    if option and option not in known:
+        raise ConfigProblem(f"{group}={option} is not installed.{suggestion(option, known)}")
+    shown = f"python -m harness {group}={option or 'OPTION'} --cfg hydra -p hydra.{kind}"
+    lines = [f"{group}=OPTION, one of:", "", f"  {' '.join(known)}", "", f"`{shown}`"]
+    return "\n".join([*lines, f"lists the keys of {option or 'one'}, hydra.{kind}.KEY=VALUE."])
+
+
+def _own(group: str, option: str) -> list[str]:
+    """The lines of an option's YAML that give its keys, those that it inherits from others of its group too."""
+    blocks: dict[str, list[str]] = {}
+    for other in variants.defaults(group, option):
+        if isinstance(other, str) and other != option and other in options(group):
+            for line in _own(group, other):
+                blocks.setdefault(line.partition(":")[0], []).append(line)
+    mine: dict[str, list[str]] = {}
+    key = ""
+    for line in _lines(group, option):
+        if line and not line.startswith("#"):
+            key = line.partition(":")[0] if line[0] not in " -" else key
+            mine.setdefault(key, []).append(line)
+    merged = blocks | mine
+    return [line for k, b in merged.items() if k not in ("name", "defaults") for line in b]
 
 
 def _shared(group: str, beside: Sequence[str] = ()) -> list[str]:
@@ -190,11 +225,10 @@ def _overview(conf: Path) -> str:
     ]
     for group in GROUPS:
         marked = [f"{o}*" if defaults.get(group) == o else o for o in options(group)]
-        if len(marked) > MANY:
-            marked = [
-                *(m for m in marked if m.endswith("*")),
-                f"and {len(marked) - 1} more, see conf/{group}/",
-            ]
+        if len(marked) > MANY:  # one's own first
+            own = variants.outside(group)[:MANY]
+            kept = [*own, *(m for m in marked if m.endswith("*"))]
+            marked = [*kept, f"and {len(marked) - len(kept)} more: {group} --help"]
         lines += _wrapped(f"  {group:<11}", marked)
     lines += ["", "common keys:", *_rows([*KEYS]), ""]
     return "\n".join([*lines, *MORE])

@@ -1,15 +1,18 @@
 """What the console says of a sweep: what it is before its first point, each point, the front of a search."""
 
-import shlex
+import json
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from harness import config, machine
 from harness.config.literal import TEXTS, decoded, texts, typed
 from harness.config.tracking import unheeded
-from harness.snapshot.result import DONE, ROWS, UNJUDGED
+from harness.snapshot.result import DONE, UNJUDGED
+from harness.snapshot.result import outcome as words
 
 WIDE = 60  # characters of an axis' values that are still told one by one
 
@@ -49,6 +52,12 @@ def resumed(before: int, now: int, sent: int) -> str:
     return f"\n{before} {were} there, {now} {'was' if now == 1 else 'were'} run now{uploaded}."
 
 
+def deleted(many: int) -> str:
+    """Of runs that somebody has deleted: nobody writes them again."""
+    whose, stay = ("point's run was", "stays") if many == 1 else ("points' runs were", "stay")
+    return f"MLflow:  {many} {whose} deleted there, and {stay} so (it lists them under State: Deleted)."
+
+
 def _unsaid(overrides: Sequence[str]) -> list[str]:
     """What would else happen in silence: a text with a comma is one text, a key is not heeded by all."""
     told = []
@@ -85,7 +94,7 @@ def _axis(override: str) -> str | None:
     values = config.jobs([override])
     if values == 1:
         return None
-    text = " ".join(shlex.split(typed(override)))
+    text = typed(override, many=True)
     if len(text) <= WIDE:
         return text
     return f"{text.partition('=')[0]} ({values or 'searched'}{' values' * bool(values)})"
@@ -100,20 +109,61 @@ def point(
 ) -> str:
     """What one point came to: the rest of its line, and below it why it failed. name: of its folder.
     seconds: that it took, and that are left. told: what a search is told of it, in place of a verdict."""
-    from harness.report import names, plots
+    from harness.report import names
     from harness.snapshot.objective import said
 
     why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
     figures = "" if why else said(told)
     verdict = outcome.verdict
-    if not told and verdict == UNJUDGED and (Path(outcome.folder) / ROWS).is_file():
-        verdict, why = DONE, outcome.reason  # what its answers came to
-    pairs = (decoded(o).partition("=") for o in varied)
-    chose = " ".join(f"{key}{equals}{_cut(plots.short(value))}" for key, equals, value in pairs)
+    if not told and verdict == UNJUDGED:
+        verdict = words(json.loads((Path(outcome.folder) / "result.json").read_text("utf-8")))
+        if not verdict:
+            verdict, why = DONE, outcome.reason  # what it came to
+    chose = _chose(varied)
     line = (
         f"{figures or f'{verdict:<10}'} {seconds} {names.folder(name)}{': ' * bool(chose)}{chose}"
     )
-    return f"{line}\n  {names.in_brief(why)}" if why else line
+    return f"{line}\n{_below(names.in_brief(why))}" if why else line
+
+
+def present(number: int, aim: int | None, varied: Sequence[str]) -> AbstractContextManager[Any]:
+    """`passing` of a point that is made inside the block."""
+    return passing(f"[{number}{f'/{aim}' if aim else ''}] {_chose(varied)}")
+
+
+@contextmanager
+def passing(label: str) -> Iterator[Any]:
+    """The `Passing` called `label` of what is done inside the block, gone at its end; None where stderr is no
+    terminal that can take a line away."""
+    from rich.console import Console
+
+    from harness.report.passing import Passing
+
+    console = Console(stderr=True, highlight=False)
+    if not (console.is_terminal and sys.stderr.isatty()) or console.is_dumb_terminal:
+        yield None
+        return
+    line = Passing(console, label)
+    try:
+        yield line
+    finally:
+        line.leave(for_good=True)
+
+
+def _chose(varied: Sequence[str]) -> str:
+    from harness.report import plots
+
+    pairs = (decoded(o).partition("=") for o in varied)
+    return " ".join(f"{key}{equals}{_cut(plots.short(value))}" for key, equals, value in pairs)
+
+
+def _below(said: str) -> str:
+    """A sentence below a line, folded on a terminal."""
+    from harness.report.console import Say
+    from harness.report.fold import folded
+
+    out = Say().out
+    return folded(f"  {said}", out.width) if out.is_terminal else f"  {said}"
 
 
 def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:

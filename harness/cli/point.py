@@ -9,12 +9,14 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness import config
+from harness.errors import ConfigProblem, HarnessError
 from harness.snapshot.result import write_text
 
 
@@ -27,12 +29,72 @@ def of_sweep(cfg: Any, folder: Path) -> None:
     write_text(folder / "multirun.yaml", OmegaConf.to_yaml(cfg))
 
 
+def swept(cfg: Any) -> tuple[str, ...]:
+    """Every override of a sweep, those that the sweeper's own configuration adds too."""
+    said = typed(cfg)
+    replaced = {o.lstrip("+").partition("=")[0] for o in said}
+    params = (cfg.hydra.sweeper.get("params") or {}).items()
+    return (*(f"{k}={v}" for k, v in params if k not in replaced), *said)
+
+
+def typed(cfg: Any) -> list[str]:
+    """The task's overrides in Hydra's words: a text that travels as base64 is not resolved."""
+    from omegaconf import OmegaConf
+
+    return list(map(str, OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)))
+
+
+def stays(config: Any) -> None:
+    """Raise ConfigProblem where a job is to leave the directory in which its command was typed."""
+    if config.hydra.job.get("chdir"):
+        raise ConfigProblem(
+            "hydra.job.chdir=true is not possible: runs_dir, out, snapshot and model.path mean a place seen from "
+            "where the command was typed, for every point the same. Leave it out; a run's own folder is "
+            "${hydra:runtime.output_dir}."
+        )
+
+
 def unbegun(folder: Path | None) -> None:
     """Remove the folder of a sweep whose configuration was rejected before any point of it was run."""
     from harness.pipeline import failure
 
     if folder and folder.is_dir() and [p.name for p in folder.iterdir()] == ["multirun.yaml"]:
         failure.remove(folder)
+
+
+def closed(folder: Path) -> None:
+    """Nobody else may look into the folder of a sweep whose snapshots are encrypted: its table and its
+    configuration hold the prompt. Says so once, since its points say nothing."""
+    from harness.pipeline.finish import shown
+    from harness.task import CLEAR
+
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    print(CLEAR.format(shown(folder)), file=sys.stderr, flush=True)
+
+
+def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
+    """The outcome of a point that an earlier session finished with this very configuration; None where there
+    is none. swept: the sweep's overrides."""
+    from harness.pipeline.finish import Outcome
+
+    try:
+        recorded = json.loads((folder / "record.json").read_text("utf-8"))["config"]
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+        wanted = config.typed(cfg, swept)
+    except (OSError, ValueError, KeyError, HarnessError):
+        return None
+    if result["verdict"] == "failed" or not same(wanted, recorded):
+        return None
+    return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
+
+
+def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
+    """Whether a sealed configuration is this one."""
+    now = json.loads(json.dumps(asdict(cfg)))
+    for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
+        now.pop(key, None), recorded.pop(key, None)
+    return now == recorded
 
 
 @contextmanager

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 from harness import machine
-from harness.cli.arguments import check_folder, parted
-from harness.config.launched import options_dir
+from harness.cli.arguments import check_folder, chosen_primary, parted
+from harness.config import launched
+from harness.config.launched import options_dir, primary
+from harness.config.literal import decoded
 from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, InputProblem
 from harness.snapshot.record import NAME, PENDING
@@ -13,16 +15,16 @@ from harness.snapshot.result import write_text
 from harness.variants import config_dirs
 
 MOVED = "track.uri="  # the tracking server may have another address by now
-KEPT = ("hydra.sweep.subdir=", "hydra.sweeper.", "hydra/sweeper", "hydra.searchpath=")
-LAUNCHED = ("hydra/launcher", "hydra.launcher.")
+PLACES = ("hydra.sweep.dir", "hydra.run.dir", "hydra.mode")  # which the resume itself sets
+PLUGINS = ("launcher", "sweeper")  # another one has keys of its own
 
 
 def resumed(arguments: list[str]) -> list[str]:
     """`resume=DIR` becomes the sweep's recorded overrides in its old directory.
 
-    The task's overrides, the sweeper's, the launcher's and the names of the points' folders are taken from
-    the record, and its `--config-dir`; flags, `limit_s`, `track.uri` and another launcher come from the command
-    line. Raises InputProblem when DIR is no sweep, or a search that would draw other values for its finished
+    All that was typed is taken from the record, of Hydra's own settings too, and its `--config-dir`; flags,
+    `limit_s`, `track.uri`, and what is typed of Hydra anew, come from the command line: another launcher or sweeper
+    with all its keys. Raises InputProblem when DIR is no sweep, or a search that would draw other values for its finished
     points; ConfigProblem when its options are gone; OSError where nothing can be written.
     """
     typed = [a for a in arguments if a.startswith("resume=")]
@@ -42,9 +44,8 @@ def resumed(arguments: list[str]) -> list[str]:
         tree = yaml.safe_load(text)
         recorded = [str(a) for a in tree["hydra"]["overrides"]["task"]]
         recorded = [a for a in recorded if not a.startswith(MOVED) or not _named(a, others)]
-        kept = KEPT if any("hydra/launcher" in a for a in others) else KEPT + LAUNCHED
         before = [str(a) for a in tree["hydra"]["overrides"]["hydra"]]
-        places = [a for a in before if a.lstrip("+").startswith(kept) and not _named(a, others)]
+        kept = [a for a in before if not _named(a, [*others, *PLACES]) and not _replaced(a, others)]
         sampler = (tree["hydra"].get("sweeper") or {}).get("sampler") or {}
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         raise InputProblem(f"resume={folder}{_no_sweep(folder)}") from None
@@ -57,33 +58,62 @@ def resumed(arguments: list[str]) -> list[str]:
         )
     if not config_dirs(flags):
         flags += options_dir(folder)
-        check_folder(flags)
+    if not chosen_primary(flags):
+        flags += primary(folder)
+    check_folder([*flags, *kept])
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
-    return ["-m", *flags, *recorded, *places, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
+    return ["-m", *flags, *recorded, *kept, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
 
-def check_run(folder: Path, typed: list[str]) -> None:
-    """Raise ConfigProblem where the sealed record of a run that was typed otherwise lies in `folder`, which one
-    of `typed` would write over."""
-    import yaml
-
-    try:
-        before = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
-        ended = json.loads((folder / "result.json").read_text("utf-8"))["verdict"] != "failed"
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        return
-    if ended and (folder / NAME).is_file() and _asked(before) != _asked(typed):
+def check_place(folder: Path, whose: str) -> None:
+    """Raise ConfigProblem where the records of a job would lie in the working directory itself or above it, but for
+    a sweep that is there. whose: the key that says so."""
+    here = Path.cwd()
+    if here.is_relative_to(folder.resolve()) and not (folder / "multirun.yaml").is_file():
         raise ConfigProblem(
-            f"{folder} holds the record of another run ({' '.join(before) or 'nothing typed'}), which would "
-            "be written over. Choose another hydra.run.dir, or delete it."
+            f"{whose}={folder} is the working directory or one above it, and a record has a folder of its own. "
+            f"Choose another {whose}, or leave it out."
+        )
+
+
+def check_run(folder: Path, typed: list[str], main: list[str]) -> None:
+    """Raise ConfigProblem where the sealed record of a run that was typed otherwise lies in `folder`, which one
+    of `typed` would write over, or a sweep's. main: the flags of its primary config, as of `primary`."""
+    if (folder / "multirun.yaml").is_file():
+        raise ConfigProblem(
+            f"{folder} is the folder of a sweep, whose record a run in it would mix with its own. Choose another "
+            "hydra.run.dir."
+        )
+    try:
+        ended = json.loads((folder / "result.json").read_text("utf-8"))["verdict"] != "failed"
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if (before := launched.typed(folder)) is None:
+        return
+    if (
+        ended
+        and (folder / NAME).is_file()
+        and (_asked(before) != _asked(typed) or primary(folder) != main)
+    ):
+        told = " ".join([*primary(folder), *map(decoded, before)]) or "nothing typed"
+        raise ConfigProblem(
+            f"{folder} holds the record of another run ({told}), which would "
+            "be written over. Choose another hydra.run.dir (in a sweep hydra.sweep.subdir), or delete it."
         )
 
 
 def check(folder: Path, typed: list[str]) -> None:
     """Raise ConfigProblem where points of a sweep that was typed otherwise lie in `folder`, which one of
-    `typed` would write over."""
+    `typed` would write over, or the record of a run, or runs that are no points of it."""
     import yaml
 
+    if not (folder / "multirun.yaml").is_file():
+        runs = [p.parent for p in (folder / "result.json", *folder.glob("*/result.json")) if p.is_file()]  # fmt: skip
+        if runs:
+            raise ConfigProblem(
+                f"{folder} is the folder of other runs ({runs[0].name}), which the sweep would take for its own. "
+                "Choose another hydra.sweep.dir."
+            )
     try:
         tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
         before = [str(a) for a in tree["hydra"]["overrides"]["task"]]
@@ -91,7 +121,7 @@ def check(folder: Path, typed: list[str]) -> None:
         return
     if _asked(before) != _asked(typed) and any(folder.glob("*/result.json")):
         raise ConfigProblem(
-            f"{folder} holds the points of another sweep ({' '.join(before)}), which would be written "
+            f"{folder} holds the points of another sweep ({' '.join(map(decoded, before))}), which would be written "
             "over. Choose another hydra.sweep.dir; -m resume=DIR goes on with the one that is there."
         )
 
@@ -104,8 +134,19 @@ def _asked(overrides: list[str]) -> set[str]:
 
 def _named(override: str, others: list[str]) -> bool:
     """Whether the command line says the key of `override` anew."""
-    key = override.partition("=")[0].lstrip("+")
-    return any(other.partition("=")[0].lstrip("+") == key for other in others)
+    return any(_key(other) == _key(override) for other in others)
+
+
+def _replaced(override: str, others: list[str]) -> bool:
+    """Whether it is a key of a launcher or sweeper in whose place the command line puts another."""
+    return any(
+        _key(override).startswith(f"hydra.{kind}.") and _named(f"hydra/{kind}", others)
+        for kind in PLUGINS
+    )
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def _no_sweep(folder: Path) -> str:

@@ -6,6 +6,7 @@ import secrets
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from typing import Any
 from harness.config import jobs
 from harness.errors import ConfigProblem
 from harness.snapshot.objective import WAYS, names, objectives
-from harness.snapshot.result import METRICS, SIZES, TIMES
+from harness.snapshot.result import METRICS, MUTATION, ORACLE, SIZES, TIMES
 
 # of the main line; others have more
 FIGURES: dict[str, tuple[str, ...]] = {"metrics": METRICS, "size": SIZES, "time_s": TIMES}
-FIXED = {"metrics": METRICS, "time_s": TIMES}  # of every task
+FIXED = FIGURES | {"noise_floor": METRICS, "oracle": ORACLE, "mutation": MUTATION}  # of every task
 EVALUATED: dict[str, tuple[str, ...]] = {
     "evaluate": ("contains", "exact", "regex", "nll", "kl", "kv_bytes", "per_token_s")
 }
@@ -59,16 +60,40 @@ def check(config: Any) -> None:
     for name in wanted:
         if said := _unknown(name, EVALUATED if config.task.name == "evaluate" else FIGURES):
             raise ConfigProblem(f"report.objectives: {name} is no figure of a point. {said}")
+    if of(config) and (number := trials(config)) is not None and number < 1:
+        raise ConfigProblem(f"hydra.sweeper.n_trials={number} is no search: give 1 or more.")
     ways = _ways(config.hydra.sweeper.get("direction")) if of(config) else []
     for word in ways:
         if word not in WAYS:
             raise ConfigProblem(f"hydra.sweeper.direction: {word} is neither {' nor '.join(WAYS)}.")
+    if of(config) and (storage := config.hydra.sweeper.get("storage")) is not None:
+        _check_storage(str(storage))
     if of(config) and len(wanted) != (many := len(ways)):
         raise ConfigProblem(
             f"the search has {many} of hydra.sweeper.direction and {len(wanted)} of report.objectives: "
             "each needs one of the other, as in 'report.objectives=[metrics.kl_mean,size.kv_bytes]' "
             "'hydra.sweeper.direction=[minimize,minimize]'."
         )
+
+
+def _check_storage(storage: str) -> None:
+    """Raise ConfigProblem where Optuna can use no database, as the last version that Hydra's sweeper takes cannot
+    with SQLAlchemy 2: tried on one of its own."""
+    from tempfile import TemporaryDirectory
+
+    import optuna
+
+    if storage.startswith("redis"):
+        return
+    try:
+        with TemporaryDirectory() as place:
+            optuna.storages.get_storage(f"sqlite:///{place}/study.db")
+    except Exception as problem:  # of whichever of the two; today an AssertionError
+        versions = " and ".join(f"{name} {version(name)}" for name in ("optuna", "SQLAlchemy"))
+        raise ConfigProblem(
+            f"hydra.sweeper.storage={storage}: {versions} keep no study in a database together "
+            f"({type(problem).__name__}). Leave it out: the points are the storage, and `-m resume=DIR` goes on with a search that was interrupted."
+        ) from None
 
 
 def answer(folder: Path, wanted: list[str]) -> Any:
@@ -137,7 +162,8 @@ def _unknown(name: str, figures: dict[str, tuple[str, ...]]) -> str:
     block, _, key = name.partition(".")
     if key and (block not in FIXED or key in FIXED[block]):  # the first point shows it
         return ""
-    every = [f"{b}.{k}" for b, keys in figures.items() for k in keys]
+    mine = {block: FIXED[block]} if block in FIXED else {}
+    every = [f"{b}.{k}" for b, keys in (figures | mine).items() for k in keys]
     last = name.removesuffix("_s")
     meant = [SHORT[name]] if name in SHORT else [e for e in every if e.partition(".")[2] == last]
     meant = meant or get_close_matches(name, every, n=1)

@@ -7,6 +7,7 @@ from typing import Any
 from harness.cli import afar, lines
 from harness.cli.point import aged
 from harness.cli.sweep import TOLD, Watch, ended, finished, read_key
+from harness.errors import HarnessError
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.record import PENDING
@@ -30,18 +31,32 @@ def conclude() -> int:
     if not (points := finished(folder)):
         return 0
     waited = [p for p in points if ended(p) < Watch.began and (p / PENDING).exists()]
-    upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
-    sent = sum(not (p / PENDING).exists() for p in waited)
-    rows = pages.rows(points)
-    pages.write(folder, rows, Watch.total)
-    ways = search.ways(folder, rows)
-    said = (*summary.told(rows, ways), summary.markdown(rows, ways))
-    tracked = summarise(folder, points, rows, said, list(ways), Watch.total)
+    problem = sys.exc_info()[1]  # what ends the sweep says how to go on
+    fault = isinstance(problem, HarnessError)
+    with lines.passing("the whole sweep") as line:
+        now = line.stage if line else lambda _: None
+        now("recording its points")
+        upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
+        sent = sum(not (p / PENDING).exists() for p in waited)
+        now("its table and page")
+        rows = pages.rows(points)
+        pages.write(folder, rows, Watch.total)
+        ways = search.ways(folder, rows)
+        said = summary.said(rows, ways, Watch.aim)
+        now("recording what it came to")
+        again = summary.again(folder)
+        tracked = summarise(folder, points, rows, said, list(ways), Watch.aim, fault, again)
     record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
+    if Watch.aim != Watch.total:
+        record["asked"] = Watch.aim  # trials of a search
     if waiting := summary.pending(folder, rows):
-        record |= {"not_uploaded": waiting, "upload": summary.again(folder)}
+        record |= {"not_uploaded": waiting, "upload": again}
     record["sealed"] = {
-        "sweep.csv": digest_bytes((folder / "sweep.csv").read_bytes()),
+        **{
+            table.name: digest_bytes(table.read_bytes())
+            for table in (folder / pages.TABLE, folder / pages.CELLS)
+            if table.is_file()
+        },
         "records": {p.name: read_key(p / "record.json", "id") for p in points},
     }
     text = json.dumps(record, indent=2) + "\n"
@@ -52,7 +67,8 @@ def conclude() -> int:
     before = sum(ended(point) < Watch.began for point in points)
     if before:
         print(lines.resumed(before, len(points) - before, sent))
+    if deleted := (tracked or {}).get("deleted"):
+        print(lines.deleted(len(deleted)))
     lines.front(folder, rows, ways)
-    stopped = sys.exc_info()[0] is not None  # what ends the sweep says how to go on
-    print("\n".join(summary.closing(folder, rows, Watch.total, aged(points), stopped)))
+    print("\n".join(summary.closing(folder, rows, Watch.total, aged(points), problem is not None)))
     return max(int(row["exit_code"]) for row in rows)

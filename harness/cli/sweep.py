@@ -11,8 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,30 @@ from typing import Any
 from harness import config, interrupt, process
 from harness.cli import afar, lines, point, resume, search, slurm
 from harness.config import jobs
+from harness.config.launched import primary_of
 from harness.config.literal import spelled
-from harness.errors import DiskFull, HarnessError, disk_is_full
+from harness.errors import ConfigProblem, DiskFull, HarnessError, disk_is_full
 from harness.snapshot.objective import objectives
 
 TOLD = ".told"  # in a sweep's folder while it runs: one character for each point that was told
 
+UNWATCHED = (
+    "this configuration has no hydra.callbacks.sweep, which the harness itself needs to know where a record goes. "
+    "Leave hydra.callbacks as it is, and call yours otherwise: hydra.callbacks.mine._target_"
+)
+
 
 class Unbegun(BaseException):
-    """Why a sweep is not begun. No Exception: of one that a callback raises Hydra makes a warning."""
+    """Why a sweep or a run is not begun. No Exception: of one that a callback raises Hydra makes a warning."""
+
+
+@contextmanager
+def _unbegun() -> Iterator[None]:
+    """What forbids to begin ends the command, whoever called."""
+    try:
+        yield
+    except HarnessError as problem:
+        raise Unbegun(str(problem)) from None
 
 
 class Watch:
@@ -46,6 +60,7 @@ class Watch:
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     overrides: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
     tracked: Any = None  # the sweep's configuration, until its parent run is asked for
+    worker: bool = False  # of a launcher: what goes on elsewhere is not shown here
     job: tuple[Path, bool, list[str]] = (Path(), False, [])
     fresh: bool = False  # the single run's directory is new, so it may be removed again
 
@@ -54,22 +69,28 @@ class Watch:
         """Before a command: nothing has begun yet."""
         cls.folder, cls.total, cls.first, cls.fresh, cls.overrides = None, None, None, False, ()
         cls.sign = cls.tracked = cls.aim = None
+        cls.job = (Path(), False, [])
 
     def on_multirun_start(self, config: Any, **_: Any) -> None:
+        from omegaconf.errors import OmegaConfBaseException
+
         from harness.cli.composition import compose_once
 
-        folder = Path(str(config.hydra.sweep.dir)).absolute()
         try:
+            folder = Path(str(config.hydra.sweep.dir)).absolute()
+        except OmegaConfBaseException:
+            return  # Hydra says it once more, and we once
+        with _unbegun():
+            point.stays(config)
             search.check(config)
-            resume.check(folder, _typed(config))
-        except HarnessError as problem:
-            raise Unbegun(str(problem)) from None
+            resume.check_place(folder, "hydra.sweep.dir")
+            resume.check(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
         Watch.done, Watch.failed = {}, _failed(folder)
         _count(folder)
-        Watch.shared = frozenset(map(spelled, _typed(config)))
+        Watch.shared = frozenset(map(spelled, point.typed(config)))
         seed = search.seeded(config)
-        Watch.overrides, Watch.sign, Watch.tracked = _overrides(config), config.get("sign"), config
+        Watch.overrides, Watch.sign, Watch.tracked = point.swept(config), config.get("sign"), config
         compose_once(Watch.overrides, folder)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.aim, Watch.there = Watch.total or search.trials(config), len(Watch.done)
@@ -87,16 +108,23 @@ class Watch:
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":
-            _closed(Watch.folder)
+            point.closed(Watch.folder)
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
         folder, sweep = Path(hydra.runtime.output_dir), hydra.mode.name == "MULTIRUN"
-        Watch.job = (folder, sweep, _typed(config))
+        Watch.job = (folder, sweep, point.typed(config))
 
     def on_run_start(self, config: Any, **_: Any) -> None:
-        folder = Path(str(config.hydra.run.dir)).absolute()
-        Watch.job, Watch.fresh = (folder, False, []), not folder.exists()
+        from omegaconf.errors import OmegaConfBaseException
+
+        with suppress(OmegaConfBaseException):  # Hydra says it once more, and we once
+            folder = Path(str(config.hydra.run.dir)).absolute()
+            Watch.job, Watch.fresh = (folder, False, []), not folder.exists()
+            with _unbegun():
+                point.stays(config)
+                resume.check_place(folder, "hydra.run.dir")
+                resume.check_run(folder, point.typed(config), primary_of(config.hydra))
 
     def on_job_end(self, **_: Any) -> None: ...
 
@@ -115,6 +143,8 @@ class Job:
         interrupt.check()
         _begun(cfg)
         folder, sweep, overrides = Watch.job
+        if folder == Path():  # nobody said where: not into the working directory
+            raise ConfigProblem(UNWATCHED)
         try:
             with point.alone(folder) if sweep else nullcontext():
                 return self._run(cfg, folder, sweep, overrides)
@@ -125,16 +155,20 @@ class Job:
             raise
 
     def _run(self, cfg: Any, folder: Path, sweep: bool, overrides: list[str]) -> Any:
+        from hydra.core.hydra_config import HydraConfig
+
         from harness.task import dispatch
 
         wanted = list(cfg.get("report", {}).get("objectives") or [])
-        if sweep and (kept := _kept(cfg, folder)):
+        if sweep and (kept := point.kept(cfg, folder, Watch.overrides)):
             return search.answer(folder, wanted) if wanted else kept
-        if not sweep:
-            resume.check_run(folder, overrides)
+        if sweep:  # a search may come to one folder twice, and only its points say so
+            resume.check_run(folder, overrides, primary_of(HydraConfig.get()))
         point.of_point(cfg, folder)
         start = time.perf_counter()
-        outcome = dispatch(lambda: config.typed(cfg, Watch.overrides), folder, sweep, Watch.fresh)
+        with _present(overrides) if sweep else nullcontext() as passing:
+            settings = partial(config.typed, cfg, Watch.overrides)
+            outcome = dispatch(settings, folder, sweep, Watch.fresh, passing)
         self.outcomes.append(outcome)
         if sweep:
             told = dict(zip(wanted, objectives(folder, wanted)))
@@ -161,22 +195,12 @@ def _begun(point: Any = None) -> None:
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
     process.patient()
     interrupt.remembered()
+    Watch.worker = True
     sys.argv = typed  # the record names the command that was typed, not the worker's own
     for key, value in state.items():
         setattr(Watch, key, value)
     config.register(token)
     return Job(token)
-
-
-def _closed(folder: Path) -> None:
-    """Nobody else may look into the folder of a sweep whose snapshots are encrypted: its table and its
-    configuration hold the prompt. Says so once, since its points say nothing."""
-    from harness.pipeline.finish import shown
-    from harness.task import CLEAR
-
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    print(CLEAR.format(shown(folder)), file=sys.stderr, flush=True)
 
 
 def finished(folder: Path) -> list[Path]:
@@ -281,50 +305,11 @@ def left() -> str:
     return f"; {finished_points}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
 
 
-def _kept(cfg: Any, folder: Path) -> Any:
-    """The outcome of a point that an earlier session finished with this very configuration."""
-    from harness.pipeline.finish import Outcome
-
-    try:
-        recorded = json.loads((folder / "record.json").read_text("utf-8"))["config"]
-        result = json.loads((folder / "result.json").read_text("utf-8"))
-        wanted = config.typed(cfg, Watch.overrides)
-    except (OSError, ValueError, KeyError, HarnessError):
-        return None
-    if result["verdict"] == "failed" or not same(wanted, recorded):
-        return None
-    return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
-
-
-def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
-    """Whether a sealed configuration is this one."""
-    now = json.loads(json.dumps(asdict(cfg)))
-    for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
-        now.pop(key, None), recorded.pop(key, None)
-    return now == recorded
-
-
-def _overrides(cfg: Any) -> tuple[str, ...]:
-    """Every override of a sweep, those that the sweeper's own configuration adds too."""
-    typed = _typed(cfg)
-    replaced = {o.lstrip("+").partition("=")[0] for o in typed}
-    params = (cfg.hydra.sweeper.get("params") or {}).items()
-    return (*(f"{k}={v}" for k, v in params if k not in replaced), *typed)
-
-
-def _typed(cfg: Any) -> list[str]:
-    """The task's overrides in Hydra's words: a text that travels as base64 is not resolved."""
-    from omegaconf import OmegaConf
-
-    return list(map(str, OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)))
-
-
 def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: Any) -> None:
     """One line per point (see `lines.point`); from the second on with the time that the rest will take at
     the pace since the first, which imports and compiles."""
     from harness.report.bar import span
 
-    varied = [o for o in overrides if spelled(o) not in Watch.shared]
     with _next() as done:
         count, left = f"{done}", ""
         if Watch.aim:
@@ -333,8 +318,23 @@ def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: A
             if counted < done < Watch.aim:
                 pace = (time.monotonic() - began) / (done - counted)
                 left = f", {span(pace * (Watch.aim - done))} left"
-        line = lines.point(outcome, name, varied, f"{seconds:4.1f} s{left:<14}", told)
+        line = lines.point(outcome, name, _varied(overrides), f"{seconds:4.1f} s{left:<14}", told)
         print(f"[{count}] {line}", flush=True)
+
+
+def _varied(overrides: list[str]) -> list[str]:
+    """The overrides of a point that its sweep varies."""
+    return [o for o in overrides if spelled(o) not in Watch.shared]
+
+
+def _present(overrides: list[str]) -> AbstractContextManager[Any]:
+    """The line of the point that is made now; a launcher's workers have none, their terminal is another's."""
+    assert Watch.folder is not None
+    if Watch.worker:
+        return nullcontext()
+    told = Watch.folder / TOLD
+    number = Watch.there + (told.stat().st_size if told.is_file() else 0) + 1
+    return lines.present(number, Watch.aim, _varied(overrides))
 
 
 @contextmanager

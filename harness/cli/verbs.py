@@ -1,30 +1,33 @@
 """Words that stand alone on the command line: what is no job, and needs no configuration."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 
 from harness.errors import ConfigProblem, suggestion
 
+DASHBOARD = ("runs_dir", "track.uri", "track.experiment", "port")
 REPORTED = ("torch", "transformers", "hydra-core", "mlflow", "numba")
 
 
 def dashboard(argv: list[str]) -> int:
-    """harness dashboard [runs_dir=DIR] [port=N]
+    """harness dashboard [runs_dir=DIR] [track.uri=DATABASE] [track.experiment=NAME] [port=N]
 
     MLflow's pages over our runs, on 127.0.0.1 only, until Ctrl-C; the address is printed.
 
       runs_dir=runs   the folder of the runs, with mlflow.db in it
+      track.uri=      another database than that: sqlite:///PATH.db
       port=5000       where it listens
 
     example: python -m harness dashboard port=5001
     """
-    known = {"runs_dir": "--runs-dir", "port": "--port"}
+    known = {key: f"--{re.sub('[._]', '-', key)}" for key in DASHBOARD}
     pairs = [argument.partition("=") for argument in argv]
     for key, equals, _ in pairs:
         if key not in known or not equals:
             near = suggestion(key.lstrip("-").replace("-", "_"), tuple(known))
-            raise ConfigProblem(f"dashboard takes runs_dir=DIR and port=N, not '{key}'.{near}")
+            raise ConfigProblem(f"dashboard takes {', '.join(known)}, not '{key}'.{near}")
     from harness.track import dashboard as server
 
     sys.argv[1:] = [word for key, _, value in pairs for word in (known[key], value)]

@@ -1,7 +1,7 @@
 """One sentence for a person: what a record says. It is built from the record alone."""
 
 from collections.abc import Mapping
-from math import inf, isfinite, isnan
+from math import inf, isclose, isfinite, isnan
 from typing import Any
 
 WRONG = ("drifted", "diverged")
@@ -47,11 +47,20 @@ def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
     step = "other tokens"
     if first is not None:
-        step = f"another token is most likely from step {first + 1} on"
+        step = f"another token is most likely first at step {first + 1}{_often(result)}"
     explained = (result.get("itself") or {}).get("verdict") not in WRONG
     if result.get("pruned") and kept < tokens and explained:
         return f"Another thought, as pruning to {kept} of {tokens} tokens may make it: {step}"
     return f"Another thought: {step}, {_apart(result)}"
+
+
+def _often(result: Mapping[str, Any]) -> str:
+    """In how many of its steps, where that is a whole number: rows of a batch differ each for itself."""
+    share = (result.get("metrics") or {}).get("top1_agreement")
+    steps = len(((result.get("curves") or {}).get("restored") or {}).get("kl") or [])
+    other = (1 - (1 if share is None else share)) * steps
+    known = round(other) and isclose(other, round(other), abs_tol=1e-6)
+    return f", in {round(other)} of {steps} step{'s' * (steps > 1)}" if known else ""
 
 
 def _unsound(result: Mapping[str, Any]) -> str:
@@ -65,7 +74,7 @@ def _plain(result: Mapping[str, Any]) -> str:
         str(result.get("verdict")), ""
     )
     said = f"{word}{reason.removeprefix('restore refused: ').rstrip('.:')}."
-    return said[0].upper() + said[1:]
+    return said if "_" in said.split()[0] else said[0].upper() + said[1:]  # a name stays as it is
 
 
 def _other(result: Mapping[str, Any]) -> str:
@@ -91,18 +100,17 @@ def _apart(result: Mapping[str, Any]) -> str:
 
 
 def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
-    """How a restore compares with a prefill, where one of them takes `least` seconds."""
+    """How a restore compares with a prefill, where one of them takes `least` seconds. Of two prefills of the
+    same tokens the faster one counts, and of one sample no more than two digits are worth saying."""
     times = result.get("time_s") or {}
-    again = times.get("recompute")
+    again = times.get("recompute") and min(times["recompute"], times.get("prefill") or inf)
     back = sum(times.get(key) or 0.0 for key in ("load", "restore"))
     if not again or not back or max(again, back) < least:
         return ""
     ratio = again / back
-    return (
-        f"{ratio:.1f} times faster than recomputing"
-        if ratio >= 1
-        else f"{1 / ratio:.1f} times slower than recomputing"
-    )
+    factor, way = max(ratio, 1 / ratio), "faster" if ratio >= 1 else "slower"
+    much = f"{factor:.1f}" if factor < 9.95 else f"{float(f'{factor:.2g}'):.0f}"
+    return f"{much} times {way} than recomputing"
 
 
 def _codes(result: Mapping[str, Any]) -> str:

@@ -110,7 +110,8 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     if 1 < len(heads) == state.layers[layer].key.shape[1]:
         said = "every head"
     worst = "up to " if heads[1:] else ""
-    where = f"first at layer {layer}, {said}, token {token}: {worst}{off:.3g} noise floors"
+    much = f"{off / MARGIN:.3g} steps of the codes" if coded else f"{off:.3g} noise floors"
+    where = f"first at layer {layer}, {said}, token {token}: {worst}{much}"
     return Diagnosis(cause, element, f"{evidence}; {where}", layer, heads[0], token, picture)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import printable
-from harness.snapshot.elements import BY_NAME, spoken
+from harness.snapshot.elements import BY_NAME, called, spoken
 
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
          "head_dim", "intermediate_size", "vocab_size")  # fmt: skip
@@ -26,8 +26,8 @@ class Difference:
     found: Any
 
     def __str__(self) -> str:
-        changed = f"{self.field} was {_short(self.saved)}, is {_short(self.found)}"
-        return f"{spoken(self.element)}: {changed}"
+        what = called(self.element, self.field)
+        return f"{spoken(self.element)}: {what} was {_short(self.saved)}, is {_short(self.found)}"
 
     def row(self) -> dict[str, Any]:
         """JSON-able."""

@@ -3,15 +3,18 @@ composed, and for a whole sweep at once."""
 
 import fnmatch
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from harness import variants
+from harness.config import chain
 from harness.config.explain import option_meant
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
 from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, suggestion
 
+MANY = 64  # choices of a sweep that are composed to see what they lead to
 _NAMES = re.compile(r"[\w,]+")
 _CHOICE = re.compile(r"choice\(([\w, ]+)\)")
 _GLOB = re.compile(r"glob\(([\w*?]+)\)")
@@ -20,7 +23,7 @@ _GLOB = re.compile(r"glob\(([\w*?]+)\)")
 def chosen(group: str, overrides: Sequence[str]) -> list[str]:
     """The options of `group` that these overrides may lead to: what is typed, else what the chosen
     task or experiment overrides, else the default. All of them where that cannot be told."""
-    values = [o.partition("=")[2] for o in overrides if o.partition("=")[0].lstrip("+") == group]
+    values = [v for key, v in map(_pair, overrides) if key == group and not v.startswith("{")]
     if values:
         if shape := _GLOB.fullmatch(values[-1]):
             return fnmatch.filter(variants.options(group), shape[1])
@@ -28,6 +31,8 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
             return [name.strip() for name in listed[1].split(",")]
         plain = _NAMES.fullmatch(values[-1])
         return values[-1].split(",") if plain else variants.options(group)
+    if deep := _composed(group, overrides):
+        return deep
     named = [] if group in ("task", "experiment") else [
         option for other in ("experiment", "task") for name in chosen(other, overrides)
         if (option := _overrides(other, name).get(group))
@@ -37,10 +42,31 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
     return named or [option for option in [_defaults().get(group)] if option]
 
 
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key.lstrip("+"), value
+
+
+def _composed(group: str, overrides: Sequence[str]) -> list[str]:
+    """The options of `group` as Hydra composes them; none where our own look at the files is enough. A sweep's
+    experiments and tasks one after the other."""
+    places = (*schemas(), "experiment")
+    typed = [(key, v) for key, v in map(_pair, overrides) if key in places and _NAMES.fullmatch(v)]
+    named = [(key, option) for key, v in typed for option in v.split(",")]
+    if not chain.needed(named):
+        return []
+    ways: list[tuple[str, ...]] = [tuple(o for o in overrides if o.startswith("hydra.searchpath="))]
+    for key, value in typed:
+        ways = [(*way, f"{key}={option}") for way in ways for option in value.split(",")]
+    found = [chain.choices(tuple(sys.argv[1:]), way).get(group) for way in ways[:MANY]]
+    return list(dict.fromkeys(filter(None, found)))
+
+
 def check_typed(overrides: Sequence[str]) -> None:
     """Raise ConfigProblem for an option that there is not; then, since what a key is read by hangs on the
     options, for a `group.key=value` that no option which is chosen would read, for a new key below one of
     them that has no plus before it, and for what none of the chosen tasks reads."""
+    overrides = [one for override in overrides for one in _spread(override)]
     for override in overrides:
         _check_option(override)
     for override in overrides:
@@ -65,11 +91,53 @@ def check_typed(overrides: Sequence[str]) -> None:
         raise ConfigProblem(f"{' and '.join(budgets)} are two budgets. Give one of them.")
 
 
+def _spread(override: str) -> list[str]:
+    """`group={a:1,b:2}` as the keys that it gives, `group.a=1` and so on, of a sweep those of all its values;
+    anything else as it is."""
+    typed, _, value = override.partition("=")
+    if typed.lstrip("+") not in schemas() or "{" not in value:
+        return [override]
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import ChoiceSweep
+    from hydra.errors import HydraException
+
+    try:
+        held = OverridesParser.create().parse_override(override).value()
+    except HydraException:  # it says so itself
+        return [override]
+    each = held.list if isinstance(held, ChoiceSweep) else [held]
+    keys = [(k, v) for one in each if isinstance(one, dict) for k, v in one.items()]
+    rest = [str(one) for one in each if not isinstance(one, dict)]
+    given = [f"{typed}={','.join(rest)}"] * bool(rest)
+    return given + list(dict.fromkeys(f"{typed}.{k}={'null' if v is None else v}" for k, v in keys))
+
+
 def _check_option(override: str) -> None:
-    """Raise ConfigProblem for a group without an option, with several, or with one that there is not."""
+    """Raise ConfigProblem for a group without an option, with several, or with one that there is not, and for
+    what the harness itself or Hydra has in a place."""
     typed, _, value = override.partition("=")
     group = typed.lstrip("+")
-    if typed.startswith("~") and typed[1:] in schemas():
+    if not group:
+        raise ConfigProblem(f"{override} names no key: KEY{override}.")
+    if group in ("hydra.launcher", "hydra.sweeper") and not value.startswith("{"):
+        kind = group.partition(".")[2]
+        raise ConfigProblem(f"{override}: a {kind} is chosen with a slash: hydra/{kind}={value}.")
+    if group.lstrip("~") == "hydra.callbacks.sweep":
+        raise ConfigProblem(
+            f"{override}: the harness itself calls that callback sweep, and no run goes without it. Call yours "
+            "otherwise: +hydra.callbacks.mine._target_=..."
+        )
+    if typed.startswith("+") and group in schemas() and value:
+        raise ConfigProblem(
+            f"{override}: {group} is chosen already; without the plus: {group}={value}."
+        )
+    whose, _, key = group.partition(".")
+    if key == "name" and whose in schemas():
+        raise ConfigProblem(
+            f"{override}: an option brings all of its keys, and is chosen by its group: {whose}={value}. In a "
+            f"file: `override /{whose}: {value}` among its defaults."
+        )
+    if typed.startswith("~") and typed[1:] in (*schemas(), "hydra/launcher", "hydra/sweeper"):
         raise ConfigProblem(
             f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
             f"`python -m harness {typed[1:]} --help` lists them."
@@ -111,6 +179,15 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
     if not tasks or value in (_defaults().get(key), "null"):
         return None
     typed = override.lstrip("+").partition("=")[0]
+    if (
+        typed == "steps"
+        and tasks == ["save"]
+        and not any(o.startswith("foreign=") for o in overrides)
+    ):
+        return (
+            f"{override} is not read by task=save without from=FILE: nothing is generated. "
+            "Leave it out, or go on from the snapshot with task=resume steps=..."
+        )
     if "." in typed and key in schemas() and str(shared(key).get(typed.partition(".")[2])) == value:
         return None
     passed = {key, typed}  # the group, and the key in it

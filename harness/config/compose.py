@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from harness import variants
+from harness import keys, variants
 from harness.config import tracking
 from harness.config.choice import chosen
-from harness.config.key import wanted
+from harness.config.key import unset, wanted
 from harness.config.literal import decode_literal, plain
 from harness.config.option import (
     UNREAD,
@@ -43,7 +43,9 @@ def register(token: str | None = None) -> str:
     token = token or f"{os.getpid():x}{os.urandom(3).hex()}"
     OmegaConf.register_new_resolver("unique", lambda: token, replace=True)
     OmegaConf.register_new_resolver("literal", decode_literal, replace=True)
-    ConfigStore.instance().store(name="schema", node=_open_schema())
+    store: Any = ConfigStore.instance()
+    store.store(name="schema", node=_open_schema())
+    store.store(group="hydra", name="config", node=_own_hydra(), provider="hydra")
     _register_plugins()
     return token
 
@@ -54,6 +56,18 @@ def _registered() -> None:
 
     if not OmegaConf.has_resolver("unique"):
         register()
+
+
+def _own_hydra() -> Any:
+    """Hydra's own settings as `config.yaml` has them, so that a primary config of the user's own begins with
+    them too: where records go, and who watches that none is written over."""
+    from hydra.conf import HydraConf
+    from omegaconf import OmegaConf
+
+    base = HydraConf()
+    quiet = ("hydra_logging", "job_logging")
+    base.defaults = [{k: "none" if k in quiet else v for k, v in e.items()} for e in base.defaults]
+    return OmegaConf.merge(base, keys.tree(variants.conf_dir() / "config.yaml")["hydra"])
 
 
 def _open_schema() -> Any:
@@ -101,6 +115,18 @@ def jobs(overrides: list[str]) -> int | None:
         return prod(len(values(o)) for o in swept)
     except HydraException:
         return None
+
+
+def varied(overrides: list[str]) -> list[str]:
+    """The keys to which these overrides of a sweep give several values; none where only a sweeper knows."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(overrides)
+    except HydraException:
+        return []
+    return [o.get_key_element() for o in parsed if o.is_sweep_override()]
 
 
 def values(override: Any) -> list[str]:
@@ -223,7 +249,11 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         value = OmegaConf.select(cfg, key) if "." in key else None
         setting = key if value is None else f"{key}={value}"
         first = str(problem).splitlines()[0]
-        said = f" is not possible: give {meant}." if (meant := wanted(first)) else f": {first}"
+        said = (
+            f" is not possible: give {meant}."
+            if (meant := wanted(first))
+            else f": {unset(first) or first}"
+        )
         raise ConfigProblem(setting + said) from problem
     checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
     if not record:

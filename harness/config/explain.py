@@ -1,13 +1,16 @@
 """Composition errors as one plain message: what is wrong, and what was probably meant."""
 
+import os
 import re
-from dataclasses import fields, is_dataclass
+import traceback
 from itertools import takewhile
+from pathlib import Path
 
-from harness import extras, keys, variants
-from harness.config.key import wanted
-from harness.config.option import UNREAD, readable, schemas
-from harness.config.schema import Config
+from harness import extras, keys
+from harness.config import culprit
+from harness.config.key import unset, wanted
+from harness.config.option import schemas
+from harness.config.unknown import unknown_key
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options
 
@@ -15,7 +18,14 @@ SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submit
 PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
+PARAMS = "hydra.sweeper.params"
 VALUE = re.compile(r"nan|inf|true|false|null|[\d._]+(e\d+)?", re.I)  # as Hydra reads an argument
+
+
+def installed(kind: str) -> list[str]:
+    """The launchers or sweepers that can be chosen here. kind: launcher or sweeper."""
+    named = ((name, name.partition("_")[0]) for name in PLUGINS[kind])
+    return [name for name, extra in named if extra not in extras.NEEDS or not extras.missing(extra)]
 
 
 def explain(problem: Exception, argv: list[str]) -> str | None:
@@ -28,17 +38,22 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
     no_name = isinstance(problem, ValueError) and "group override must be a string" in text
     if isinstance(problem, MarkedYAMLError) and problem.problem_mark:
         return keys.unreadable(problem.problem_mark.name, problem)
+    if isinstance(problem, RecursionError):
+        return (
+            "a defaults list leads back to itself. An experiment that is built on another names its file, as in "
+            "`- /experiment/mine`, not the group (`/experiment: mine`), which the command line chooses."
+        )
     if not no_name and not isinstance(problem, HydraException | OmegaConfBaseException):
-        return None
+        return _of_hydra(problem, argv)
     if missing := re.search(r"Could not find 'hydra/(launcher|sweeper)/(\w+)'", text):
         kind, name = missing[1], missing[2]
         if name in extras.NEEDS:
             return str(MissingExtra(f"hydra/{kind}={name}", name, f"hydra-{name}-{kind}"))
-        return f"hydra/{kind}={name} is not installed.{suggestion(name, PLUGINS[kind])}"
+        return f"hydra/{kind}={name} is not installed.{suggestion(name, installed(kind))}"
     for argument in argv:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")
-        if not equals or key.startswith("hydra"):
+        if not equals or not key or key.startswith(("hydra", "-")):
             continue
         if any((folder / key).is_dir() for folder in folders()):
             for option in value.split(","):
@@ -49,38 +64,37 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
                         f"{argument}: Hydra reads '{option}' as a value, not as a name: call the option "
                         "something else, its YAML too."
                     )
-        elif (near := _unknown_key(key, value)) is not None:
+        elif (near := unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
-    named = _named_in_yaml(text, argv)
-    return named or _plain(text, str(problem.__cause__ or problem).strip(), argv)
+    return culprit.in_yaml(text, argv) or _plain(
+        text, str(problem.__cause__ or problem).strip(), argv
+    )
 
 
-def _named_in_yaml(text: str, argv: list[str]) -> str | None:
-    """A YAML whose defaults list names a group or an option that there is not: which, and what is meant."""
-    said = re.match(r"In '([\w/.-]+)': Could not (?:override|find|load) '(\w+)(?:/([^']+))?'", text)
-    if said is None:
+def _of_hydra(problem: Exception, argv: list[str]) -> str | None:
+    """What Hydra itself stumbles over (a flag beside another, a setting of the wrong kind), when the last line
+    that ran is one of its own and something of its own was typed; None for anything else."""
+    import hydra
+    import omegaconf
+
+    last = traceback.extract_tb(problem.__traceback__)[-1:]
+    homes = [str(Path(str(m.__file__)).parent) for m in (hydra, omegaconf)]
+    if not any(frame.filename.startswith(f"{home}{os.sep}") for frame in last for home in homes):
         return None
-    where, group, option = said.groups()
-    if where == "config":  # Hydra speaks of the whole where an override of an option's YAML fails
-        pairs = (a.lstrip("+").partition("=")[::2] for a in argv)
-        chose = [(g, o) for g, o in pairs if g in ("experiment", "task")]
-        texts = {f"{g}/{o}": str(variants.defaults(g, o)) for g, o in chose}
-        where = next(
-            (w for w, list_ in texts.items() if group in list_ and str(option) in list_), ""
-        )
-    path = next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
-    if path is None:
-        return None
-    if any((folder / group).is_dir() for folder in folders()):
-        return (
-            f"{where.replace('/', '=')}: {path} names {group}: {option}, and '{option}' is not an option "
-            f"of {group}.{suggestion(str(option), options(group))}"
-        )
-    keys = [f.name for f in fields(Config) if f.name not in schemas()]
-    near = suggestion(group, [*schemas(), *keys])
-    if any(f"mean '{key}'" in near for key in keys):
-        near += " That is a key, not a group: it stands outside of `defaults`."
-    return f"{where.replace('/', '=')}: {path} names a group '{group}', which there is not.{near}"
+    typed = [a for a in argv if a.lstrip("+~").startswith("hydra.")]
+    if params := [a for a in typed if PARAMS in a]:
+        return _from_a_file(params[0])
+    if typed and not isinstance(problem, ValueError):
+        return f"{' '.join(typed)} is not possible: Hydra cannot use such a value."
+    flags = [a for a in argv if a.startswith("-")]
+    return (str(problem).splitlines() or [""])[0] or None if typed or flags else None
+
+
+def _from_a_file(typed: str) -> str:
+    return (
+        f"{typed}: Hydra takes {PARAMS} from a file (an experiment's `hydra: sweeper: params:`). On the command "
+        "line what varies is typed as it is: -m seed=1,2"
+    )
 
 
 def _plain(text: str, cause: str, argv: list[str]) -> str:
@@ -96,10 +110,25 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             f"{several} names several values: `-m {several}` runs one after the other; a comma that "
             f"belongs to one value needs quotes: {key}=\"'{value}'\""
         )
+    if line.startswith("Sweeping over Hydra's configuration") and PARAMS in line:
+        return _from_a_file(next((a for a in argv if PARAMS in a), PARAMS))
+    if twice := re.match(r"Multiple values for (hydra/\w+)", line):
+        chosen = next((a for a in argv if a.startswith(f"+{twice[1]}=")), f"+{twice[1]}=...")
+        return f"{chosen}: {twice[1]} is chosen already; without the plus: {chosen[1:]}"
+    if absent := unset(text + first):
+        return absent
+    if "--resolve" in argv and re.match(r"Interpolation key '\w+' not found", line):
+        return f"{line}: Hydra's own part names keys of the job, which `--cfg hydra` leaves out. With both: --cfg all --resolve"
+    if said := re.search(r"Error locating target '(.+?)'", text):
+        return f"{said[1]}: there is no such class, or its module cannot be imported."
+    if line.startswith("Primary config module") or line.startswith("Cannot find primary config"):
+        return f"{line.rstrip('.')}. Options of your own are added with --config-dir DIR."
     if meant := wanted(text + first):
         return f"{line.partition(': ')[0]} is not possible: give {meant}."
     if line.startswith("LexerNoViableAlt"):
-        key, _, value = line.partition(": ")[2].partition("=")
+        key, equals, value = line.partition(": ")[2].partition("=")
+        if not equals:
+            return _no_pair(f"'{key}'", argv)
         return f"{key}={value}: other scripts need quotes of their own: \"{key}='{value}'\""
     if any(sign in line for sign in _NOT_READ):
         return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
@@ -109,6 +138,12 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             f"with a plus: +{new[1]}.{new[2]}=..."
         )
     told = line if first in line else f"{line.rstrip('.')}: {first}"
+    if said := re.match(r"Could not override '(hydra\W\w+)': Key '.+' not in", told):
+        return f"{said[1]}: Hydra has no such key or group. `--cfg hydra` shows its own."
+    if said := re.match(r"Could not override '(hydra\.[\w.]+)': Key '.+' is not in struct", told):
+        return f"{said[1]} is no key of Hydra's. If it is right, add it with a plus: +{said[1]}=..."
+    if said := re.match(r"(~\S+): .*does not support deletion", told):
+        return f"{said[1]} takes away what every run needs. Set it: {said[1].lstrip('~')}=..."
     if new := re.search(r"'hydra\.(launcher|sweeper)\.(\w+)': Key '\2' not in '(\w+)'", told):
         return (
             f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{_plugin_key(*new.groups())}"
@@ -159,62 +194,4 @@ def option_meant(group: str, option: str) -> str:
     if group == "model" and ("/" in option or option.startswith((".", "~"))):
         return f" Did you mean model=path model.path={option}?"
     hint = " For words of your own: text='...'." if group == "prompt" else ""
-    return suggestion(option, options(group)) + hint
-
-
-def _unknown_key(key: str, value: str) -> str | None:
-    """A suggestion when `key` (dotted) is no common key; None when it is one, or a group's own."""
-    schema: type = Config
-    parts = key.split(".")
-    if parts[0] in schemas():
-        return None
-    for i, part in enumerate(parts):
-        known = {f.name: f.type for f in fields(schema)}
-        if part not in known:
-            if i == 0 and parts[1:] and (near := _of_a_task(parts)):
-                return near
-            return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(known))
-        inner = known[part]
-        if not (isinstance(inner, type) and is_dataclass(inner)):
-            return None
-        schema = inner
-    return None
-
-
-def _of_a_task(parts: list[str]) -> str:
-    """For `port` and `ui.port`: that is `task.port`, which task=ui reads."""
-    *above, key = parts
-    tasks = [
-        t
-        for t in variants.sound("task")
-        if key in variants.signature("task", t) and above in ([], [t])
-    ]
-    if not tasks or key in ("name", "reads", UNREAD):
-        return ""
-    return f" Did you mean 'task.{key}'? {' and '.join(f'task={t}' for t in tasks[:4])} read{'s' * (len(tasks) == 1)} it."
-
-
-def _nested(above: list[str], part: str, known: list[str]) -> str:
-    return suggestion(part, known).replace("mean '", f"mean '{'.'.join(above)}.")
-
-
-def _meant(part: str, value: str) -> str:
-    """Also `temperature` for `sampling.temperature`, and `format=gzip` for `save=gzip`, where only
-    one group fits."""
-    top = [*(f.name for f in fields(Config)), "experiment"]
-    owners: dict[str, list[str]] = {}
-    for group in schemas():
-        known = set().union(*(readable(group, option) for option in variants.sound(group)))
-        for inner in known if group != "task" else ():
-            owners.setdefault(inner, []).append(group)
-    if part not in (*owners, *top) and (near := _of_a_task([part])):
-        return near
-    nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
-    groups = [n for n in schemas() if value in options(n) and value != "none"]
-    if part not in nested and part.lower() not in top and len(groups) == 1:
-        return f" Did you mean '{groups[0]}={value}'?"
-    near = suggestion(part, [*top, *(k for k in nested if k not in top)])
-    for key, full in nested.items():
-        if key not in top:
-            near = near.replace(f"'{key}'", f"'{full}'")
-    return near if "Did you mean" in near else suggestion(part, top)
+    return ("" if option == "null" else suggestion(option, options(group))) + hint

@@ -1,5 +1,6 @@
 """What a schema says about one key: who reads it, and which values it may have."""
 
+import re
 from dataclasses import field
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -31,6 +32,17 @@ _WANTED = {  # words of omegaconf's about a value of the wrong type
 def wanted(said: str) -> str:
     """What kind of value a type error of omegaconf's asks for, in words; empty for another error."""
     return next((meant for sign, meant in _WANTED.items() if sign in said), "")
+
+
+def unset(said: str) -> str:
+    """What to do about an environment variable that an error of omegaconf's misses; empty for another error."""
+    name = re.search(r"Environment variable '(.+?)' not found", said)
+    if name is None:
+        return ""
+    return (
+        f"there is no environment variable {name[1]}. Set it, or say what holds without it: "
+        f"${{oc.env:{name[1]},VALUE}}"
+    )
 
 
 def one_of(key: str, value: Any, known: tuple[str, ...] = ()) -> None:
@@ -68,6 +80,8 @@ def typed(key: str, value: Any, hint: Any) -> None:
         for kind, _ in filter(None, known)
     ):
         said = " or ".join(words for _, words in filter(None, known))
+        if key in CHOICES:
+            said = f"{said}, {' or '.join(CHOICES[key])}"
         raise ConfigProblem(f"{key} is {value!r}: give {said}.")
 
 

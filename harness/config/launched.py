@@ -1,10 +1,16 @@
-"""Which folders of options of one's own a job was run with, from what Hydra recorded."""
+"""Which configuration and which options of one's own a job was run with, from what Hydra recorded."""
 
 import re
 from pathlib import Path
+from typing import Any
+
+from harness.process import shown
 
 _SEARCHED = re.compile(r"^ *- (hydra\.searchpath=.+)$", re.MULTILINE)
 _SOURCE = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: command-line$", re.MULTILINE)
+
+_MAIN = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: main$", re.MULTILINE)
+_NAME = re.compile(r"^ +config_name: (.+)$", re.MULTILINE)
 
 
 def options_dir(folder: Path) -> list[str]:
@@ -12,10 +18,43 @@ def options_dir(folder: Path) -> list[str]:
     nothing says so. DIR is relative to the working directory where it lies below it."""
     for file in (folder / "multirun.yaml", folder / ".hydra" / "hydra.yaml"):
         if source := _scalar(_SOURCE, file):
-            place, here = Path(source), Path.cwd()
-            near = place.relative_to(here) if place.is_relative_to(here) else place
-            return ["--config-dir", str(near)]
+            return ["--config-dir", shown(source)]
     return []
+
+
+def primary(folder: Path) -> list[str]:
+    """`["--config-path=DIR", "--config-name=NAME"]` of the sweep or the run in `folder`, as far as it was not the
+    shipped configuration; empty where nothing says so."""
+    for file in (folder / "multirun.yaml", folder / ".hydra" / "hydra.yaml"):
+        if name := _scalar(_NAME, file):
+            return _flags(_scalar(_MAIN, file), name)
+    return []
+
+
+def primary_of(hydra: Any) -> list[str]:
+    """The same of the job that runs now. hydra: its `hydra` block."""
+    places = [s.path for s in hydra.runtime.config_sources if s.provider == "main"]
+    return _flags(str(places[0]) if places else "", str(hydra.job.config_name))
+
+
+def _flags(place: str, name: str) -> list[str]:
+    folder = Path(place)
+    there = not folder.is_dir() or (folder / "task" / "experiment.yaml").is_file()
+    shipped = not place or (folder.name == "conf" and there)  # wherever that lay
+    flags = [] if shipped else [f"--config-path={place}"]
+    return [*flags, f"--config-name={name}"] if flags or name != "config" else []
+
+
+def typed(folder: Path) -> list[str] | None:
+    """The overrides that the run in `folder` was typed with; None where it does not say, as one that was run again
+    from a record."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return list(map(str, told)) if isinstance(told, list) else None
 
 
 def searchpath(folder: Path) -> list[str]:

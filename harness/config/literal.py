@@ -3,17 +3,57 @@
 import base64
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+MULTIRUN = ("-m", "--multirun")
 TEXTS = ("text", "prompt.text")  # keys whose value arrives exactly as typed
+NULL = "'${literal:\"bnVsbA==\"}'"  # the text null: the word alone means that there is none
 _MARK = "\0literal:"
 _QUOTED = re.compile(r"'[^'\\$]*'")
 _EACH = re.compile(r"""'[^'\\$]*'|'\$\{literal:"[\w=-]*"\}'""")  # text of a sweep
 _CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
+_ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
+_LIST = re.compile(rf"{_ONE}(?:,{_ONE})+", re.DOTALL)
+_CHOICE = re.compile(rf"choice\(({_ONE}(?:,{_ONE})*)\)", re.DOTALL)
+_SAFE = re.compile(r"[^'\\$\n\r?]*")
+_ESCAPED = re.compile(r"""\\+(?=['"]|\Z)""")  # a backslash that means itself stands twice there
+_BEFORE = re.compile(r"""(\\*)(['"]|\Z)""")
+
+
+def quoted(value: str) -> str:
+    """`value` as one string of the override grammar, readable where that can be."""
+    if _SAFE.fullmatch(value):
+        return f"'{value}'"
+    encoded = base64.urlsafe_b64encode(value.encode("utf-8", "surrogatepass")).decode()
+    return f"'${{literal:\"{encoded}\"}}'"
+
+
+def quoted_texts(value: str, many: bool) -> str:
+    """What was typed after `text=` as the override grammar takes it. many: in a sweep, where a list that is all
+    in quotes is several texts; anything else is one text, exactly as typed."""
+    if value in ("null", NULL):
+        return value
+    return ",".join(map(quoted, _several(value) if many else [value]))
+
+
+def _several(value: str) -> list[str]:
+    """The texts of a list in quotes, a backslash before a quotation mark inside; else the one that it is."""
+    chosen = _CHOICE.fullmatch(value)
+    if not chosen and not _LIST.fullmatch(value):
+        return [value]
+    each = re.findall(_ONE, chosen[1] if chosen else value, re.DOTALL)
+    return [_ESCAPED.sub(lambda m: m[0][: len(m[0]) // 2], one.strip()[1:-1]) for one in each]
+
+
+def unswept(text: str | None) -> str:
+    """What to say of a single run whose text looks like several; empty where it does not."""
+    if not text or _several(text) == [text]:
+        return ""
+    return "this is one text, quotes and commas included; with -m its parts are several"
 
 
 def decode_literal(encoded: str) -> str:
-    """Inverse of the encoding above; registered as the `literal` resolver.
+    """Inverse of `quoted`; registered as the `literal` resolver.
 
     `???` means "missing" to omegaconf wherever it appears, so it keeps a mark until `plain`.
     """
@@ -26,12 +66,18 @@ def plain(text: str | None) -> str | None:
     return text.removeprefix(_MARK) if text else text
 
 
-def typed(argument: str) -> str:
-    """An argument of a recorded command as a person types it in a shell: no base64 in it."""
-    key = argument.partition("=")[0]
+def typed(argument: str, many: bool = False) -> str:
+    """An argument of a recorded command as a person types it, before the shell's own quotes: the inverse of
+    `quoted_texts`. many: of a sweep."""
+    key, equals, value = argument.partition("=")
+    if not equals or key.lstrip("+") not in TEXTS:
+        return _carried(argument)
     if several := texts(argument):
-        return shlex.quote(f"{key}={','.join(map(listed, several))}")
-    return shlex.quote(_carried(argument))
+        return f"{key}={','.join(map(listed, several))}"
+    text = decoded(argument).partition("=")[2]
+    if text == "null" != value:
+        return f"{key}={NULL}"
+    return f"{key}={text if _several(text) == [text] or not many else f'choice({listed(text)})'}"
 
 
 def texts(argument: str) -> list[str]:
@@ -43,14 +89,20 @@ def texts(argument: str) -> list[str]:
 
 def listed(text: str) -> str:
     """A text as one of several that a sweep goes through."""
-    escaped = text.replace('"', '\\"')
+    escaped = _BEFORE.sub(lambda m: 2 * m[1] + "\\" * (m[2] == '"') + m[2], text)
     return f'"{escaped}"'
 
 
-def command(overrides: Iterable[str], flags: Iterable[str] = ()) -> str:
-    """What runs a job of these overrides by itself, as a person types it in a shell."""
-    words = (*map(shlex.quote, flags), *(shlex.quote(decoded(o)) for o in overrides))
-    return " ".join(("python -m harness", *words))
+def command(arguments: Iterable[str]) -> str:
+    """What runs a job or a sweep of these flags and recorded overrides, as a person types it in a shell: every
+    printed command is spelled here, and gives back the very texts."""
+    return whole(["python", "-m", "harness", *arguments])
+
+
+def whole(words: Sequence[str]) -> str:
+    """The same of a command that was recorded with the program before it."""
+    many = any(word in MULTIRUN for word in words[3:])
+    return shlex.join([typed(word, many) for word in words])
 
 
 def decoded(override: str) -> str:

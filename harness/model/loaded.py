@@ -48,11 +48,16 @@ class Loaded:
     def __post_init__(self) -> None:
         import inspect
 
-        inner = getattr(self.model, "get_base_model", lambda: self.model)()  # adapters hand it on
+        inner = self._inner
         forward = inspect.signature(inner.forward).parameters
         if "input_ids" not in forward:  # put in place of the class's own, which it is to hand on to
             forward = inspect.signature(type(inner).forward).parameters
         self._forward_names = frozenset(forward)
+
+    @property
+    def _inner(self) -> Any:
+        """The model itself, which adapters hand on."""
+        return getattr(self.model, "get_base_model", lambda: self.model)()
 
     def __repr__(self) -> str:
         """One line: the modules of a model fill pages."""
@@ -151,6 +156,17 @@ class Loaded:
     def parameters(self) -> int:
         """How many numbers the weights are."""
         return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Its architecture and its size, as far as its configuration says: layers, heads, numbers."""
+        told = self.model.config.get_text_config()
+        keys = {"layers": "num_hidden_layers", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+                "hidden_size": "hidden_size"}  # fmt: skip
+        known = {name: getattr(told, key, None) for name, key in keys.items()}
+        sizes = {name: value for name, value in known.items() if isinstance(value, int)}
+        kind = type(self._inner).__name__
+        return {"architecture": kind, **sizes, "parameters": self.parameters}
 
     def cost(self, tokens: int) -> Cost:
         """What a forward over `tokens` in all is going to take, by those timed so far."""

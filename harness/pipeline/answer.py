@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from harness.cache.library import Replay
 from harness.config import CacheConfig
 from harness.errors import UnsupportedModel
 from harness.model.loaded import Loaded
@@ -15,11 +16,13 @@ from harness.snapshot.state import LayerState, State
 
 def answering(loaded: Loaded, state: State, cache: CacheConfig) -> State | None:
     """`state`, which is only read, with the logits `[batch, vocab]` that follow what it holds. Where no
-    layer dropped a token, its last token also gets the keys and values that belong to them, so that the
-    proof holds. None where the past of that token is not contained in `state`: a recurrent state, a
+    layer dropped a token or keeps codes, its last token also gets the keys and values that belong to them,
+    so that the proof holds. None where the past of that token is not contained in `state`: a recurrent state, a
     window that has let go of tokens, nothing held beside it."""
     if state.tokens < 2 or (before := _without_last(state)) is None:
         return None
+    if state.quantized:
+        return replace(state, logits=_over(loaded, state, before))
     try:
         again = feed(loaded, before, state.token_ids[:, -1:], cache, None).state
     except UnsupportedModel:
@@ -28,6 +31,18 @@ def answering(loaded: Loaded, state: State, cache: CacheConfig) -> State | None:
         return replace(state, logits=again.logits)
     layers = zip(again.layers, state.layers, strict=True)
     return again.with_layers(tuple(replace(new, received=old.received) for new, old in layers))
+
+
+def over_itself(loaded: Loaded, state: State) -> torch.Tensor | None:
+    """Logits `[batch, vocab]` of the last token of `state`, which is only read, fed again over what it holds,
+    its own stored keys and values among that. None where that past is not contained in it."""
+    before = _without_last(state) if state.tokens > 1 else None
+    return None if before is None else _over(loaded, state, before)
+
+
+def _over(loaded: Loaded, state: State, before: State) -> torch.Tensor:
+    decoder = Replay(loaded, state, before, CacheConfig(name="cloned"))
+    return decoder.step(state.token_ids[:, -1:])[:, -1]
 
 
 def _without_last(state: State) -> State | None:

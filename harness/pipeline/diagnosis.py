@@ -14,8 +14,9 @@ from harness.compare.likeness import Pair
 from harness.compare.picture import MARGIN, Recomputed
 from harness.model.experts import experts
 from harness.model.loaded import Loaded
+from harness.pipeline.answer import over_itself
 from harness.pipeline.judge import Judgement
-from harness.pipeline.noise import noise
+from harness.pipeline.noise import largest, noise
 from harness.pipeline.past import ASLEEP
 from harness.snapshot.state import LayerState, State
 
@@ -50,6 +51,10 @@ def diagnose(
     state = state.to(loaded.device)
     right = right or recompute(loaded, state.token_ids, state.attention_mask)
     explanation = diagnosis.explain(state, right)
+    if explanation.cause == "logits" and state.quantized and _from_codes(loaded, state, right):
+        explanation = replace(
+            explanation, cause="rounding", element="kv_cache", evidence=diagnosis.CODED
+        )
     if explanation.layer is not None or explanation.cause != "rounding":
         return explanation
     if history:
@@ -60,6 +65,15 @@ def diagnose(
         evidence = f"{where}; {explanation.evidence} of the state"
         return Diagnosis("routing", "model_config", evidence, picture=explanation.picture)
     return explanation
+
+
+def _from_codes(loaded: Loaded, state: State, right: Recomputed) -> bool:
+    """Whether the stored logits are those that follow what the codes say, as where it was continued since."""
+    own = over_itself(loaded, state)
+    return (
+        own is not None
+        and largest(own.double() - state.logits.double()) <= MARGIN * right.logits_floor
+    )
 
 
 def diagnosed(

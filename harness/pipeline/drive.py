@@ -168,7 +168,8 @@ def rebuilt(loaded: Loaded, state: State, chunk: int | None = None) -> tuple[Uni
     """A run that goes on from the whole token buffer of `state`, and the seconds its prefill took."""
     ids, mask = state.token_ids.to(loaded.device), state.attention_mask.to(loaded.device)
     cache = new_cache(loaded)
-    with progress.passes(loaded.model, loaded.layers, "prefill again", ids.numel()):
+    calls = [len(ids) * piece for piece in progress.pieces(ids.shape[1], chunk)]
+    with progress.passes(loaded.model, loaded.layers, "prefill again", calls):
         start = time.perf_counter()
         logits = prefill(loaded, ids, mask, positions_of(mask), cache, chunk)
         seconds = time.perf_counter() - start

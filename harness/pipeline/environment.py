@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +31,7 @@ def environment(cfg: Any, device: str, attention: str) -> dict[str, Any]:
 
     cuda = device.startswith("cuda")
     return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.system() + "-" + platform.machine(),
         "versions": _versions(),

@@ -5,6 +5,7 @@ import shutil
 import traceback
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def _record(
         reason = f"unexpected {type(problem).__name__}: {reason}"
     record = {
         "schema": SCHEMA,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": verdict,
         "reason": reason,
         "exit_code": exit_code(problem),

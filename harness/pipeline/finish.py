@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness import interrupt
 from harness.compare.conclusion import conclusion
 from harness.config import Config
+from harness.process import shown
 from harness.snapshot.result import (
     METRICS,
     MUTATION,
@@ -147,7 +148,7 @@ def finish_table(
                     say.line(closing)
             elif verdict != UNJUDGED:
                 why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
-                say.line(f"verdict:      {verdict.upper()}{why}")
+                say.fact("verdict", f"{verdict.upper()}{why}")
             say.line(f"report:       {result['folder']}/report.html")
 
     code = exit_code(result) if code is None else code
@@ -184,23 +185,23 @@ def draw_page(
     sections: Sections,
     path: Path,
     result: Record,
-    snapshots: Sequence[str] = (),
+    snapshots: Sequence[str] | None = None,
 ) -> None:
     """Write a page of `sections` under the conclusion of `result`, with the environment and the command
-    below them, and with links to the runs that left `snapshots`, where they are here."""
-    from harness.report import closing, html
+    below them, and with links: to the runs that left `snapshots`, where they are here, else to its own files."""
+    from harness.report import closing, html, run
     from harness.report.badge import badge
 
-    links = []
-    for place in snapshots:
+    links = run.links(path.parent, result) if snapshots is None else []
+    for place in snapshots or ():
         name, here = shown(place), path.parent
         links += html.link(f"manifest of {name}", Path(place) / "manifest.json", here)
         links += html.link(f"the run that left {name}", Path(place).parent / "report.html", here)
-    if model := closing.model(result) if result.get("model") else "":
-        title = f"{title}: {model}"
+    if snapshots is None:
+        title = closing.named(title, result, path.parent)
     words, colour = badge(result)
-    blocks = [*sections, *closing.sections(result, closing.again(result, path.parent))]
-    said, under = closing.said(result), closing.under(result)
+    blocks = [*sections, *closing.sections(result, path.parent, closing.again(result))]
+    said, under = closing.said(result), closing.under(result, path.parent)
     text = html.page(title, blocks, words, said, colour, links, under=under)
     write_text(path, text)
 
@@ -260,7 +261,7 @@ def completed(session: Job, record: Record) -> Record:
         "elements": record["elements"],
         "environment": session.environment(),
         "mlflow": None,
-        "model": {**session.loaded.source, "option": cfg.model.name},
+        "model": {**session.loaded.source, "option": cfg.model.name, **_shape(session.loaded)},
         "options": options(cfg),
         "folder": shown(session.folder),
     }
@@ -268,15 +269,12 @@ def completed(session: Job, record: Record) -> Record:
     return {**result, "conclusion": conclusion(finite(result))}
 
 
+def _shape(loaded: Any) -> Record:
+    """What is known of the model's size; nothing of one that is somebody else's."""
+    return getattr(loaded, "shape", {})
+
+
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
     more = ("engine",) if cfg.task.name == "referee" else ()
     return {group: getattr(cfg, group).name for group in (*GROUPS, *more)}
-
-
-def shown(path: Path | str) -> str:
-    """`path` relative to the working directory where it lies below it, else absolute; URLs as is."""
-    if "://" in str(path):
-        return str(path)
-    absolute, here = Path(path).absolute(), Path.cwd()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)

@@ -291,13 +291,13 @@ class Line:
         """Continue `restored` along the uninterrupted run of the unpruned `state`, and judge it."""
         rows = state.branched(self.session.cfg.cache.branches)  # one copy of the K/V
         reference = self.uninterrupted(rows)
-        say, compiled = self.session.say, compiling()
-        say.stage(f"restored run, cache {self.session.cfg.cache.name}")
+        say, compiled, cache = self.session.say, compiling(), self.session.cfg.cache.name
+        say.stage(f"restored run, cache {cache}")
         with progress.counting("restored run", reference.fed.shape[1]) as count:
             _, path = self.go_on(restored, follow=reference.fed, on_token=lambda ids: count(1))
-        compiled = compiling() - compiled
-        warm = f", kernels made ready in {compiled:.1f} s" if compiled > 0.05 else ""
-        say.done(f"{machine.many(path.fed.shape[1], 'step')}, teacher forced{warm}")
+        warm = f", kernels ready in {took:.1f} s" if (took := compiling() - compiled) > 0.05 else ""  # fmt: skip
+        by = f" by {self.record['cache']['served']}" * (cache == "auto")
+        say.done(f"{machine.many(path.fed.shape[1], 'step')}{by}, teacher forced{warm}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         self.record.setdefault("text", {}).update(
@@ -318,8 +318,8 @@ class Line:
         session, waived = self.session, restored.waived
         session.say.stage("noise floor, oracle, verdict")
         settings, chunk = session.cfg.compare, session.cfg.prompt.chunk
-        ahead = cost(session.loaded, state.batch, state.tokens + path.fed.shape[1], settings.oracle)
-        ahead.announce(session.say.note)
+        end, chunks = state.tokens + path.fed.shape[1], reference.chunks
+        cost(session.loaded, state.batch, end, settings.oracle, chunks).announce(session.say.note)
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
         loaded, small = restored.session.loaded, restored.state
         if self.way is not None:

@@ -108,7 +108,8 @@ class Session:
         documents["generation"] = {"sampler": sampler.document(), "steps": 0}
         files, chunk = tokenizer_files(self.loaded), self.cfg.prompt.chunk
         loaded, queries = self.loaded, observes(self.cfg.prune)
-        counted = progress.passes(loaded.model, loaded.layers, "prefill", ids.numel())
+        calls = [len(ids) * piece for piece in progress.pieces(ids.shape[1], chunk)]
+        counted = progress.passes(loaded.model, loaded.layers, "prefill", calls)
         with counted, observing(loaded, queries) as attention:
             captured = capture(self.loaded, ids, mask, documents, files, sampler.rng, chunk)
         self.times["prefill"] = captured.prefill_s

@@ -2,6 +2,7 @@
 every held token had received. Loop and page share it."""
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 
@@ -60,6 +61,18 @@ def joined(layer: LayerState) -> LayerState:
         layer.key.contiguous(), layer.value.contiguous(), layer.positions.contiguous()
     )
     return replace(layer, segments=(segment,))
+
+
+def compact(layer: LayerState) -> LayerState:
+    """`layer` with neighbouring plain segments as one, and no view that keeps what was culled in memory; codes
+    stay codes."""
+    if not any(segment.coded for segment in layer.segments):
+        return joined(layer)
+    segments: list[Segment] = []
+    for coded, run in groupby(layer.segments, key=lambda segment: segment.coded):
+        alike = tuple(run)
+        segments += alike if coded else joined(replace(layer, segments=alike)).segments
+    return replace(layer, segments=tuple(segments))
 
 
 def _complete(state: State, observation: Observation | Expectation, new: int) -> bool:

@@ -1,9 +1,11 @@
 """A snapshot as a task sees it: which one is asked for, where one goes, what the record says of it."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.compare.identity import told, waived_earlier
 from harness.config import Config
 from harness.errors import InputProblem
 from harness.pipeline.finish import shown
@@ -54,6 +56,35 @@ class Stored:
             "stored_bytes": self.nbytes,
         }
         return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
+
+
+def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What the snapshot is, and what it takes to continue it."""
+    documents = manifest["documents"]
+    config = documents.get("model_config", {}).get("config", {})
+    sampler = documents["generation"].get("sampler") or {}
+    prefix = documents.get("prompt_meta", {}).get("prefix", "")
+    sizes = {
+        k: config[k] for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k in config
+    }
+    waived = told(waived_earlier(documents))
+    return [
+        ("id", manifest["id"]),
+        ("parent", manifest["parent"]),
+        ("format", f"{manifest['payload_format']}, version {manifest['format_version']}"),
+        ("needs model", f"{config.get('model_type')} {json.dumps(sizes)}"),
+        ("needs dtype", manifest["dtype"]),
+        ("captured on", manifest["device"]),
+        ("attention", manifest["attention_implementation"]),
+        ("libraries", ", ".join(f"{k} {v}" for k, v in manifest["libraries"].items())),
+        ("batch", state.batch),
+        ("tokens, kept", f"{state.tokens}, {state.kept_tokens}"),
+        ("next position", manifest["next_position"]),
+        ("K/V bytes", f"{state.kv_bytes:,}"),
+        ("prefix before the text", repr(prefix)),
+        ("sampler", json.dumps(sampler)),
+        *([("waiver", waived)] if waived else []),
+    ]
 
 
 def snapshot_named(cfg: Config) -> str:

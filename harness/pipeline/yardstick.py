@@ -28,6 +28,7 @@ from harness.snapshot.state import State
 
 WORK = 2e10  # parameters times tokens; beyond, float64 of the whole is minutes, and a twin is asked
 FEW = 4  # tokens after a prefill in other chunks: enough to see whether the prefill was one
+EXACT = 4  # times as long as in the working dtype takes a pass in float64, until its pace is known
 KEPT = 4  # yardsticks that one loaded model remembers
 
 
@@ -48,16 +49,20 @@ class Yardstick:
     soundness: Soundness
 
 
-def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool) -> Cost:
-    """What a verdict on `[batch, tokens]` takes: three runs in the working dtype (uninterrupted, without
-    a cache, in other chunks) and five in float64, four of them by a twin where that is dear. By the
-    passes of this very model that were timed last, see `Pace`."""
-    working = 3 * loaded.cost(batch * tokens).seconds
+def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool, chunks: Sequence[int] = ()) -> Cost:
+    """What a verdict on `[batch, tokens]` takes, the last of them fed in calls of `chunks`: three runs in the
+    working dtype (uninterrupted, without a cache, in other chunks) and five in float64, four of them by a
+    twin where that is dear. By the passes of this very model that were timed last, see `Pace`."""
+    new, all_ = sum(chunks), batch * tokens
+    cached = progress.weight(batch * n for n in (tokens - new, *chunks))
+    singly = progress.weight(batch * n for n in (tokens - new, *[1] * new))
+    working = loaded.cost(cached + singly + all_).seconds
     if not oracle:
         return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)
     whole = loaded.parameters * tokens <= WORK or loaded.twin is loaded
     passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
+    passes += (passes - 1) / 2 * (cached / all_ - 1)  # half of these four feed as the run does
     return Cost(working + passes * exact.seconds, exact.nbytes)
 
 
@@ -81,7 +86,8 @@ def measure(
         digest_named(tensors),
     )
     if key not in known:
-        known[key] = _measured(loaded, state, reference, settings, chunk)
+        with progress.whole("judging", _planned(loaded, state, reference, settings, chunk)):
+            known[key] = _measured(loaded, state, reference, settings, chunk)
         if len(known) > KEPT:
             del known[next(iter(known))]
     return known[key]
@@ -94,7 +100,7 @@ def _measured(
     begun = fed[:, :FEW]
     with _counted(loaded, state, fed, "noise, without a cache"):
         uncached = alone(loaded, state, fed, chunks=reference.chunks)
-    with _counted(loaded, state, fed, f"noise, chunks of {other}"):
+    with _counted(loaded, state, fed, f"noise, chunks of {other}", (1,) * fed.shape[1], other):
         again, live = cached(loaded, state, fed, (1,) * fed.shape[1], other)
     states = committed(live)
     tail = tail_of(states, fed.shape[1])
@@ -149,12 +155,11 @@ def logic(
     is cheap, else its twin: the model's own class and weights with its first layers, as many as have
     one of each kind.
     """
-    dear = loaded.parameters * (state.tokens + fed.shape[1]) > WORK
-    asked = loaded.twin if dear else loaded
+    asked = _asked(loaded, state.tokens + fed.shape[1])
     model, who = asked.oracle, "" if asked is loaded else " (twin)"
-    with _counted(model, state, fed, "float64, the same with a cache"):
+    with _counted(model, state, fed, "float64 with a cache", chunks, chunk):
         stepped, _ = cached(model, state, fed, chunks, chunk)
-    with _counted(model, state, fed, "float64, without a cache"):
+    with _counted(model, state, fed, "float64 without a cache"):
         uncached = alone(model, state, fed, chunks=chunks)
     if model.narrowed:
         rounding = None
@@ -234,12 +239,52 @@ def rechunked(
     return cached(loaded, state, fed, (1,) * fed.shape[1], chunk, before)[0]
 
 
+def _asked(loaded: Loaded, tokens: int) -> Loaded:
+    """Who is asked in float64 about that many tokens: the whole model, or its twin where that is dear."""
+    return loaded.twin if loaded.parameters * tokens > WORK else loaded
+
+
+def _calls(state: State, fed: torch.Tensor, chunks: Sequence[int], chunk: int | None) -> list[int]:
+    """Tokens of each call of a cached run; of one without a cache, a row each, where `chunks` is empty."""
+    batch, new = fed.shape
+    if not chunks:
+        return [state.tokens + new] * batch
+    return [batch * piece for piece in (*progress.pieces(state.tokens, chunk), *chunks)]
+
+
+def _worth(model: Loaded | Oracle, calls: Sequence[int]) -> float:
+    """Work of `calls`, in layers of the working dtype times tokens: the passes of a verdict beside each other."""
+    return progress.weight(calls) * model.layers * (EXACT if isinstance(model, Oracle) else 1)
+
+
+def _planned(
+    loaded: Loaded, state: State, reference: Rollout, settings: CompareConfig, chunk: int | None
+) -> float:
+    """The `_worth` of all passes that `_measured` counts."""
+    fed, other = reference.fed, settings.noise_chunk
+    begun, ones = fed[:, :FEW], (1,) * fed.shape[1]
+    total = _worth(loaded, _calls(state, fed, (), None))
+    total += _worth(loaded, _calls(state, fed, ones, other))
+    if settings.oracle:
+        total += _worth(loaded.oracle, _calls(state, fed, (), None))
+    for ids, chunks, size in ((fed, reference.chunks, chunk), (begun, ones[:FEW], other)):
+        model = _asked(loaded, state.tokens + ids.shape[1]).oracle
+        total += _worth(model, _calls(state, ids, chunks, size))
+        total += _worth(model, _calls(state, ids, (), None))
+    return total
+
+
 def _counted(
-    model: Loaded | Oracle, state: State, fed: torch.Tensor, what: str
+    model: Loaded | Oracle,
+    state: State,
+    fed: torch.Tensor,
+    what: str,
+    chunks: Sequence[int] = (),
+    chunk: int | None = None,
 ) -> AbstractContextManager[None]:
-    """One pass of `model` over the whole buffer and `fed`, for whoever looks."""
-    tokens = state.token_ids.numel() + fed.numel()
-    return progress.passes(model.model, model.layers, what, tokens)
+    """One run of `model` over the whole buffer and `fed`, for whoever looks; see `_calls`."""
+    calls = _calls(state, fed, chunks, chunk)
+    return progress.passes(model.model, model.layers, what, calls, _worth(model, calls))
 
 
 def _name(loaded: Loaded) -> str:

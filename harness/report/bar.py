@@ -47,14 +47,26 @@ class Bar:
 
     def __init__(self, console: Console):
         self.console, self.line = console, ""
-        self._what, self._pace = "", Pace(0, 0)
+        self._what, self._part, self._pace = "", "", Pace(0, 0)
         self._began = self._drawn = 0.0
         self._task: progress.TaskID
         self._shown: progress.Progress | None = None
 
     def begin(self, what: str, total: float) -> None:
         self._began = self._drawn = time.monotonic()
-        self._what, self._pace = what, Pace(total, self._began)
+        self._what, self._part, self._pace = what, "", Pace(total, self._began)
+
+    def name(self, what: str, still: bool = False) -> None:
+        """Show what goes on now; at once where nothing else is going to be seen of it."""
+        self._part = what
+        if still and self._shown is None:
+            self._shown = self._open()
+        if self._shown is not None:
+            self._shown.update(self._task, description=self._described())
+            self._shown.refresh()
+
+    def _described(self) -> str:
+        return f"{self._what}, {self._part}" if self._part else self._what
 
     def advance(self, by: float) -> None:
         now, pace = time.monotonic(), self._pace
@@ -90,7 +102,7 @@ class Bar:
             progress.TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
             console=self.console, transient=True, auto_refresh=False,
         )  # fmt: skip
-        self._task = shown.add_task(self._what, total=self._pace.total, left="")
+        self._task = shown.add_task(self._described(), total=self._pace.total, left="")
         shown.start()
         return shown
 
@@ -115,6 +127,9 @@ class Estimate:
         self._said = True
         if rest > LONG:
             self._note(f"about {span(rest)} left")
+
+    def name(self, what: str, still: bool = False) -> None:
+        """A log is told what was done when it is."""
 
     def end(self) -> None:
         """Nothing stands there to be taken away."""

@@ -54,7 +54,8 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def fastest(rows: list[dict[str, Any]]) -> str:
-    """What is fastest at the longest past, beside `dynamic` where that was measured; empty for nothing."""
+    """What is fastest at the longest past, beside `dynamic` where that was measured, and in how many of the other
+    settings another is; empty for nothing."""
     alone = [r for r in rows if r["branches"] == 1 and r["per_token_s"]]
     if not alone:
         return ""
@@ -64,9 +65,16 @@ def fastest(rows: list[dict[str, Any]]) -> str:
     beside = (
         f", {ratio:.1f} times as fast as dynamic" if ratio and row["cache"] != "dynamic" else ""
     )
+    settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for one in (r for r in rows if r["per_token_s"]):
+        settings.setdefault((one["dtype"], one["context"], one["branches"]), []).append(one)
+    first = [min(some, key=lambda r: r["per_token_s"])["cache"] for some in settings.values()]
+    other = len(first) - first.count(row["cache"])
+    often = f"another cache in {other} of all" if other else "and so it is in all"
+    more = f", {often} {len(first)} settings" if first[1:] else ""
     return (
-        f"{row['cache']} is the fastest: {row['per_token_s'] * 1e3:.3g} ms a token after "
-        f"{longest:,} in {row['dtype']}{beside}; "
+        f"after {longest:,} tokens in {row['dtype']}, {row['cache']} is the fastest: "
+        f"{row['per_token_s'] * 1e3:.3g} ms a token{beside}{more}; "
     )
 
 

@@ -23,12 +23,14 @@ ASKED = (
 )
 CELLS = tuple(f"task.{key}" for key in ("prunes", "quantizers", "caches", "budgets"))  # of evaluate
 SECONDS = tuple(f"{k}_s" for k in TIMES)
-MEASURED = {"point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
+FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
+MEASURED = {FROM_1, "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
             *METRICS, *SIZES, *SECONDS}  # fmt: skip
 
 HEADER = 1.001  # a snapshot no larger than that has but another digit in its header
-CLEAR = 2.0  # so many times another's time per token is no noise, where every question has it
+CLEAR = 10.0  # so many times another's time per token is no noise, where every question has it
+FEW = 3  # questions that are named one by one
 
 Row = dict[str, Any]
 
@@ -65,8 +67,9 @@ def best(rows: list[Row]) -> list[Row]:
 
 def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
     """The best points of each question, where there are some. Of those that tie, one that another beats by
-    `CLEAR` in its time per token is left out, but only where that is so in every question: less is noise."""
-    groups = _groups(rows, [a for a in axes if asks(a)])
+    `CLEAR` in its time per token is left out, but only where that is so in every one of several questions: less is
+    noise, and once is too (the first point of a sweep warms up)."""
+    groups = group(rows, [a for a in axes if asks(a)])
     options = [a for a in axes if not asks(a)]
     tied = [{_option(row, options): row for row in some} for some in map(best, groups.values())]
     tied = [some for some in tied if some]
@@ -79,7 +82,7 @@ def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
             for other in others
         )
 
-    lost = {option for some in tied for option in some if slow(option)}
+    lost = {option for some in tied for option in some if tied[1:] and slow(option)}
     return [row for some in tied for option, row in some.items() if option not in lost]
 
 
@@ -115,19 +118,53 @@ def short_of(rows: list[Row]) -> str:
     return ""
 
 
-def told(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+def lacking(axes: list[str], rows: list[Row]) -> list[list[Row]]:
+    """The points of each question to which none is good enough; all in one where that is so of the sweep."""
+    if short_of(rows):
+        return [rows]
+    return [some for some in group(rows, [a for a in axes if asks(a)]).values() if short_of(some)]
+
+
+def marks(winners: list[Row], axes: list[str], rows: list[Row]) -> dict[str, str]:
+    """The points that are marked: as best, or as no more than the nearest."""
+    near = {row["point"] for some in lacking(axes, rows) for row in some}
+    return {r["point"]: "best nearest" if r["point"] in near else "best" for r in winners}
+
+
+def told(winners: list[Row], axes: list[str], rows: list[Row], so_far: str = "") -> str:
     """What to choose, in a sentence: the point, or what is best whatever was asked; empty for nothing. Where
-    no point of all that were `rows` is good enough, that comes first, and the nearest."""
+    no point that was asked the same is good enough, that comes first, and the nearest. so_far: the words for
+    a sweep that is not complete."""
     if not winners:
         return ""
-    short = short_of(rows)
-    if short:
-        return f"{short} The nearest{_which(winners, axes, rows)}"
-    return f"The best{_which(winners, axes, rows)}"
+    if short := short_of(rows):
+        return f"{short} The nearest{so_far}{_which(winners, axes, rows)}"
+    lacks = lacking(axes, rows)
+    near = [row for some in lacks for row in some]
+    if not near:
+        return f"The best{so_far}{_which(winners, axes, rows)}"
+    questions, names = [a for a in axes if asks(a)], {row["point"] for row in near}
+    where = [" ".join(f"{a}={some[0][a]}" for a in questions) for some in lacks]
+    many = f"in {len(where)} of {len(group(rows, questions))} questions"
+    place = f"where {' or '.join(where)}" if len(where) <= FEW else many
+    short = short_of(near) or f"None of {len(near)} is good enough."
+    said = [f"{short[:-1]} {place}."]
+    there = axes if lacks[1:] else [a for a in axes if a not in questions]
+    for word, inside, known, other in (
+        ("nearest there", True, there, " such"),
+        ("best", False, axes, " other"),
+    ):
+        some, mine = (
+            [r for r in part if (r["point"] in names) is inside] for part in (winners, rows)
+        )
+        if some:
+            said.append(f"The {word}{so_far}{_which(some, known, mine, other)}")
+    return " ".join(said)
 
 
-def _which(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
-    """Which point, as the rest of a sentence: one that is best in every question, where there is one."""
+def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = "") -> str:
+    """Which point, as the rest of a sentence: one that is best in every question, where there is one. other: as
+    a word, where these are not all questions."""
     questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
     groups: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for row in winners:
@@ -138,7 +175,26 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
         return f" is marked for each {each}: points are compared where {every} is the same."
     named, same = _named(alike, options, questions, rows)
     if len(groups) > 1:
-        return f" for every {each}: {named}{same}."
+        ran = {
+            name: {_option(row, options) for row in some}
+            for name, some in group(rows, questions).items()
+        }
+        lacks = [
+            name for name, some in ran.items() if not alike <= some
+        ]  # the sweep did not get there
+        if not lacks:
+            return f" for every{other} {each}: {named}{same}."
+        there = [
+            " ".join(f"{q}={v}" for q, v in zip(questions, name))
+            for name in ran
+            if name not in lacks
+        ]
+        few = (
+            " or ".join(there)
+            if len(there) <= FEW
+            else f"it ran, in {len(there)} of {len(ran)} questions"
+        )
+        return f" where {few}: {named}{same}."
     row = winners[0]
     facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
     if (_other(row) or int(row["exit_code"])) and row.get("kl_mean") is not None:
@@ -164,7 +220,7 @@ def _named(
     fixed = [*questions, *(a for a in options if a not in free)]
     if not free:
         return named, ""
-    if not all(map(_level, _groups(rows, fixed).values())):
+    if not all(map(_level, group(rows, fixed).values())):
         return named, f", where every value of {' and '.join(free)} ties"
     return named, f"; {' and '.join(free)} make{'s' * (len(free) == 1)} no difference"
 
@@ -174,7 +230,7 @@ def _level(rows: list[Row]) -> bool:
     return not best(rows) and len({row["verdict"] in grid.STOPPED for row in rows}) == 1
 
 
-def _groups(rows: list[Row], axes: list[str]) -> dict[tuple[str, ...], list[Row]]:
+def group(rows: list[Row], axes: list[str]) -> dict[tuple[str, ...], list[Row]]:
     """The points by what they have on `axes`."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

@@ -2,15 +2,21 @@
 that measure them again. It is all built from the record."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.config.launched import options_dir, searchpath
-from harness.config.literal import command, typed
+from harness.config import launched
+from harness.config.compose import varied
+from harness.config.launched import options_dir, primary, searchpath
+from harness.config.literal import MULTIRUN, command, whole
+from harness.report import typed
 from harness.report.html import section
 from harness.report.names import plain
+from harness.snapshot.record import read
 
-TITLED = ("cache", "prune", "quantize", "save", "fault")
+TITLED = ("cache", "prune", "quantize", "save", "fault", "sampling")
+USUAL = {"sampling": "greedy"}  # what goes without saying; elsewhere "none"
 # Tasks whose prompt says what was read.
 READING = ("experiment", "save", "evaluate", "referee", "loop")
 PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
@@ -23,22 +29,63 @@ def model(result: Record) -> str:
     return str((result.get("model") or {}).get("name", option)) if option == "path" else option
 
 
-def title(result: Record) -> str:
-    """The task, the model, and the option of each group that took part."""
-    chosen = result.get("options") or {}
-    parts = [f"{group} {chosen[group]}" for group in TITLED if chosen.get(group, "none") != "none"]
-    return f"{result.get('task', 'experiment')}: {', '.join([model(result), *parts])}"
+def cache(result: Record) -> str:
+    """The option of the cache, and in brackets what `auto` came to, where anything was continued."""
+    chosen = str((result.get("options") or {}).get("cache", "none"))
+    block = result.get("cache")
+    served = block.get("served") if isinstance(block, dict) else None
+    return f"{chosen} ({served})" if served and chosen == "auto" else chosen
 
 
-def under(result: Record) -> str:
-    """What was read and in which numbers, in one line; nothing where no model was loaded."""
+def title(result: Record, folder: Path | None = None) -> str:
+    """The task, the model, the option of each group that took part, and what else is of this run alone of the
+    sweep that the one in `folder` is a point of."""
+    chosen = {**(result.get("options") or {}), "cache": cache(result)}
+    parts = [model(result), *(f"{group} {chosen[group]}" for group in _unusual(chosen))]
+    parts += varying(result, folder, parts)
+    return f"{result.get('task', 'experiment')}: {', '.join(parts)}"
+
+
+def varying(result: Record, folder: Path | None, parts: Sequence[str] = ()) -> list[str]:
+    """What the sweep varies of which the run in `folder` is a point. parts: of a heading that says some of it."""
+    command = (result.get("environment") or {}).get("command") or []
+    command = list(map(str, command[3:]))  # without `python -m harness`
+    known = {"model", "task", *(part.partition(" ")[0] for part in parts)}
+    own = typed.own(folder, command) if folder else []
+    return [part for part in own if part.partition(" ")[0] not in known]
+
+
+def named(title: str, result: Record, folder: Path) -> str:
+    """The heading of a table of measurements: the name that was given to it, and which task it is; the model, and
+    what is of this point alone of a sweep."""
+    task = str(result.get("task") or title)
+    parts = [model(result)] * bool(result.get("model")) + varying(result, folder)
+    said = title if title == task else f"{title} ({task})"
+    return f"{said}: {', '.join(parts)}" if parts else said
+
+
+def _unusual(chosen: Record) -> list[str]:
+    """The groups that took part."""
+    return [g for g in TITLED if chosen.get(g, "none") not in ("none", USUAL.get(g))]
+
+
+def under(result: Record, folder: Path | None = None) -> str:
+    """What was read, in which numbers, with which other options and when, in one line; the day alone where no
+    model was loaded. folder: of the run, which says what was typed."""
     where, chosen = result.get("environment") or {}, result.get("options") or {}
+    day = str(where.get("date") or result.get("date") or "").partition("T")[0]
     if not result.get("model") or where.get("device") == "none":
-        return ""
+        return day
     place = "" if where.get("device") == "outside" else f" on {where.get('device')}"
     asked, name = (result.get("evaluation") or {}).get("questions"), chosen.get("prompt")
     prompts = f"{asked} prompts of {name}" if asked else f"prompt {name}"
-    return f"{where.get('dtype')}{place}" + f", {prompts}" * (result.get("task") in READING)
+    read = f", {prompts}" * (result.get("task") in READING)
+    numbers = " and ".join((result.get("bench") or {}).get("dtypes") or [str(where.get("dtype"))])
+    own = {part.partition(" ")[0] for part in varying(result, folder)}
+    more = typed.fixed(folder) if folder else {}
+    own |= {key for key in more if chosen.get(key.partition(".")[0]) == "none"}
+    told = [f"{key} {value}" for key, value in more.items() if key not in own]
+    return ", ".join(filter(None, (f"{numbers}{place}{read}", *told, day)))
 
 
 def said(result: Record) -> str:
@@ -50,17 +97,18 @@ def said(result: Record) -> str:
     return "\n".join([sentence, *(line for line in lines if line[1:].rstrip(".") not in sentence)])
 
 
-def sections(result: Record, more: Sequence[str] = ()) -> list[Record]:
-    """The environment, folded, and what to type. more: further commands."""
+def sections(result: Record, folder: Path, more: Sequence[str] = ()) -> list[Record]:
+    """The environment, folded, and what to type: of a point of a sweep, in `folder`, the sweep and then the point
+    by itself. more: further commands."""
     where = result.get("environment") or {}
     if not where.get("command"):
         return []
     facts = {**{k: v for k, v in where.items() if k not in ("versions", "git", "command")},
              **where["versions"], **{f"git {k}": v for k, v in where["git"].items()}}  # fmt: skip
     rows = [[plain(k), _said(v)] for k, v in facts.items()]
-    again = [" ".join(map(typed, where["command"])), *more]
-    swept = {"-m", "--multirun"} & {*where["command"][3:]}
-    note = "The first runs the whole sweep, the second this point." if swept and more else ""
+    point = _alone(where["command"][3:], folder)
+    again = [whole(where["command"]), *point, *more]
+    note = "The first runs the whole sweep, the second this point." if point else ""
     return [
         section("Environment", columns=["what", "value"], rows=rows, fold=True),
         section(
@@ -75,6 +123,50 @@ def _said(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str]) -> str:
+    """What every point of the sweep in `folder` has in common, as the end of a line: model, numbers, machine,
+    prompts and the groups that took part; nothing where no record says so, and nothing that the sweep varies,
+    whatever of it has run."""
+    told: list[list[str]] = []
+    axes = [*axes, *declared(folder)]
+    groups = {a.partition(".")[0] for a in axes}
+    for row in rows:
+        with suppress(OSError, ValueError):
+            result = read(folder / str(row["point"]) / "result.json")
+            chosen = {**(result.get("options") or {}), "cache": cache(result)}
+            stored = any((result.get("size") or {}).values())
+            parts = [f"{g} {chosen[g]}" for g in _unusual(chosen) if g not in axes]
+            parts = [p for p in parts if stored or not p.startswith("save ")]
+            if result.get("environment"):
+                where, *read_when = under(result).split(", ")
+                parts = [where] * (not groups & {"dtype", "device"}) + read_when + parts
+                parts = [f"model {model(result)}"] * ("model" not in groups) + parts
+                told.append([_asked(p, axes) for p in parts])
+    same = [part for part in told[0] if part and all(part in other for other in told)] if told else []  # fmt: skip
+    same += [f"{key} {value}" for key, value in typed.common(folder, axes).items()]
+    return f": {', '.join(same)}" if same else ""
+
+
+def _asked(part: str, axes: Sequence[str]) -> str:
+    """What of `24 prompts of recall` the sweep leaves as it is; other parts as they are."""
+    _, some, name = part.partition("prompt")
+    if not some or not any(a.partition(".")[0] == "prompt" for a in axes):
+        return part
+    return "" if "prompt" in axes else f"prompt {name.removeprefix('s of').strip()}"
+
+
+def declared(folder: Path) -> list[str]:
+    """The keys that the sweep in `folder` varies by its own configuration: more than one point may have shown."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]
+        typed = varied(list(map(str, told["overrides"]["task"])))
+    except (OSError, KeyError, TypeError):
+        return []
+    return [*typed, *map(str, (told.get("sweeper") or {}).get("params") or {})]
+
+
 def swept(rows: list[Record], axes: list[str], name: str) -> str:
     """The title of a sweep: what was varied, and the model where that was none of it."""
     models = {str(row.get("model.path") or row.get("model") or "").rstrip("/") for row in rows}
@@ -83,26 +175,26 @@ def swept(rows: list[Record], axes: list[str], name: str) -> str:
     return f"{what}: {whose}" if whose else what
 
 
-def again(result: Record, folder: Path) -> list[str]:
-    """What else to type of a table of measurements in `folder`: a point of a sweep by itself, an evaluation to
-    be checked."""
-    words = ((result.get("environment") or {}).get("command") or [])[3:]
-    swept = {"-m", "--multirun"} & {*words} and not any(w.startswith("--config-dir") for w in words)
-    alone = [of_point(folder)] if swept else []  # from whatever directory it is drawn again
+def _alone(words: Sequence[str], folder: Path) -> list[str]:
+    """The command of the point in `folder` alone, in a list, where `words` ran a sweep; none where options of
+    one's own would be named by the directory in which it is drawn."""
+    swept = {*MULTIRUN} & {*words} and not any(w.startswith("--config-dir") for w in words)
+    return [told] if swept and (told := of_point(folder)) else []
+
+
+def again(result: Record) -> list[str]:
+    """What else to type of a table of measurements: how an evaluation is checked."""
     audit = f"python -m harness task=audit run={result.get('folder')}"
-    return [*filter(None, alone), *[audit] * (result.get("task") == "evaluate")]
+    return [audit] * (result.get("task") == "evaluate")
 
 
 def of_point(folder: Path) -> str:
     """The command that runs the job in `folder` by itself; empty where it does not say what was typed, as one
     that was run again from a record."""
-    import yaml
-
-    try:
-        told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
-    except OSError:
+    if (told := launched.typed(folder)) is None:
         return ""
-    return command([*searchpath(folder), *map(str, told or [])], options_dir(folder))
+    flags = [*options_dir(folder), *primary(folder)]
+    return command([*flags, *searchpath(folder), *told])
 
 
 def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
@@ -113,8 +205,8 @@ def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
     try:
         told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
         asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
-        words = [*options_dir(folder), *map(str, told["task"]), *asked]
-        commands = [" ".join(["python -m harness -m", *map(typed, words)])]
+        flags = [*options_dir(folder), *primary(folder)]
+        commands = [command(["-m", *flags, *map(str, told["task"]), *asked])]
     except (OSError, KeyError, TypeError):
         return []
     commands += [told for row in best if (told := of_point(folder / row["point"]))]

@@ -18,7 +18,10 @@ from rich.table import Table
 
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
-from harness.report.names import judged_by, plain
+from harness.report.fold import labelled, shown
+from harness.report.names import FORCED, judged_by, plain, required
+from harness.report.passing import Passing
+from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import UNJUDGED, counted, worse
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
@@ -30,12 +33,13 @@ log = logging.getLogger("harness")  # the run's own `harness.log`, in a sweep to
 
 
 class Say:
-    """Progress on stderr and in the log, results on stdout. A sweep's jobs may share one."""
+    """Progress on stderr and in the log, results on stdout. A sweep's jobs may share one. passing: shows
+    the progress of whoever is quiet."""
 
     _told: set[str] = set()  # by every Say of the process
 
-    def __init__(self, quiet: bool = False):
-        self.quiet = quiet
+    def __init__(self, quiet: bool = False, passing: Passing | None = None):
+        self.quiet, self._passing = quiet, passing
         self.out: Console = Console(highlight=False, soft_wrap=False)
         self.what = ""  # the work that goes on
         self._stages: list[tuple[str, float]] = []
@@ -47,7 +51,7 @@ class Say:
     def watched(self) -> Iterator[None]:
         """Inside the block long work shows a bar on a terminal, and notes an estimate in a log."""
         seen = self._bar if self._bar.console.is_terminal else Estimate(self.note)
-        progress.show_on(None if self.quiet else seen)
+        progress.show_on(self._passing if self.quiet else seen)
         try:
             yield
         finally:
@@ -61,6 +65,8 @@ class Say:
         log.info("%s ...", what)
         if not self.quiet:
             self._begun(f"  {what} ... ")
+        elif self._passing:
+            self._passing.stage(what)
 
     def note(self, what: str) -> None:
         """Something worth knowing about the work that goes on; a line of its own where none began."""
@@ -105,8 +111,22 @@ class Say:
     def line(self, text: str = "", end: str = "\n") -> None:
         """One plain line of result."""
         self._midline = self._midline or not end.endswith("\n")
+        if self._passing:
+            self._passing.leave(for_good=self._midline)
         self.out.print(text, markup=False, soft_wrap=True, end=end)
         self._midline = not end.endswith("\n")
+
+    def fact(self, name: str, text: str) -> None:
+        """A line `name:  text` of words."""
+        self.line(self.labelled(name, text))
+
+    def labelled(self, name: str, text: str) -> str:
+        """The same, not written yet: folded below itself on a terminal; elsewhere a line stays whole."""
+        if not self.out.is_terminal:
+            return f"{name + ':':<{LABEL - 1}} {text}"
+        width, (first, *more) = self.out.width, text.splitlines() or [""]
+        below = (textwrap.fill(line, width, subsequent_indent="  ") for line in more)
+        return "\n".join([labelled(name, first, LABEL, width), *below])
 
     def broken(self) -> None:
         """End lines that were begun: what comes next is something else."""
@@ -117,9 +137,9 @@ class Say:
         self._open, self._bar.line = False, ""
 
     def problem(self, text: str) -> None:
-        """A message on stderr, after any unfinished line."""
+        """A message on stderr, after any unfinished line; folded on a terminal, but for its commands."""
         self.broken()
-        sys.stderr.write(text.rstrip() + "\n")
+        sys.stderr.write(shown(text, sys.stderr).rstrip() + "\n")
         sys.stderr.flush()
 
 
@@ -180,7 +200,7 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
     if len(columns) == 2:
         label = max(len(str(name)) for name, _ in rows) + 2
         for name, value in rows:
-            say.line(_labelled(str(name), number(value), min(label, width // 3), width))
+            say.line(labelled(str(name), number(value), min(label, width // 3), width))
         return
     for row in rows:
         say.line(number(row[0]))
@@ -188,12 +208,6 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
         pairs = [f"{column} {number(value)}" for column, value in cells if value != ""]
         for line in _packed(pairs, say.out.width - 2):
             say.line(f"  {line}")
-
-
-def _labelled(name: str, value: str, label: int, width: int) -> str:
-    """`name: value`, the value from column `label` on, also where it is folded."""
-    lines = textwrap.wrap(value, width - label, break_long_words=False, break_on_hyphens=False)
-    return f"{name + ':':<{label - 1}} " + f"\n{'':{label}}".join(lines).replace("\u00a0", " ")
 
 
 def _packed(pairs: list[str], width: int) -> Iterator[str]:
@@ -240,26 +254,26 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
         ]
-        columns = ["#", "element", "kept as", "digest (BLAKE3)"]
+        columns = ["#", "element", "kept as", DIGEST]
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
     for what, fact in _facts(result):
-        say.line(_labelled(what, fact, LABEL, say.out.width))
+        say.line(labelled(what, fact, LABEL, say.out.width))
     if "continuation" in result["text"]:
         text = result["text"]
         count = len(text.get("token_ids") or [])
         more = f" ({count} tokens, the first before any step)" if count > 1 else ""
-        say.line(f"continuation: {text['continuation']!r}{more}")
+        say.fact("continuation", f"{text['continuation']!r}{more}")
         if text.get("restored") not in (None, text["continuation"]):
-            say.line(f"restored:     {text['restored']!r}")
+            say.fact("restored", f"{text['restored']!r} (what it chooses {FORCED})")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
-        say.line(f"verdict:      {result['verdict'].upper()}: {result['reason']}")
+        say.fact("verdict", f"{result['verdict'].upper()}: {result['reason']}")
     if itself := result.get("itself"):
-        say.line(f"itself:       {itself['verdict'].upper()}: {_itself(itself)}")
+        say.fact("itself", f"{itself['verdict'].upper()}: {_itself(itself)}")
     if told := result.get("diagnosis"):
-        say.line(f"diagnosis:    {told['cause'].upper()}: {told['evidence']}")
+        say.fact("diagnosis", f"{told['cause'].upper()}: {told['evidence']}")
     if result["verdict"] != UNJUDGED:
-        say.line(f"required:     {_required(result)}")
+        say.fact("required", required(result))
     kept = result["snapshot"]
     gone = kept.get("format") == "memory"
     say.line(f"snapshot:     {'in memory, for this process only' if gone else kept['path']}")
@@ -281,14 +295,6 @@ def _itself(block: dict[str, Any]) -> str:
     return said + f" (compare.require={block['required']})" * missed
 
 
-def _required(result: dict[str, Any]) -> str:
-    """What the verdict had to be, and the key that asks for it."""
-    key = "compare.require_pruned" if result.get("pruned") else "compare.require"
-    word = result["required"]
-    better = {"diverged": "nothing, other tokens are allowed", "exact": word}
-    return f"{better.get(word, f'{word} or better')} ({key}={word})"
-
-
 def concluded(say: Say, result: dict[str, Any]) -> None:
     """The sentence that says it all, and an empty line."""
     say.line(textwrap.fill(result["conclusion"], say.out.width))
@@ -297,12 +303,17 @@ def concluded(say: Say, result: dict[str, Any]) -> None:
 
 def dashboard(tracked: dict[str, Any]) -> str:
     """The command, or the address, that shows the runs which `tracked` (`mlflow` of a result) is in."""
-    uri = str(tracked["uri"])
-    if not uri.startswith("sqlite:///"):
-        return uri if uri.startswith("http") else f"mlflow server --backend-store-uri {uri}"
-    runs = Path(uri.removeprefix("sqlite:///")).parent
-    place = "" if runs == Path("runs") else f" runs_dir={shlex.quote(str(runs))}"
-    return f"{process.spelled()} dashboard{place}"
+    uri, experiment = str(tracked["uri"]), tracked.get("experiment", "harness")
+    if uri.startswith("http"):
+        return str(tracked.get("page", uri))
+    file, words = Path(uri.removeprefix("sqlite:///")), [process.spelled(), "dashboard"]
+    if not uri.startswith("sqlite:///") or file.name != "mlflow.db":
+        words.append(shlex.quote(f"track.uri={uri}"))
+    elif file.parent != Path("runs"):
+        words.append(f"runs_dir={shlex.quote(str(file.parent))}")
+    if experiment != "harness":
+        words.append(shlex.quote(f"track.experiment={experiment}"))
+    return " ".join(words)
 
 
 def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:

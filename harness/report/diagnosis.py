@@ -11,8 +11,16 @@ COLUMNS = 180  # more tokens than that share a column, which shows the largest e
 DECADES = 6  # noise floors of a million are as dark as it gets
 
 
-def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """One block, with a picture where K/V could be computed anew; nothing where nothing is wrong."""
+NOISE = ("noise floors", "noise floors of the layer; pale is noise")
+# Of codes: eight floors of theirs are one step.
+STEP = 8.0
+STEPS = ("steps of the codes", "steps of the codes that the layer is kept as (eight of its noise floors, where "
+         "those are more); pale is up to one step, which coding costs")  # fmt: skip
+
+
+def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str, Any]]:
+    """One block, with a picture where K/V could be computed anew; nothing where nothing is wrong. coded: K/V
+    are kept as codes."""
     if not told:
         return []
     first = {name: f"first {name}" for name in ("layer", "head", "token")}
@@ -22,15 +30,21 @@ def sections(told: dict[str, Any] | None) -> list[dict[str, Any]]:
     said = f"{told['evidence']}."
     if not picture:
         return [{"title": "Diagnosis", "text": said, "columns": ["what", "value"], "rows": rows}]
+    coded = coded or told["evidence"].startswith("quantized")
+    unit, meant = STEPS if coded else NOISE
+    if coded:
+        picture = [[worst / STEP for worst in row] for row in picture]
     columns = ["what", "value"]
-    if max((worst for row in picture for worst in row), default=0.0) <= 1:
-        said += " What is kept lies within the noise of what the token buffer gives on this model."
+    highest = max((worst for row in picture for worst in row), default=0.0)
+    if highest <= 1:
+        near = f"one step of its codes (at most {highest:.2g} of one)" if coded else "the noise"
+        said += f" What is kept lies within {near} of what the token buffer gives on this model."
         return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows}]
     said += (
         " Each cell: how far a kept token's K/V are from what the token buffer gives on this model, "
-        "in noise floors of the layer; pale is noise. A recurrent layer has one cell."
+        f"in {meant}. A recurrent layer has one cell."
     )
-    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture)]}]  # fmt: skip
+    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture, unit)]}]  # fmt: skip
 
 
 def _numbered(value: Any) -> Any:
@@ -38,7 +52,7 @@ def _numbered(value: Any) -> Any:
     return f"{BY_NAME[value].number} {value}" if value in BY_NAME else value
 
 
-def drawn(picture: list[list[float]]) -> str:
+def drawn(picture: list[list[float]], unit: str = NOISE[0]) -> str:
     """An `<svg>` of layers (down) by kept tokens (across), darker where further from the noise."""
     tokens = max((len(row) for row in picture), default=0) or 1
     span = ceil(tokens / COLUMNS)
@@ -49,7 +63,7 @@ def drawn(picture: list[list[float]]) -> str:
         parts.append(f'<text x="0" y="{y + 14}">layer {layer}</text>')
         for start in range(0, len(row), span):
             worst = max(row[start : start + span])
-            said = f"layer {layer}, token {start}: {worst:.3g} noise floors"
+            said = f"layer {layer}, token {start}: {worst:.3g} {unit}"
             x, shade = LEFT + start // span * width, strength(worst)
             parts.append(
                 f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{CELL - 1}" '
@@ -65,5 +79,5 @@ def drawn(picture: list[list[float]]) -> str:
 
 
 def strength(floors: float) -> float:
-    """0.05 for one noise floor and less, 1 for a million and more."""
+    """0.05 for one noise floor (or step of codes) and less, 1 for a million and more."""
     return min(max(log10(max(floors, 1.0)) / DECADES, 0.05), 1.0)

@@ -1,15 +1,12 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
-import json
 from collections.abc import Sequence
-from math import exp, nan
-from pathlib import Path
+from math import exp
 from typing import Any
 
-from harness.report import plots
+from harness.report import budget, plots
 from harness.report.html import cell, section, soundness
-from harness.snapshot.objective import ANSWERS
-from harness.snapshot.result import CELL, ROWS
+from harness.snapshot.result import CELL
 
 COLUMNS = (
     "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
@@ -19,14 +16,13 @@ HEADS = (
     "perplexity", "KL, nats", "same tokens",
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
-MEANT = ("contains", "95%", "KL", "KiB")  # of each point of a sweep
-ANSWER, LONG = next(iter(ANSWERS)), 200  # lines that are shown at once
 BEST = 3  # answers shown per cell that is worse than the full cache
-APART = 0.08  # how far series of the same size stand apart, as a share of it
 WHOLE = "full cache"
+PARAMETERS = {"budget": "prune.ratio", "asked": "task.asked"}  # of a cell, as a single run has them
 MEASURES = {"contains": "share of right answers", "nll": "nats per token of the expected text"}
 FELT = 0.001  # nats a token more from which on an expected text is called less likely: 0.1% of perplexity
-WORSE = 0.05  # share of answers lost from which on a cell is called worse, however few the prompts
+WORSE = 0.05  # share of answers lost from which on no cell is chosen, however few the prompts
+KEEPS = f"neither measurably worse nor {100 * WORSE:g} points down"  # what a cell is chosen for
 
 Row = dict[str, Any]
 
@@ -37,16 +33,19 @@ def sections(
     """Blocks of the page for `html.page`. answered: by the number of the question in `asking` and when it
     was asked (`0/after`). plain: the `soundness` block of the path that fills cells."""
     winner = best([r for r in rows if r["measure"] == "contains"])
+    panels = budget.pictures(rows)
     made = [
         section(
             "Answers against memory",
-            text="Each point is a policy or quantizer at a budget; bars are 95% intervals (Wilson for "
-            "shares, bootstrap over the prompts otherwise), the dashed line is the full cache. "
-            "Joined: the Pareto front, where nothing smaller is as good.",
+            text="Each mark is a policy or quantizer at a budget, the bar through it its 95% interval (Wilson "
+            "for shares, bootstrap over the prompts otherwise). The dashed line is the full cache. The thin "
+            "line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined."
+            + budget.ASIDE
+            * any(moved for _, moved in panels),
             legend=plots.colours(
-                " ".join(p for p in group if p != "none") for group in _groups(rows)
+                " ".join(p for p in group if p != "none") for group in budget.groups_of(rows)
             ),
-            panels=_pictures(rows),
+            panels=[panel for panel, _ in panels],
         ),
         section(
             "Every policy, quantizer and budget",
@@ -56,11 +55,13 @@ def sections(
             "the full cache, along the expected text. Same tokens: said before the first one that the full "
             "cache does not say, on average; the full cache's own row says how many there could be.",
             columns=list(HEADS),
-            rows=[_marked(row, winner) for row in _table(rows)],
+            rows=[marked(row, winner) for row in _table(rows)],
         ),
         section(
             "Against the full cache, prompt by prompt",
-            text="The mean difference with its 95% interval; one that holds 0 tells nothing apart.",
+            text="The mean difference with its 95% interval; one that holds 0 tells nothing apart. So few prompts "
+            "may still have cost a lot: of the cells that are not measurably worse, the sentence chooses "
+            f"none that answers {100 * WORSE:g} points (of 100) fewer than the full cache.",
             columns=["cell", "asked", "measure", "difference", "from", "to", ""],
             rows=_differences(rows),
         ),
@@ -93,46 +94,22 @@ def shown(rows: list[Row]) -> list[Row]:
     return [dict(zip(COLUMNS, row, strict=True)) for row in _table(rows)]
 
 
-def beside(folder: Path, points: list[Row], axes: list[str]) -> list[Row]:
-    """The block of a sweep of evaluations that have several cells each: each cell, point by point. points: of
-    the sweep in `folder`, one row each. Nothing where a figure of each says it all."""
-    tables = [(point, folder / point["point"] / ROWS) for point in points]
-    made: dict[tuple[Any, ...], list[list[Any]]] = {}
-    for point, table in tables if ANSWER not in points[0] else ():
-        for row in shown(json.loads(table.read_text("utf-8"))) if table.is_file() else ():
-            there = cell(point["point"], f"{point['point']}/report.html")
-            line = [row["cell"], row["asked"], there, *(plots.short(point[a]) for a in axes)]
-            made.setdefault((row["cell"], row["asked"]), []).append(
-                [*line, *(row[c] for c in MEANT)]
-            )
-    if not made:
-        return []
-    heads = ["cell", "asked", "folder", *axes, *(HEADS[COLUMNS.index(c)] for c in MEANT)]
-    lines = [line for some in made.values() for line in some]
-    text = "Each cell under every option, one below the other."
-    return [
-        section(
-            "What each point answered", text=text, columns=heads, rows=lines, fold=len(lines) > LONG
-        )
-    ]
-
-
 def conclusion(rows: list[Row]) -> str:
     """One sentence: the smallest cell that answers as much as the full cache does; which asking that is
     about, and what the same cell answers in the others."""
     right = [r for r in rows if r["measure"] == "contains"]
-    full = next(r for r in right if _is_full(r))
-    if not full["value"]:
+    whole = full(rows)
+    if not whole["value"]:
         return (
-            f"nothing can be told from these {full['n']} prompts: the full cache answers none of them, "
+            f"nothing can be told from these {whole['n']} prompts: the full cache answers none of them, "
             "so there is nothing to lose"
         )
     several = len({r["asked"] for r in right}) > 1
-    when = f", asked {full['asked']}" if several else ""
-    said = f"{full['n']} prompts{when}: the full cache answers {full['value']:.0%}"
+    when = f", asked {whole['asked']}" if several else ""
+    said = f"{whole['n']} prompts{when}: the full cache answers {whole['value']:.0%}"
     winner = best(right)
     if winner is None:
-        return said + "; every other cell answers fewer" * any(not _is_full(r) for r in right)
+        return said + "; every other cell answers fewer" * any(not budget.is_full(r) for r in right)
     alike = ("prune", "quantize", "budget", "cache")
     otherwise = "".join(
         f"; asked {r['asked']}, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
@@ -143,22 +120,22 @@ def conclusion(rows: list[Row]) -> str:
     if (lost := max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)) > FELT:
         by = f"{lost:.2g} nats a token"
         otherwise = f"; its expected text is measurably less likely, by {by}{otherwise}"
-    share = winner["kv_bytes"] / full["kv_bytes"]
+    share = winner["kv_bytes"] / whole["kv_bytes"]
     return (
-        f"{said}; by share of right answers, the smallest that is not measurably worse is "
+        f"{said}; by share of right answers, the smallest that is {KEEPS} is "
         f"{name(winner)}: "
-        f"{winner['value']:.0%} from {share:.0%} of the bytes, where {full['n']} prompts cannot tell a "
+        f"{winner['value']:.0%} from {share:.0%} of the bytes, where {whole['n']} prompts cannot tell a "
         f"loss below {winner['value'] - winner['low']:.0%}{otherwise}"
     )
 
 
 def best(right: list[Row]) -> Row | None:
-    """The smallest cell that is not measurably worse than the full cache, asked when that was asked first;
-    None where there is none. right: the rows of `contains`."""
-    full = next(r for r in right if _is_full(r))
-    others = [r for r in right if not _is_full(r) and r["asked"] == full["asked"]]
+    """The smallest cell that is neither measurably worse than the full cache nor `WORSE` below it, asked when
+    that was asked first; None where there is none. right: the rows of `contains`."""
+    whole = full(right)
+    others = [r for r in right if not budget.is_full(r) and r["asked"] == whole["asked"]]
     good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
-    return min(good, key=lambda r: r["kv_bytes"], default=None) if full["value"] else None
+    return min(good, key=lambda r: r["kv_bytes"], default=None) if whole["value"] else None
 
 
 def children(rows: list[Row]) -> list[Row]:
@@ -174,7 +151,10 @@ def children(rows: list[Row]) -> list[Row]:
         if first["per_token_s"] is not None:
             metrics["time/per_token"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
-        made.append({"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics})
+        params = {PARAMETERS.get(key, key): value for key, value in tags.items()}
+        made.append(
+            {"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics, "params": params}
+        )
     return made
 
 
@@ -186,18 +166,14 @@ def cells(rows: list[Row]) -> dict[tuple[Any, ...], dict[str, Row]]:
     return made
 
 
-def _is_full(row: Row) -> bool:
-    return (row["prune"], row["quantize"], row["budget"]) == ("none", "none", 1.0)
-
-
 def _full(rows: list[Row], row: Row) -> Row:
     alike = ("cache", "asked")
-    return next(r for r in rows if _is_full(r) and all(r[k] == row[k] for k in alike))
+    return next(r for r in rows if budget.is_full(r) and all(r[k] == row[k] for k in alike))
 
 
 def name(row: Row) -> str:
     """A cell in a person's words."""
-    if _is_full(row):
+    if budget.is_full(row):
         return WHOLE
     parts = [row["prune"] if row["prune"] != "none" else "", f"{row['budget']:.0%}" if row["budget"] < 1 else ""]  # fmt: skip
     parts.append(row["quantize"] if row["quantize"] != "none" else "")
@@ -219,7 +195,7 @@ def _table(rows: list[Row]) -> list[list[Any]]:
             [
                 _named(where, several),
                 where["asked"],
-                round(right["kv_bytes"] / 1024),
+                round(budget.kib(right)),
                 f"{share:.1%}",
                 None if seconds is None else round(1000 * seconds, 2),
                 round(right["value"], 3),
@@ -233,7 +209,12 @@ def _table(rows: list[Row]) -> list[list[Any]]:
     return made
 
 
-def _marked(row: list[Any], winner: Row | None) -> list[Any]:
+def full(rows: list[Row]) -> Row:
+    """What the full cache answered; asked in the first way, where there are several."""
+    return next(r for r in rows if r["measure"] == "contains" and budget.is_full(r))
+
+
+def marked(row: list[Any], winner: Row | None) -> list[Any]:
     """A line of the table, its cell marked where it is the one to choose."""
     names = [] if winner is None else [_named(winner, several) for several in (False, True)]
     chosen = winner is not None and row[0] in names and row[1] == winner["asked"]
@@ -243,12 +224,14 @@ def _marked(row: list[Any], winner: Row | None) -> list[Any]:
 def _differences(rows: list[Row]) -> list[list[Any]]:
     made = []
     for r in rows:
-        if r["measure"] not in MEASURES or _is_full(r):
+        if r["measure"] not in MEASURES or budget.is_full(r):
             continue
         low, high = r["delta_low"], r["delta_high"]
         below, above = (high < 0, low > 0) if low is not None else (False, False)
         worse, better = (below, above) if r["measure"] == "contains" else (above, below)
         said = "worse" if worse else "better" if better else "not told apart"
+        if r["measure"] == "contains" and not worse and r["delta"] <= -WORSE:
+            said += f", but {-100 * r['delta']:.2g} points down"  # so that it is not chosen
         tone = "bad" if worse else "good" if better else "soft"
         line = [name(r), r["asked"], MEASURES[r["measure"]], r["delta"], low, high]
         made.append([*line, cell(said, kind=tone)])
@@ -257,23 +240,26 @@ def _differences(rows: list[Row]) -> list[list[Any]]:
 
 def otherwise(answered: dict[str, list[Row]], asking: Sequence[Any]) -> list[list[Any]]:
     """A few answers of each cell that differ from the full cache's, in text or only in tokens."""
-    made: list[list[Any]] = []
-    count: dict[str, int] = {}
+    return [row for rows in changed(answered, asking).values() for row in rows[:BEST]]
+
+
+def changed(answered: dict[str, list[Row]], asking: Sequence[Any]) -> dict[str, list[list[Any]]]:
+    """Of each cell, sorted by name, every answer that differs from the full cache's."""
+    made: dict[str, list[list[Any]]] = {}
     for number, answers in answered.items():
         asked = asking[int(number.partition("/")[0])]
         full: dict[str, Row] = {}
         for answer in answers:
-            if _is_full(answer):
+            if budget.is_full(answer):
                 full[answer["cache"]] = answer
                 continue
             where, whole = name(answer), full[answer["cache"]]
             place = answer["divergence_step"]
-            if place < whole["divergence_step"] and count.get(where, 0) < BEST:
-                count[where] = count.get(where, 0) + 1
+            if place < whole["divergence_step"]:
                 said = [cell(_heard(a), kind=("bad long", "good long")[bool(a["contains"])]) for a in (answer, whole)]  # fmt: skip
                 ids = [_token(a.get("ids"), place) for a in (answer, whole)]
-                made.append([where, asked.question, asked.expected, *said, f"{place + 1}: {' for '.join(ids)}"])  # fmt: skip
-    return sorted(made, key=lambda row: row[0])
+                made.setdefault(where, []).append([where, asked.question, asked.expected, *said, f"{place + 1}: {' for '.join(ids)}"])  # fmt: skip
+    return dict(sorted(made.items()))
 
 
 def _heard(answer: Row) -> str:
@@ -283,56 +269,3 @@ def _heard(answer: Row) -> str:
 
 def _token(ids: list[int] | None, place: int) -> str:
     return "?" if ids is None else str(ids[place]) if place < len(ids) else "the end"
-
-
-def _pictures(rows: list[Row]) -> list[str]:
-    asked = list(dict.fromkeys(r["asked"] for r in rows))
-    panels = [("contains", a) for a in asked] + [("nll", asked[0])]
-    return [_panel(rows, measure, when) for measure, when in panels]
-
-
-def _groups(rows: list[Row]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((r["prune"], r["quantize"]) for r in rows if not _is_full(r)))
-
-
-def _panel(rows: list[Row], measure: str, when: str) -> str:
-    made, (axis,) = plots.figure(plots.WIDTH, 3.6)
-    some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
-    groups = _groups(rows)
-    for number, group in enumerate(groups):
-        line = [r for r in some if (r["prune"], r["quantize"]) == group and not _is_full(r)]
-        line.sort(key=lambda r: r["kv_bytes"])
-        beside = 1 + APART * (number - len(groups) / 2) / len(groups)
-        known = [r if r["low"] is not None else {**r, "low": nan, "high": nan} for r in line]
-        low, high = [r["value"] - r["low"] for r in known], [r["high"] - r["value"] for r in known]
-        axis.errorbar(
-            [beside * r["kv_bytes"] / 1024 for r in line], [r["value"] for r in line], [low, high],
-            fmt=plots.mark(number) + ":", markersize=4, linewidth=0.8,
-            color=plots.COLOURS[number % len(plots.COLOURS)],
-        )  # fmt: skip
-    for row in some:
-        if _is_full(row):
-            axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
-    right = measure == "contains"
-    front = pareto(some, larger=right)
-    axis.plot([r["kv_bytes"] / 1024 for r in front], [r["value"] for r in front],
-              color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
-    axis.set_xlim(0, 1.05 * max(r["kv_bytes"] for r in some) / 1024)
-    if right:
-        axis.set_ylim(-0.03, 1.05)
-    title = "Right answers" if right else "Expected answer"
-    plots.label(
-        axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
-    )
-    return plots.svg(made)
-
-
-def pareto(rows: list[Row], larger: bool) -> list[Row]:
-    """The rows that no smaller one matches, from the smallest; larger: whether a larger value is better."""
-    front: list[Row] = []
-    for row in sorted(rows, key=lambda r: (r["kv_bytes"], -r["value"] if larger else r["value"])):
-        better = row["value"] > front[-1]["value"] if larger and front else None
-        better = row["value"] < front[-1]["value"] if not larger and front else better
-        if not front or better:
-            front.append(row)
-    return front

@@ -43,5 +43,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
         if result.get("options") or pair[0] != "record.json"
     ]
     known += link("harness.log", path.with_name("harness.log"), path.parent)
-    title = closing.title(result) if result.get("options") else "A run that could not begin"
-    write_text(path, page(title, sections, result["verdict"], result["conclusion"], "bad", known))
+    title = (
+        closing.title(result, path.parent)
+        if result.get("options")
+        else "A run that could not begin"
+    )
+    write_text(path, page(title, sections, result["verdict"], result["conclusion"], "bad", known,
+                          under=closing.under(result, path.parent)))  # fmt: skip

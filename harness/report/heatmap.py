@@ -13,6 +13,9 @@ SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent w
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The matrix, the faults that move no logit, and how to read both."""
+    unseen = [
+        r for r in rows if r["fault"] != "none" and r["logits"] and r["plain"] == "nothing visible"
+    ]
     quiet = [r for r in rows if r["fault"] != "none" and not r["logits"]]
     return [
         section("How many each check catches", columns=["check", "faults caught", "caught by it alone"],
@@ -34,6 +37,16 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             columns=["fault", "named by", "why it matters"],
             rows=[[r["fault"], ", ".join(c for c in CHECKS if r[c]) or "nothing", r["why"]] for r in quiet],
         ),
+        *[
+            section(
+                "Faults that the plain script does not show, though the logits move",
+                text="It goes on from what it reads of the state. The shift is of the checked line, which reads the rest "
+                "too.",
+                columns=["fault", "shift, in floors", "why"],
+                rows=[[r["fault"], _shift(r["shift"]), r["why"]] for r in unseen],
+            )
+        ]
+        * bool(unseen),
         section(
             "Numerics or a dirty cache: what the diagnosis says",
             text="The cause that is named from the restored state, its own token buffer and the model of "

@@ -39,8 +39,15 @@ TEMPLATE = """<!doctype html>
 {% endfor %}</tbody></table></div>{% elif section.columns and not (section.panels or section.svg or section.text) %}<p class="soft">None.</p>{% endif %}
 {% if section.pre %}<pre>{{ section.pre }}</pre>{% endif %}
 {% if section.fold %}</details>{% endif %}
-{% endfor %}</main></body></html>
+{% endfor %}</main><script>{{ script | safe }}</script></body></html>
 """
+# Shown out of its folder, as by MLflow (from a blob: address), a relative link would lead to an empty page.
+SCRIPT = """if (!/^(file|https?):$/.test(location.protocol)) {
+  const gone = [...document.querySelectorAll("a[href]")].filter(a => !/^(#|[a-z]+:)/.test(a.getAttribute("href")));
+  for (const a of gone) a.removeAttribute("href");
+  if (gone.length) document.querySelector("h1").insertAdjacentHTML("afterend",
+    '<p class="soft">Its links work in the folder of the run.</p>');
+}"""
 
 
 def section(title: str, **parts: Any) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def page(
     if verdict in SIGNS and not isinstance(good, str):
         tone = kind(verdict)
     return _template().render(
-        title=title, sections=blocks, style=_style(), verdict=verdict, tone=tone,
+        title=title, sections=blocks, style=_style(), script=SCRIPT, verdict=verdict, tone=tone,
         reason=reason.splitlines() or [""] * bool(verdict),
         sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under,
     )  # fmt: skip
@@ -130,9 +137,14 @@ def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
     return {
         "right": right,
-        "shape": wide + " cards" * cards,
+        "shape": wide + " cards" * cards + " numbered" * (cards and _counted(rows)),
         "heads": columns if cards else None,
     }
+
+
+def _counted(rows: list[list[Any]]) -> bool:
+    """Whether the first column holds a bare number, which says nothing without its heading."""
+    return any(str(_text(row[0])).replace(".", "", 1).isdigit() for row in rows)
 
 
 def _least(columns: list[str], rows: list[list[Any]]) -> int:

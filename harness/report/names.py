@@ -3,6 +3,8 @@
 import textwrap
 from typing import Any
 
+from harness.snapshot.result import ORDER, UNJUDGED, worse
+
 NAMES = {
     "bitwise_equal": "bit-equal logits",
     "max_abs_diff": "largest difference of a logit",
@@ -67,6 +69,7 @@ NAMES = {
     "evaluate.kl": "KL divergence from the full cache (nats)",
     "evaluate.per_token_s": "seconds per token",
 }
+FORCED = "at each step, the tokens of the uninterrupted run being fed (teacher forcing)"  # a choice
 
 
 def folder(point: object) -> str:
@@ -87,6 +90,26 @@ def in_brief(reason: object, width: int = 300) -> str:
         mark = "" if not said or said[-1] in ":.;!?" else ";" if listed else "."
         said += f"{mark} {line.removeprefix('- ')}"
     return textwrap.shorten(said, width, placeholder=" ...", break_on_hyphens=False)
+
+
+def required(result: dict[str, Any]) -> str:
+    """What the verdict had to be and the key that asks for it; where it is worse, that this is why the job
+    fails, and what would let it through."""
+    key = "compare.require_pruned" if result.get("pruned") else "compare.require"
+    word, verdict = result["required"], result["verdict"]
+    better = {"diverged": "nothing, other tokens are allowed", "exact": word}
+    said = f"{better.get(word, f'{word} or better')} ({key}={word})"
+    if worse(verdict, word):
+        said += f"; this is {verdict}: exit code 1."
+        return (
+            f"{said} {key}={verdict} lets it through."
+            if verdict in ORDER[: ORDER.index(UNJUDGED)]
+            else said
+        )
+    itself = result.get("itself") or {}
+    if itself.get("required") and worse(itself["verdict"], itself["required"]):
+        return f"{said}; but beside itself in another cache it is {itself['verdict']}: exit code 1."
+    return said
 
 
 def judged_by(result: dict[str, Any]) -> list[list[Any]]:

@@ -1,14 +1,16 @@
 """The pictures of a sweep: what its points cost, and how far their logits went."""
 
 from html import escape
+from itertools import pairwise
 from typing import Any
 
-from harness.report import plots
+from harness.report import plots, scatter
 from harness.report import verdicts as grid
 from harness.report.badge import kind
 from harness.report.console import number
 from harness.report.html import section
 from harness.report.names import plain
+from harness.report.seeds import is_seed
 
 Row = dict[str, Any]
 SHAPED = ("prune", "cache", "save", "quantize")  # axes that get markers before others
@@ -30,9 +32,8 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     axes = [a for a in axes if _several(measured, a)]
     if len(measured) < 2:
         return []
-    few = [
-        a for a in axes if len(_values(measured, a)) <= MARKS
-    ]  # a drawn number has no marker of its own
+    # A drawn number has no marker of its own.
+    few = [a for a in axes if len(_values(measured, a)) <= MARKS]
     by = next((a for a in few if a in SHAPED), next(iter(few), None))
     option = next((a for a in axes if a != by), by)
     return [
@@ -53,21 +54,35 @@ def _panels(
     if x == "stored_bytes":
         rows, called = [{**r, x: r[x] / KIB} for r in rows], called.replace("bytes", "KiB")
     group = by if by != x else None
-    size = next((a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3), None)
-    panels, constant, noisy = [], [], False
+    drawn_by_chance = is_seed(x)
+    if drawn_by_chance:
+        rows = sorted(rows, key=lambda r: (len(str(r[x])), str(r[x])))
+    rest = [a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3]
+    size = next((a for a in rest if not _ordered(rows, a, x)), None)
+    apart = [
+        a for a in axes if a != x and not _ordered(rows, a, x)
+    ]  # no way leads from one to another
+    panels, constant, noisy, lost, aside = [], [], False, False, False
     for key, name, unit in measures:
         values = {r[key] for r in rows if r.get(key) is not None}
         if len(values) > 1:
             floors = _floors(rows) if key == "kl_max" else {}
             noisy = noisy or bool(floors)
-            panels.append(plots.scatter(rows, x, key, _kind, (group, size), name, called, unit, floors))  # fmt: skip
+            lost = lost or scatter.lost([*values, *floors.values()]) > 0
+            panel, moved = scatter.scatter(rows, x, key, _kind, (group, size), name, called, unit, floors, apart, drawn_by_chance)  # fmt: skip
+            panels.append(panel)
+            aside = aside or moved
         elif values:
             constant.append(f"{plain(key)} is {number(values.pop())}")
-    told = f"{said}, by {called}." if panels else ""
+    told = f"{said}, by {called}{_along(rows, axes, x)}." if panels else ""
+    if aside:
+        told += f" {scatter.ASIDE}"
     if noisy:
         some = len(_floors(rows)) < len(_values(rows, "dtype"))
-        rest = "; no line where that is nothing" if some else ""
-        told += f" Dashed: the noise floor, what a recompute does with nothing wrong{rest}."
+        none = "; no line where that is nothing" if some else ""
+        told += f" Dashed: the noise floor, what a recompute does with nothing wrong{none}."
+    if lost:
+        told += " Shaded: practically nothing beside the rest, and not to scale."
     if constant:
         told = f"{told} The same in every point: {'; '.join(constant)}.".strip()
     return section(title, text=told, panels=panels, legend=_legend(rows, group, size) if panels else "")  # fmt: skip
@@ -97,13 +112,47 @@ def _kind(row: Row) -> str:
     return kind(row["verdict"])
 
 
+def _ordered(rows: list[Row], axis: str, x: str) -> list[str]:
+    """The values of an option from the left to the right of a picture, where they are numbers and each has a
+    part of its own: the place of a mark tells them apart. None otherwise."""
+    spans: dict[str, list[float]] = {}
+    if is_seed(axis):
+        return []
+    try:
+        for row in rows:
+            spans.setdefault(str(row[axis]), []).append(float(row[x]))
+        list(map(float, spans))
+    except (TypeError, ValueError):
+        return []
+    order = sorted(spans, key=lambda value: min(spans[value]))
+    apart = all(max(spans[a]) < min(spans[b]) for a, b in pairwise(order))
+    return order if apart and len(rows) > len(order) > 1 else []
+
+
+def _along(rows: list[Row], axes: list[str], x: str) -> str:
+    """Which option the place of a mark tells, in brackets."""
+    told = ((a, _ordered(rows, a, x)) for a in axes if a != x)
+    each = [f"{a} {', '.join(map(plots.short, order))}" for a, order in told if order]
+    return f" ({' and '.join(each)} from the left)" if each else ""
+
+
 def _legend(rows: list[Row], by: str | None, size: str | None) -> str:
-    """The verdicts in their colours, what each marker is, and what its size says."""
-    said = grid.legend(rows)
-    marks = plots.markers(rows, by)
-    if by is not None and len(set(marks.values())) == len(marks):
-        said += "".join(f"<span>{plots.SHAPES[m]} {escape(g)}</span>" for g, m in marks.items())
-    return said + "".join(
-        f'<span><b style="font-size:{0.55 + 0.4 * place:.2f}em">\u25cb</b> {escape(value)}</span>'
-        for place, value in enumerate(_values(rows, size) if size else [])
+    """How full the marks of a verdict are, whose colour and shape is whose, and what a size says."""
+    words: dict[str, list[str]] = {}
+    for word in sorted({grid.word(row) for row in rows}, key=grid.rank):
+        words.setdefault(kind(word), []).append(word)
+    said = "".join(
+        f'<span><b class="{"" if by else tone}">{scatter.FULLNESS[tone]}</b> {escape(" or ".join(some))}</span>'
+        for tone, some in words.items()
     )
+    if by is not None:
+        said += f"<span>{escape(by)}:</span>" + "".join(
+            f'<span><b style="color:{scatter.colour(number)}">{plots.SHAPES[mark]}</b> {escape(group)}</span>'
+            for number, (group, mark) in enumerate(scatter.markers(rows, by).items())
+        )
+    if size is not None:
+        said += f"<span>{escape(size)}:</span>" + "".join(
+            f'<span><b style="font-size:{0.7 + 0.35 * place:.2f}em">\u25cb</b> {escape(plots.short(value))}</span>'
+            for place, value in enumerate(_values(rows, size))
+        )
+    return said

@@ -19,13 +19,9 @@ VERDICTS = {  # drawn with the first, shown as the second: they follow the page 
     "alike": ("#010207", "var(--alike)"),
     "soft": ("#010208", "var(--soft)"),
 }
-HOLLOW, CROSSED = ("alike", "fair"), ("bad",)  # so that colour is not all that tells verdicts apart
 MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
-SIZES = (16, 44, 90)  # square points of a marker, by the second option
-TICK = 14  # characters of a name under an axis
-BESIDE = 0.5  # how far markers above one name stand apart, as a share of the way to the next
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
@@ -135,7 +131,7 @@ def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, uni
         colour, width = COLOURS[number % len(COLOURS)], 1.4 if number else 1.8
         axis.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=width)
     if any(every):
-        _scaled(axis, every)
+        scaled(axis, every)
     else:
         axis.set_ylim(-1, 1)
         axis.set_yticks([0])
@@ -194,94 +190,16 @@ def timings(seconds: dict[str, float | None]) -> str:
     return f'<table class="timings" aria-label="Seconds per stage"><tbody>{lines}</tbody></table>'
 
 
-def scatter(
-    rows: list[dict[str, Any]], x: str, y: str, kind: Any, by: tuple[str | None, str | None],
-    title: str, under: str, beside: str, floors: dict[str, float] | None = None,
-) -> str:  # fmt: skip
-    """Points `rows[x] -> rows[y]` coloured by `kind(row)` (a key of VERDICTS), one marker per value of
-    the first of `by`, one size per value of the second; `x` may name things instead of numbers, and
-    then markers stand beside one another. floors: dashed lines, by the value of `x` that each belongs
-    to, else named at their end. Rows without `y` are left out."""
-    made, (axis,) = figure(WIDTH, HEIGHT)
-    shape, size = by
-    shown = [r for r in rows if r[x] is not None and isinstance(r[y], int | float)]
-    places, names_ = positions([r[x] for r in shown])
-    groups, large = markers(rows, shape), markers(rows, size)
-    for number, (group, marker) in enumerate(groups.items()):
-        aside = BESIDE * (number / max(len(groups) - 1, 1) - 0.5) if names_ and shape else 0.0
-        mine = [(p + aside, r) for p, r in zip(places, shown, strict=True) if not shape or str(r[shape]) == group]  # fmt: skip
-        for tone, (ink, _) in VERDICTS.items():
-            at = [(p, float(r[y])) for p, r in mine if kind(r) == tone]
-            area = [SIZES[list(large).index(str(r[size]))] if size else 28 for _, r in mine if kind(r) == tone]  # fmt: skip
-            if at:
-                fill = "none" if tone in HOLLOW else ink
-                axis.scatter(*zip(*at, strict=True), s=area, marker=marker, facecolors=fill,
-                             edgecolors=ink, linewidths=1.3, alpha=0.9)  # fmt: skip
-            if at and tone in CROSSED:
-                crossed = [2.3 * a for a in area]
-                axis.scatter(*zip(*at, strict=True), s=crossed, marker="x", color=ink, linewidths=1)
-    _scaled(axis, [float(r[y]) for r in shown] + list((floors or {}).values()))
-    _noise(axis, floors or {}, names_)
-    plain(axis.yaxis)
-    if names_:
-        axis.set_xticks(range(len(names_)), brief(names_), rotation=20 * (len(names_) > 3))
-    else:
-        axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
-    axis.margins(x=0.12)
-    label(axis, title, under, beside)
-    return svg(made)
-
-
-def _noise(axis: Any, floors: dict[str, float], names_: list[str]) -> None:
-    """A dashed line per noise floor: above its own name on the axis, else across, with its name."""
-    style = {"color": INK, "linestyle": "--", "linewidth": 0.9, "alpha": 0.7}
-    for name, floor in floors.items():
-        if name in names_:
-            place = names_.index(name)
-            axis.plot([place - 0.45, place + 0.45], [floor, floor], **style)
-            continue
-        axis.axhline(floor, **style)
-        if len(floors) > 1:
-            axis.text(1, floor, name, fontsize=8, color=INK, ha="right", va="bottom",
-                      transform=axis.get_yaxis_transform())  # fmt: skip
-
-
 def short(value: Any) -> str:
     """A swept value for a person: a search draws 17 digits of a number; nothing where there is none."""
     text = "" if value is None else str(value)
     return f"{float(text):.4g}" if LONG.fullmatch(text) else text
 
 
-def brief(said: list[str]) -> list[str]:
-    """Names as short as an axis needs them and still told apart: without the folder that all share, and
-    cut where what is left differs."""
-    folders = {name.rpartition("/")[0] for name in said}
-    whole = [name.rpartition("/")[2] for name in said] if len(folders) == 1 else said
-    cut = [name if len(name) <= TICK else f"{name[: TICK - 1]}\u2026" for name in whole]
-    return cut if len(set(cut)) == len(set(whole)) else [f"{i + 1}: {n}" for i, n in enumerate(cut)]
-
-
-def positions(values: list[Any]) -> tuple[list[float], list[str]]:
-    """Where values stand on an axis: as the numbers they are, or by name in order of appearance."""
-    try:
-        return [float(v) for v in values], []
-    except (TypeError, ValueError):
-        seen = list(dict.fromkeys(str(v) for v in values))
-        return [float(seen.index(str(v))) for v in values], seen
-
-
-def markers(rows: list[dict[str, Any]], by: str | None) -> dict[str, str]:
-    """A marker per value of `by`; one for all where there are more values than markers."""
-    groups = list(dict.fromkeys(str(r[by]) for r in rows)) if by else [""]
-    return {
-        group: MARKERS[i] if len(groups) <= len(MARKERS) else "o" for i, group in enumerate(groups)
-    }
-
-
-def _scaled(axis: Any, values: list[float]) -> None:
-    """Logarithmic where the values span much; zeros keep room below the smallest."""
-    positive = [v for v in values if v > 0]
-    if not positive or max(positive) <= RANGE * min(positive):
+def scaled(axis: Any, values: list[float], nothing: float = 0.0) -> None:
+    """Logarithmic where the values span much; zeros, and all up to `nothing`, keep room below the others."""
+    positive = [v for v in values if v > nothing]
+    if not positive or (max(positive) <= RANGE * min(positive) and not nothing):
         return
     if len(positive) == len(values):
         axis.set_yscale("log")
@@ -290,4 +208,6 @@ def _scaled(axis: Any, values: list[float]) -> None:
     axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
     axis.set_ylim(bottom=-low / 2)
     top, step = math.floor(math.log10(max(positive))), max(1, math.ceil(decades / 4))
-    axis.set_yticks([0, *(10.0**e for e in range(top, math.ceil(math.log10(low)), -step))])
+    powers = [10.0**e for e in range(top, math.ceil(math.log10(low)) - 1, -step)]
+    ends = [low, max(positive)][low * 1.5 > max(positive) :]  # nearer, their names run together
+    axis.set_yticks([0, *(powers if powers[1:] else ends)])

@@ -1,10 +1,11 @@
 """What the referee says: a page, and the same in Markdown to paste into an issue."""
 
-import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.config.literal import whole
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.html import cell, page, section
@@ -41,7 +42,6 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
                 columns=["composition", *(HEADS[c] for c in ("max_abs_diff", "kl_max", "top1_agreement"))], rows=[list(r.values()) for r in floor_rows(floors)]),
         section("What this cannot see", text=BLIND, columns=["case", "steps", "seen"], rows=[[r["case"], r.get("steps"), r.get("seen")] for r in rows]),
         section("What was judged", columns=["what", "value"], rows=[list(f) for f in facts]),
-        section("To see it again", pre=command(where)),
     ]  # fmt: skip
 
 
@@ -62,12 +62,11 @@ def floor_rows(floors: dict[str, dict]) -> list[dict[str, Any]]:
     return [{"composition": name, **{k: m[k] for k in keys}} for name, m in floors.items()]
 
 
-def command(where: dict) -> str:
-    return shlex.join(where["command"])
-
-
-def write(folder: Path, title: str, blocks: list[dict], verdict: str, reason: str) -> None:
-    """`referee.html` and `referee.md`."""
+def write(
+    folder: Path, title: str, blocks: list[dict], verdict: str, reason: str, typed: Sequence[str]
+) -> None:
+    """`referee.html` and `referee.md`, which are handed on alone: with the command, which was `typed`."""
+    blocks = [*blocks, section("To see it again", pre=whole(typed))]
     write_text(folder / "referee.html", page(title, blocks, verdict, reason, verdict in GOOD))
     write_text(folder / "referee.md", markdown(title, blocks, verdict, reason))
 

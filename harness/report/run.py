@@ -6,37 +6,44 @@ from typing import Any
 from harness.report import closing, diagnosis, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, grouped, link, page, section
-from harness.report.names import itself, judged_by, plain
-from harness.snapshot.elements import spoken
-from harness.snapshot.result import counted, write_text
+from harness.report.names import FORCED, itself, judged_by, plain, required
+from harness.snapshot.elements import DIGEST, called, spoken
+from harness.snapshot.result import counted, exit_code, write_text
 
-PART = 40  # characters of what was said, where two answers part
+PART = 40  # characters of two texts, from where they first differ
 DIGESTS = ("digest_before", "digest_after")
 
 
 def write(path: Path, result: dict[str, Any]) -> Path:
     """The report of one experiment. Returns `path`."""
     sections = _comparison(path, result) if result.get("curves") else []
-    sections += [*diagnosis.sections(result.get("diagnosis")), _text(result["text"])]
+    sections += [
+        *diagnosis.sections(result.get("diagnosis"), bool(result.get("quantization"))),
+        _text(result["text"]),
+    ]
     if result.get("curves"):
         sections.append(_figures(result))
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"]))
-    sections += [_cost(result), *_yardstick(result), *_details(result)]
+    sections += [_cost(result), *_yardstick(result), *_details(result, path.parent)]
     words, colour = badge(result)
-    text = page(closing.title(result), sections, words, closing.said(result), colour,
-                links(path.parent, result), answers(result["text"]), closing.under(result))  # fmt: skip
+    said = closing.said(result)
+    if exit_code(result) and result.get("required"):
+        said += f"\nRequired: {required(result)}"
+    text = page(closing.title(result, path.parent), sections, words, said, colour,
+                links(path.parent, result), answers(result["text"]), closing.under(result, path.parent))  # fmt: skip
     write_text(path, text)
     return path
 
 
 def answers(text: dict[str, Any]) -> list[dict[str, str]]:
-    """Whether what was said holds the expected answer; nothing where none was expected."""
+    """Whether what was said holds the expected answer, and what the restored run chose; nothing where none was
+    expected."""
     if "expected" not in text:
         return []
     runs = (
         ("Answer of the uninterrupted run:", "continuation"),
-        ("of the restored run:", "restored"),
+        ("of the restored run, fed the same tokens:", "restored"),
     )
     said = [(words, text[f"{run}_right"]) for words, run in runs]
     first = {"text": f"Expected: {text['expected']!r}.", "said": "", "kind": ""}
@@ -46,13 +53,15 @@ def answers(text: dict[str, Any]) -> list[dict[str, str]]:
 
 def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
     """To the sweep that the run is a point of, to its own files and to the snapshot's manifest."""
+    tables = (f"{result.get('task')}.json", "answers.jsonl")
     snapshot = (result.get("snapshot") or {}).get("path")
     made = link("sweep", folder.parent / "sweep.html", folder)
     if not made and (folder.parent / "multirun.yaml").is_file():  # it is written after its points
         made = [("sweep", "../sweep.html")]
     if snapshot and "://" not in str(snapshot):
         made += link("manifest of the snapshot", Path(snapshot) / "manifest.json", folder)
-    return [*made, ("result.json", "result.json"), ("record.json", "record.json")]
+    made += [("result.json", "result.json"), ("record.json", "record.json")]
+    return made + [pair for name in tables for pair in link(name, folder / name, folder)]
 
 
 def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -75,6 +84,7 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
     noise = result["noise_floor"]
     return section(
         "Figures",
+        text=f"Required: {required(result)}" * ("required" in result),
         columns=["what", "measured", "noise floor"],
         rows=[
             *judged_by(result),
@@ -89,12 +99,13 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
 
 def _text(said: dict[str, Any]) -> dict[str, Any]:
     parts = ("prompt", "expected", "continuation", "restored")
-    lines = [f"{k}: {said[k]}" for k in parts if k in said]
+    called = {"restored": f"restored, what it chooses {FORCED}"}
+    lines = [f"{called.get(k, k)}: {said[k]}" for k in parts if k in said]
     one, two = (str(said.get(k, "")) for k in parts[2:])
     if "restored" in said and one != two:
         place = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))  # fmt: skip
         start = one.rfind(" ", 0, place + 1) + 1  # of the word that is another
-        lines.append(f"they part at: {one[start:start + PART]!r} against {two[start:start + PART]!r}")  # fmt: skip
+        lines.append(f"first other word: {one[start:start + PART]!r} against {two[start:start + PART]!r}")  # fmt: skip
     return section("What was said", pre="\n".join(lines))
 
 
@@ -139,13 +150,15 @@ def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
+def _details(result: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """What is wanted now and then, folded: elements with their digests, special tokens, environment."""
     digests = [[plain(k), cell(result["mutation"][k], kind="digest")] for k in DIGESTS if result["mutation"].get(k)]  # fmt: skip
     made = [
         section(
             "The 13 elements and their digests",
-            columns=["#", "element", "kept as", "digest (BLAKE3)"],
+            text="Each digest (BLAKE3) covers the element's tensors and its document. Of an element that is kept "
+            "as a digest, a refusal, task=diff and task=inspect name that of its weights, too.",
+            columns=["#", "element", "kept as", DIGEST],
             rows=[
                 [e["number"], e["name"], e["kept_as"], cell(e["digest"], kind="digest")]
                 for e in result["elements"]
@@ -160,10 +173,11 @@ def _details(result: dict[str, Any]) -> list[dict[str, Any]]:
         made.append(section("Special tokens", columns=["index", "token", "id", "why"], rows=rows, fold=True))  # fmt: skip
     if result.get("waived"):
         rows = [
-            [spoken(d["element"]), d["field"], d["saved"], d["found"]] for d in result["waived"]
+            [spoken(d["element"]), called(d["element"], d["field"]), d["saved"], d["found"]]
+            for d in result["waived"]
         ]
         made.append(section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
     more = [f"python -m harness task=audit run={result['folder']}"]
     if path := (result.get("snapshot") or {}).get("path"):
         more.append(f"python -m harness task=diff a={path} b=ANOTHER-SNAPSHOT")
-    return [*made, *closing.sections(result, more)]
+    return [*made, *closing.sections(result, folder, more)]

@@ -1,5 +1,6 @@
 """The page of a search (Optuna): its objectives against each other, and the Pareto front."""
 
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from harness.report.verdicts import target
 from harness.snapshot.objective import ANSWERS, BYTES, KIB, directions, front, shown
 
 Row = dict[str, Any]
+RIGHT = next(iter(ANSWERS))
+NONE: Mapping[str, str] = {}
 APART = 0.07  # of the picture's height between two points that are named in it: a line of text
 WORDS = {1: "more is better", -1: "less is better", 0: ""}
 
@@ -26,8 +29,11 @@ def ways(folder: Path, rows: list[Row]) -> dict[str, int]:
     return {name: ANSWERS[name] for name in names[:2]}
 
 
-def sections(rows: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row]:
-    """One block where there are two objectives. ways: objective -> 1, -1 or 0, as `objective.directions`."""
+def sections(
+    rows: list[Row], axes: list[str], ways: dict[str, int], sure: Mapping[str, str] = NONE
+) -> list[Row]:
+    """One block where there are two objectives. ways: objective -> 1, -1 or 0, as `objective.directions`.
+    sure: the 95% intervals of the share of right answers, by point."""
     drawn = [r for r in rows if all(isinstance(r.get(name), int | float) for name in ways)]
     if len(ways) == 1 and drawn[1:]:
         return [_single(drawn, axes, *next(iter(ways.items())))]
@@ -52,10 +58,11 @@ def sections(rows: list[Row], axes: list[str], ways: dict[str, int]) -> list[Row
                 link(r["point"], target(r)),
                 *(plots.short(r[a]) for a in axes),
                 *(cell(n, r[n]) for n in ways),
+                *[sure.get(r["point"])] * bool(sure),
             ]
             for r in first
         ]
-        columns = ["folder", *axes, *(heading(name) for name in ways)]
+        columns = ["folder", *axes, *map(heading, ways), *["right, 95% interval"] * bool(sure)]
         made.append(section("The Pareto front", columns=columns, rows=table))
     return made
 
@@ -88,14 +95,14 @@ def headline(rows: list[Row], ways: dict[str, int]) -> str:
     return f"{len(best)} of {len(rows)} on the Pareto front" if best and len(ways) > 1 else ""
 
 
-def conclusion(rows: list[Row], ways: dict[str, int]) -> str:
-    """What the front reaches, in one sentence; empty where there is none."""
+def conclusion(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] = NONE) -> str:
+    """What the front reaches, in one sentence; empty where there is none. sure: as of `sections`."""
     best = [rows[place] for place in front(rows, ways)]
     if not best:
         return ""
     name, axes = next(iter(ways)), choice.varied(rows, ways)
     ends = sorted(best, key=lambda row: row[name])
-    least, most = (_told(row, ways) for row in (ends[0], ends[-1]))
+    least, most = (_told(row, ways, sure.get(row.get("point", ""))) for row in (ends[0], ends[-1]))
     if least != most and len(ways) > 1:
         return f"From {least} to {most}."
     point = " ".join(f"{axis}={plots.short(ends[0][axis])}" for axis in axes)
@@ -129,9 +136,12 @@ def _named(name: str) -> str:
     return f"{plain(name).removeprefix('bytes of ')}, KiB"
 
 
-def _told(row: Row, ways: dict[str, int]) -> str:
+def _told(row: Row, ways: dict[str, int], sure: str | None) -> str:
+    interval = {RIGHT: f", 95% interval {sure}," if sure else ""}
     sizes = [f"at {shown(n, row[n])}" for n in ways if n.endswith(BYTES)]
-    said = [f"{plain(n)} {shown(n, row[n])}" for n in ways if not n.endswith(BYTES)]
+    said = [
+        f"{plain(n)} {shown(n, row[n])}{interval.get(n, '')}" for n in ways if not n.endswith(BYTES)
+    ]
     return " ".join(filter(None, (", ".join(said), *sizes)))
 
 

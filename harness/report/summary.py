@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.report import choice, plots, search
+from harness import machine
+from harness.report import answers, choice, plots, search
 from harness.report import verdicts as grid
+from harness.report.console import Say
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.verdicts import word
@@ -35,16 +37,48 @@ def counted(rows: list[Row]) -> str:
     return ", ".join(f"{count} {said}" for said, count in counts(rows).items())
 
 
-def told(rows: list[Row], ways: dict[str, int]) -> tuple[str, str]:
+def told(rows: list[Row], ways: dict[str, int], total: int | None = None) -> tuple[str, str]:
     """`(words, sentence)`: what the sweep came to, and which point to choose; for a search its front and
-    its best. ways: objectives, as `objective.directions`."""
-    sentence = search.conclusion(rows, ways)
+    its best. ways: objectives, as `objective.directions`. total: points that were asked for, where those that
+    are missing shall be told of."""
+    words, sentence = counted(rows), search.conclusion(rows, ways)
     if searched(rows, ways) and sentence:
-        headline = search.headline(rows, ways)
-        return ". ".join(filter(None, (headline, sentence.rstrip(".")))), sentence
-    axes = choice.varied(rows, ways)
-    best = sentence or choice.told(choice.chosen(rows, axes), axes, rows)
-    return counted(rows), best
+        words = f"{machine.many(len(rows), 'point')} searched"
+        sentence = ". ".join(filter(None, (search.headline(rows, ways), sentence)))
+    elif not sentence:
+        axes = choice.varied(rows, ways)
+        sentence = choice.told(choice.chosen(rows, axes), axes, rows)
+    if total and len(rows) < total:
+        some = f"{len(rows)} of {machine.many(total, 'point')}"
+        best = sentence.replace("The best: ", "best so far: ")
+        so_far = f"{some}, {best}" if best != sentence else f"{some}. {best}"
+        return f"{some}: {words}", so_far if sentence else ""
+    return words, sentence
+
+
+def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str, str, str]:
+    """`(words, sentence, table)`: what a sweep's run is told; the same words, with what was measured where no
+    point is to be chosen. total: as of `told`."""
+    words, sentence = told(rows, ways, total)
+    return words, sentence or measured(rows, ways), markdown(rows, ways)
+
+
+def measured(rows: list[Row], ways: Iterable[str] = ()) -> str:
+    """What was varied and between which figures it lies, in a sentence: for points of which none is to be
+    chosen. ways: objectives."""
+    axes = choice.varied(rows, ways) if rows else []
+    told = [f"varied: {', '.join(axes)}"] if axes else []
+    if ratios := _known(rows, "error_ratio"):
+        told.append(f"the largest error is {max(ratios):.3g} of rounding's own (2 allowed)")
+    if sizes := _known(rows, "stored_bytes"):
+        ends = dict.fromkeys(machine.human(size) for size in (min(sizes), max(sizes)))
+        told.append(f"{' to '.join(ends)} on disk")
+    said = "; ".join(told)
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def _known(rows: list[Row], key: str) -> list[float]:
+    return [float(row[key]) for row in rows if isinstance(row.get(key), int | float)]
 
 
 def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
@@ -79,12 +113,16 @@ def closing(
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run. stopped: how to
     go on is said elsewhere."""
-    ways, lines = search.ways(folder, rows), [""]
+    say, ways, lines = Say(), search.ways(folder, rows), [""]
     words, best = told(rows, ways)
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
-        lines.append(f"{'verdicts' if set(counts(rows)) <= {*ORDER} else 'outcome'}:".ljust(14) + words)  # fmt: skip
-        label = "best so far:" if total and len(rows) < total else "best:"
-        lines += [f"{label:14}{best.removeprefix('The best: ')}"] * bool(best and not ways)
+        lines.append(
+            say.labelled("verdicts" if set(counts(rows)) <= {*ORDER} else "outcome", words)
+        )
+        label = "best so far" if total and len(rows) < total else "best"
+        lines += [say.labelled(label, best.removeprefix("The best: "))] * bool(best and not ways)
+    if chosen := answers.conclusion(folder, rows):
+        lines.append(say.labelled("best", chosen))
     lines += _failed(rows)
     place, left = _here(folder), ""
     if total and len(rows) < total:
@@ -99,9 +137,12 @@ def closing(
         left = again(folder)
     if left and not stopped:
         lines.append(f"go on with:   `{left}`")
+    elif not stopped and any(row["verdict"] == "failed" for row in rows):
+        lines.append(f"run again:    `{again(folder)}` (what failed, once its cause is mended)")
     if aged:
         lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
-    return [*lines, f"table:        {place}/sweep.csv", f"page:         {place}/sweep.html"]
+    cells = [f"cells:        {place}/answers.csv"] * (folder / "answers.csv").is_file()
+    return [*lines, f"table:        {place}/sweep.csv", *cells, f"page:         {place}/sweep.html"]
 
 
 def _failed(rows: list[Row]) -> list[str]:

@@ -1,4 +1,5 @@
-"""`sweep.csv` and `sweep.html`: one row per point, the verdicts, size, speed, divergence."""
+"""`sweep.csv` and `sweep.html`: one row per point, the verdicts, size, speed, divergence. The table for
+programs holds the values of `result.json` as they are: steps count from 0 there."""
 
 import csv
 import io
@@ -8,28 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.config import launched
 from harness.config.literal import decoded
-from harness.report import choice, evaluate, panels, plots, search, stopped
+from harness.report import answers, choice, panels, search, seeds, stopped
+from harness.report import points as table
 from harness.report import verdicts as grid
 from harness.report.badge import kind
-from harness.report.choice import SECONDS, varied
-from harness.report.closing import of_sweep, swept
-from harness.report.html import cell, grouped, page, section
+from harness.report.choice import FROM_1, SECONDS, varied
+from harness.report.closing import constant, of_sweep, swept
+from harness.report.html import page, section
 from harness.report.names import folder as called
-from harness.report.summary import again, counted, counts, pending, searched
-from harness.report.verdicts import marked, target, word
-from harness.snapshot.objective import ANSWERS, answered, directions, figures, front
+from harness.report.summary import again, counted, pending, searched
+from harness.report.verdicts import word
+from harness.snapshot.objective import answered, directions, figures
 from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
+from harness.snapshot.result import counted as step
 
-TABLE = {
-    "kl_mean": "mean KL, nats", "kl_max": "largest KL, nats", "max_abs_diff": "largest logit difference", "error_ratio": "error ratio",
-    "stored_bytes": "bytes on disk", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
-    "mutated": "your cache was", "bytes_copied_per_token": "bytes copied per token",
-}  # fmt: skip
-TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
+TABLE, CELLS = "sweep.csv", "answers.csv"
 SOUGHT = "Best: by what the search was asked for."
-MANY = 60  # more points than that: a table by option stands first, the points are folded
-FEW = 12  # values of an option that are told one by one
 
 
 def rows(points: list[Path]) -> list[dict[str, Any]]:
@@ -42,12 +39,10 @@ def rows(points: list[Path]) -> list[dict[str, Any]]:
 
 
 def _row(folder: Path) -> dict[str, Any]:
-    import yaml
-
     result = json.loads((folder / "result.json").read_text("utf-8"))
-    overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
+    overrides = launched.typed(folder) or []
     size = result.get("size") or {}  # all zero: of a task that stores nothing
-    typed = dict(decoded(str(o)).lstrip("+~").partition("=")[::2] for o in overrides)
+    typed = dict(decoded(o).lstrip("+~").partition("=")[::2] for o in overrides)
     return {
         "point": folder.name,
         "verdict": result["verdict"],
@@ -57,6 +52,7 @@ def _row(folder: Path) -> dict[str, Any]:
         **(result.get("options") or {}),
         **{k: v for k, v in typed.items() if k not in (result.get("options") or {})},
         **{k: (result.get("metrics") or {}).get(k) for k in METRICS},
+        **_from_1(result.get("metrics") or {}),
         **_answer(result.get("text") or {}),
         "error_ratio": (result.get("oracle") or {}).get("ratio"),
         "noise_kl_max": (result.get("noise_floor") or {}).get("kl_max"),
@@ -71,14 +67,20 @@ def _row(folder: Path) -> dict[str, Any]:
     }
 
 
+def _from_1(measured: dict[str, Any]) -> dict[str, Any]:
+    """The first other token as `reason` counts it, beside the record's own figure, which counts from 0."""
+    key = "first_divergence"
+    return {FROM_1: None if measured.get(key) is None else step(key, measured[key])}
+
+
 def _answer(text: dict[str, Any]) -> dict[str, str]:
     """Whether the restored run gave the expected answer; no column where none was expected."""
     return {"answer": "right" if text["restored_right"] else "wrong"} if "expected" in text else {}
 
 
-def read_csv(folder: Path) -> list[dict[str, str]]:
-    """The rows of a `sweep.csv`, as text. Raises OSError."""
-    with (folder / "sweep.csv").open(newline="", encoding="utf-8") as handle:
+def read_csv(folder: Path, table: str = TABLE) -> list[dict[str, str]]:
+    """The rows of a table of the sweep in `folder`, as text. Raises OSError."""
+    with (folder / table).open(newline="", encoding="utf-8") as handle:
         return list(csv.DictReader(handle))
 
 
@@ -87,37 +89,58 @@ def as_text(points: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{k: "" if v is None else str(v) for k, v in row.items()} for row in points]
 
 
+def cells(folder: Path, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `answers.csv`: one per point and cell; none where no point is an evaluation."""
+    return answers.table(folder, points, varied(points, search.ways(folder, points)))
+
+
 def write(folder: Path, points: list[dict[str, Any]], total: int | None) -> None:
-    """Both files, into the sweep's directory."""
-    table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(points[0]))
-    writer.writeheader()
-    writer.writerows(points)
-    write_text(folder / "sweep.csv", table.getvalue())
+    """Both files, into the sweep's directory, and `answers.csv`, a row per cell, where points are evaluations:
+    those compare no logits, so that a column which is empty in all of them is left out of their table."""
+    kept = points
+    if told := cells(folder, points):
+        write_text(folder / CELLS, _csv(told))
+        if {row.get("task") for row in points} == {"evaluate"}:
+            keys = [k for k in points[0] if any(row[k] is not None for row in points)]
+            kept = [{k: row[k] for k in keys} for row in points]
+    write_text(folder / TABLE, _csv(kept))
     write_text(folder / "sweep.html", drawn(folder, points, total, folder.name))
+
+
+def _csv(lines: list[dict[str, Any]]) -> str:
+    """One line for each; a column for each key that one of them has."""
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, list(dict.fromkeys(key for line in lines for key in line)))
+    writer.writeheader()
+    writer.writerows(lines)
+    return table.getvalue()
 
 
 def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: str) -> str:
     """The page of the sweep in `folder`, called `name`."""
     ways = search.ways(folder, points)
     axes = varied(points, ways)
+    left = max((total or 0) - len(points), 0)
+    told = f"{left} of {total} points have not run. This goes on with them, and runs none again that is done:"
+    missing = [section("Missing", text=told, pre=again(folder))] * bool(left)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     winners = best or choice.chosen(points, axes)
-    mark = "best nearest" if choice.short_of(points) and not best else "best"
-    first = {row["point"]: mark for row in winners}
-    alone = searched(points, ways)
+    first = choice.marks(winners, axes, [] if best else points)
+    alone, sure = searched(points, ways), answers.intervals(folder, points)
     sections = [
+        *missing,
         *stopped.sections(folder, points, axes),
-        *search.sections(points, axes, ways),
+        *search.sections(points, axes, ways, sure),
         *(
             []
             if alone or set(map(word, points)) == {DONE}
             else grid.sections(points, axes, first, SOUGHT if best else grid.BEST)
         ),
-        *evaluate.beside(folder, points, axes),
+        *seeds.sections(points, axes),
+        *answers.sections(folder, points, axes),
         *panels.sections(points, axes),
-        *_options(points, axes),
-        _table(points, axes, first, ways, alone),
+        *table.by_option(points, axes),
+        table.every(points, axes, first, ways, alone),
     ]
     if waiting := pending(folder, points):
         told = f"{', '.join(map(called, waiting))}. Upload them: {again(folder)}"
@@ -129,7 +152,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     one = len(winners) == 1 or not any(map(choice.asks, axes))
     sections += of_sweep(folder, winners[:1] * one)
     bad = sum(int(r["exit_code"]) != 0 for r in points)
-    verdict = _headline(points, bad, total or len(points))
+    verdict = _headline(points, bad, left)
     if alone and not bad:
         verdict = search.headline(points, ways) or verdict
     reason = (
@@ -137,9 +160,11 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         if total
         else f"{machine.many(len(points), 'point')}."
     )
-    if verdict != (tally := counted(points)) and not alone:
+    if said := seeds.sentence(points, axes):
+        reason = f"{reason[:-1]} {said}."
+    elif not verdict.startswith(tally := counted(points)) and not alone:
         reason = f"{reason[:-1]}: {tally}."
-    if said := search.conclusion(points, ways):
+    if said := search.conclusion(points, ways, sure):
         reason += f" {said}"
     lost = search.hopeless(points, ways) or _answerless(points)
     if lost:
@@ -147,17 +172,19 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
             " No point gives a right answer." if _answerless(points) else " None reaches anything."
         )
     elif winners and not best:
-        reason += f" {choice.told(winners, axes, points)}"
+        reason += f" {choice.told(winners, axes, points, ' so far' * bool(left))}"
+    elif told := answers.conclusion(folder, points):
+        reason += f" {told}"
     if mixed:
         reason += f" {len(mixed)} of them were run by other code."
-    tone = "bad" if bad or len(points) < (total or 0) else _tone(points, lost or bool(mixed))
+    tone = "bad" if bad else "soft" if left else _tone(points, lost or bool(mixed))
     return page(
         swept(points, axes, name),
         sections,
         verdict,
         reason,
         tone,
-        under=name,
+        under=f"{name}{constant(folder, points, axes)}",
     )
 
 
@@ -174,16 +201,18 @@ def _tone(points: list[dict[str, Any]], lost: bool) -> str:
     return "fair" if lost and worst in ("good", "alike", "soft") else worst
 
 
-def _headline(points: list[dict[str, Any]], bad: int, total: int) -> str:
+def _headline(points: list[dict[str, Any]], bad: int, left: int) -> str:
     """What the points came to, in one line. A sweep that asked for little says what it got, not only
-    that it got what it asked for."""
+    that it got what it asked for; one of which points are `left` says so, and blames none of them."""
     stopped = Counter(row["verdict"] for row in points if row["verdict"] in grid.STOPPED)
     if stopped:
         (first, count), *others = sorted(stopped.items())
-        return ", ".join([f"{count} of {total} {first}", *(f"{n} {said}" for said, n in others)])
-    if bad or len(points) < total:
-        return f"{len(points) - bad} of {total} as required"
-    return counted(points)
+        said = ", ".join([f"{count} of {len(points)} {first}", *(f"{n} {w}" for w, n in others)])
+    elif bad:
+        said = f"{len(points) - bad} of {len(points)} as required"
+    else:
+        said = f"{counted(points)} so far" if left else counted(points)
+    return f"{said}, {left} missing" if left else said
 
 
 def _of_other_code(folder: Path, points: list[dict[str, Any]]) -> list[str]:
@@ -198,72 +227,3 @@ def _of_other_code(folder: Path, points: list[dict[str, Any]]) -> list[str]:
             codes[point] = code
     most = Counter(codes.values()).most_common(1)
     return [point for point, code in codes.items() if code != most[0][0]]
-
-
-def _options(points: list[dict[str, Any]], axes: list[str]) -> list[dict[str, Any]]:
-    """What each option came to, where there are too many points to look at one by one."""
-    if len(points) <= MANY:
-        return []
-    said = list(counts(points))
-    keys = [
-        k
-        for k in ("kl_max", "stored_bytes", "per_token_s")
-        if any(r.get(k) is not None for r in points)
-    ]
-    table = []
-    for axis in axes:
-        groups: dict[str, list[dict[str, Any]]] = {}
-        for row in points:
-            groups.setdefault(str(row[axis]), []).append(row)
-        if len(groups) <= FEW:
-            for value, some in groups.items():
-                middle = [_median([r[k] for r in some if r.get(k) is not None]) for k in keys]
-                table.append([f"{axis}={value}", len(some), *(sum(word(r) == v for r in some) for v in said), *middle])  # fmt: skip
-    columns = ["option", "points", *said, *(f"{TABLE[k]}, median" for k in keys)]
-    return [section("By option", columns=columns, rows=table)] if table else []
-
-
-def _median(values: list[float]) -> float | None:
-    return sorted(values)[len(values) // 2] if values else None
-
-
-def _written(mutated: bool | None) -> str:
-    return "" if mutated is None else "written into" if mutated else "only read"
-
-
-def _table(
-    points: list[dict[str, Any]],
-    axes: list[str],
-    first: dict[str, str],
-    ways: dict[str, int],
-    alone: bool,
-) -> dict[str, Any]:
-    """alone: the figures say it all; no verdict and no reason."""
-    keys = [k for k in TABLE if any(r.get(k) is not None for r in points)]
-    if not any(r.get("stored_bytes") for r in points):
-        keys = [k for k in keys if k != "stored_bytes"]
-    keys = [k for k in keys if k not in TOUCHED or len({r.get(k) for r in points}) > 1]
-    figured = [*ways, *(n for n in ANSWERS if n in points[0] and n not in ways)]
-    asked = ["answer"] if "answer" in points[0] else []
-    best = {id(points[place]) for place in front(points, ways)}
-    table = []
-    for r in points:
-        line = [cell(r["point"], target(r)), *(plots.short(r[a]) for a in axes)]
-        line += [search.cell(name, r[name]) for name in figured]
-        if best:
-            line.append(cell("\u25c6 front" if id(r) in best else "", kind="alike"))
-        if not alone:
-            line.append(marked(r, first))
-        line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
-        if not alone:
-            line.append(cell(r["reason"], kind="long"))
-        table.append([*line, *(_written(r[k]) if k == "mutated" else grouped(r[k]) for k in keys)])
-    columns = [
-        "folder",
-        *axes,
-        *(search.heading(name) for name in figured),
-        *(["front"] if best else []),
-    ]
-    columns += [*([] if alone else ["verdict"]), *asked, *([] if alone else ["reason"])]
-    columns += [TABLE[k] for k in keys]
-    return section("Every point", columns=columns, rows=table, fold=len(points) > MANY)

@@ -13,9 +13,11 @@ from harness.snapshot.result import ORDER, UNJUDGED
 STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (
-    "Best: as required, the right answer, the better verdict, fewer bytes, in this order; what ties is marked "
-    "alike, but where one takes twice another's time per token, whatever was asked. "
-    "Where not even that is reached, the nearest: the smaller KL divergence comes before the bytes."
+    "Best, among points that were asked the same: first the one that meets what is required, then the right "
+    "answer, then the better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer); points equal in all four tie and are marked alike, "
+    "unless one takes over ten times another's time per token in each of several questions. Where no point meets "
+    "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence, then the later "
+    "first other token, then fewer bytes."
 )
 
 Row = dict[str, Any]

@@ -153,7 +153,12 @@ def _no_snapshot(place: Path) -> str:
         said += f" It is a run's; what the run saved is snapshot={place / 'snapshot'}"
     elif below := _below(place):
         newest = max(below, key=lambda path: path.stat().st_mtime).parent
-        said += f" Below it lie {len(below)}; the newest is snapshot={newest}"
+        lie = (
+            "There is one below it"
+            if len(below) == 1
+            else f"Below it lie {len(below)}; the newest is"
+        )
+        said += f" {lie}{':' * (len(below) == 1)} snapshot={newest}"
     return f"{said} {leftovers.beside(place)}".rstrip()
 
 

@@ -68,18 +68,23 @@ class Siblings:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._known: dict[str, Path] | None = None
+        self._known: dict[str, list[Path]] | None = None
 
     def find(self, snapshot: str, hint: str | None = None) -> Path | None:
         """The one with this id: where it was, else anywhere beside; None when there is none."""
-        if hint and schema.is_place(hint) and _peek(self.folder / hint) == snapshot:
-            return self.folder / hint
+        return next(self.every(snapshot, hint), None)
+
+    def every(self, snapshot: str, hint: str | None = None) -> Iterator[Path]:
+        """Each one with this id, copies of one another: first where it was, then by name."""
+        first = self.folder / hint if hint and schema.is_place(hint) else None
+        if first is not None and _peek(first) == snapshot:
+            yield first
         if self._known is None:
             self._known = {}
             for path in _siblings(self.folder):
                 if (claimed := _peek(path)) is not None:
-                    self._known.setdefault(claimed, path)
-        return self._known.get(snapshot)
+                    self._known.setdefault(claimed, []).append(path)
+        yield from (path for path in self._known.get(snapshot, ()) if path != first)
 
 
 def dependents(target: Path) -> list[str]:

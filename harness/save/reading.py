@@ -28,10 +28,18 @@ class Reading:
 
     tensors: name -> tensor; tokenizer: name -> bytes. Use them only when `faults` is empty.
     form: the format (None when only `missing` is asked). Closes the folders of others
-    that it opened when it is left.
+    that it opened when it is left. avoid: folders of others in which something was not sound: a copy
+    beside them is read instead, where there is one.
     """
 
-    def __init__(self, source: files.Folder, manifest: dict[str, Any], form: Any, access: Access):
+    def __init__(
+        self,
+        source: files.Folder,
+        manifest: dict[str, Any],
+        form: Any,
+        access: Access,
+        avoid: frozenset[Path] = frozenset(),
+    ):
         self.source, self.manifest, self.form, self.access = source, manifest, form, access
         self.faults: list[str] = []
         self.tensors: dict[str, torch.Tensor] = {}
@@ -42,6 +50,9 @@ class Reading:
         self._sizes |= {f"tokenizer/{r['file']}": r["nbytes"] for r in manifest["tokenizer_files"]}
         self._folders: dict[str, tuple[files.Folder, str]] = {}  # file -> (folder, owner's label)
         self._others = ExitStack()
+        self._avoid, self._unsound = avoid, set[Path]()
+        self._siblings = lineage.Siblings(source.path.absolute().parent)
+        self._claimed: dict[Path, str] = {}  # folder of another -> its id
         try:
             self._locate()
         except BaseException:
@@ -55,6 +66,16 @@ class Reading:
         if any(folder.replaced() for folder, _ in self._folders.values()):
             self.source.stale = True
         self._others.close()
+
+    @property
+    def replaceable(self) -> set[Path]:
+        """Folders of others in which something is not sound, and that have a copy not tried yet."""
+        tried = self._avoid | self._unsound
+        return {
+            folder
+            for folder in self._unsound
+            if set(self._siblings.every(self._claimed[folder])) - tried
+        }
 
     def verified(self) -> "Reading":
         """Read and verify everything."""
@@ -95,21 +116,29 @@ class Reading:
 
     def _locate(self) -> None:
         """Where each inherited file lies. A snapshot that cannot be found or read is a fault."""
-        folder = self.source.path.absolute().parent
-        siblings = lineage.Siblings(folder)
         for row in self.manifest["lineage"]:
             label = f"inherited from snapshot {row['snapshot'][:16]} ({row['place']})"
-            place = siblings.find(row["snapshot"], row["place"])
+            place = self._place(row["snapshot"], row["place"])
             owner = self._owner(place) if place else None
-            if owner is None:
+            if place is None or owner is None:
                 self.faults.append(
-                    f"{', '.join(row['files'][:3])} is {label}, which is not in {folder} any more"
+                    f"{', '.join(row['files'][:3])} is {label}, which is not in {self._siblings.folder} any more"
                 )
                 continue
+            self._claimed[place] = row["snapshot"]
             if problem := self._not_itself(owner, row):
                 self.faults.append(f"the snapshot {label} {problem}")
+                self._unsound.add(place)
             for file in row["files"]:
                 self._folders[file] = owner, f" ({label})"
+
+    def _place(self, snapshot: str, hint: str) -> Path | None:
+        """Where the snapshot with this id is read: the first folder that is not to be avoided, else the
+        first."""
+        if not self._avoid:
+            return self._siblings.find(snapshot, hint)
+        every = list(self._siblings.every(snapshot, hint))
+        return next((place for place in every if place not in self._avoid), (*every, None)[0])
 
     def _owner(self, place: Path) -> files.Folder | None:
         try:
@@ -172,7 +201,10 @@ class Reading:
         return _Opened(self, name, folder, key)
 
     def _fault(self, name: str, problem: object) -> None:
-        self.faults.append(f"{name}{self._folders.get(name, (None, ''))[1]} {problem}")
+        folder, label = self._folders.get(name, (None, ""))
+        if folder is not None:
+            self._unsound.add(folder.path)
+        self.faults.append(f"{name}{label} {problem}")
 
     def _named(self, source: files.Source, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         wanted = {manifests.stored_name(r["name"]): r for r in rows}

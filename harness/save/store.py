@@ -6,8 +6,9 @@ digests, lineage, atomicity) is this procedure. FORMAT.md documents the result.
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,8 @@ def load(source: Path | str, access: Access | None = None) -> tuple[State, dict[
     def whole(folder: Folder) -> tuple[State, dict[str, Any]]:
         manifest = _sound_manifest(folder, access)
         form = registry.reader(manifest, str(source))
-        with Reading(folder, manifest, form, access) as reading:
-            state, problems = _restored(reading.verified())
+        with _verified(folder, manifest, form, access) as reading:
+            state, problems = _restored(reading)
         if problems or state is None:
             raise SnapshotInvalid(str(source), problems)
         mapped.remember(manifest["id"], reading.mapped_files)
@@ -131,6 +132,21 @@ def load(source: Path | str, access: Access | None = None) -> tuple[State, dict[
 
     with fetched(source) as local:
         return _steady(local, whole)
+
+
+@contextmanager
+def _verified(
+    folder: Folder, manifest: dict[str, Any], form: Any, access: Access
+) -> Iterator[Reading]:
+    """A reading of everything; where a snapshot that it takes files from is not sound, and a copy of that
+    one lies beside it, the copy is read instead."""
+    avoid: frozenset[Path] = frozenset()
+    while True:
+        with Reading(folder, manifest, form, access, avoid) as reading:
+            if not (unsound := reading.verified().replaceable):
+                yield reading
+                return
+        avoid |= unsound
 
 
 def _restored(reading: Reading) -> tuple[State | None, list[str]]:
@@ -212,8 +228,7 @@ def faults(source: Path, access: Access | None = None) -> list[str]:
         problems = list(faults_of(manifest))
         if schema.readable(manifest) and not format_faults(manifest):
             form = registry.reader(manifest, str(source))
-            with Reading(folder, manifest, form, access) as reading:
-                reading.verified()
+            with _verified(folder, manifest, form, access) as reading:
                 problems += reading.faults if problems or reading.faults else _restored(reading)[1]
         if problems:
             raise SnapshotInvalid(str(source), problems)
@@ -261,17 +276,22 @@ def _base(state: State, target: Path, form: tuple[str, str | None], access: Acce
     same key where the new one is to be."""
     if not state.parent:
         return None
-    parent = lineage.find(state.parent, target.absolute().parent)
-    if (
-        parent is None or parent.name == target.name
-    ):  # replacing the parent: nothing can refer to it
-        return None
+    siblings = lineage.Siblings(target.absolute().parent)
+    every = [p for p in siblings.every(state.parent) if p.name != target.name]  # it is replaced
+    bases = (_based(parent, form, access, len(every) > 1) for parent in every)
+    return next((base for base in bases if base), None)
+
+
+def _based(parent: Path, form: tuple[str, str | None], access: Access, read: bool) -> Base | None:
+    """`parent` where it can be built on. read: it has copies, of which any may be damaged, so its bytes are
+    looked at."""
     access = replace(access, decrypt=access.encrypt, trusted=())
     try:
         with Folder(parent) as folder:
             manifest = _sound_manifest(folder, access)
-            with Reading(folder, manifest, None, access) as reading:
-                missing = reading.missing()
+            written = registry.reader(manifest, str(parent)) if read else None
+            with Reading(folder, manifest, written, access) as reading:
+                missing = reading.verified().faults if read else reading.missing()
     except (HarnessError, ValueError):
         return None
     if (manifest["payload_format"], manifest.get("payload_target")) != form or missing:

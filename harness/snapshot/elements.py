@@ -31,8 +31,17 @@ ELEMENTS: tuple[Element, ...] = (
     Element(13, "13", "generation", "tensors", "generator state and sampler settings"),
 )
 
+DIGEST = "digest of the element"  # covers its tensors and its document: the manifest's, a tag's in MLflow
 MODEL = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 BY_NAME = {e.name: e for e in ELEMENTS}
+
+
+def called(element: str, field: str) -> str:
+    """What a field of an element's document is called. Of an element that is kept as a digest, that is the
+    digest of the weights alone, and another than `DIGEST`. element: its name, its label before it or not."""
+    known = BY_NAME.get(element.rpartition(" ")[2])
+    weights = known and known.kept_as == "digest" and field.rpartition(" ")[2] == "digest"
+    return f"{field} of the weights" if weights else field
 
 
 def spoken(text: str) -> str:

@@ -37,6 +37,7 @@ TIMES = (
 )  # fmt: skip
 ROWS = "evaluate.json"  # a row per cell and measure
 CELL = ("prune", "quantize", "budget", "cache", "asked")
+ORACLE = ("restored", "plain", "ratio", "restored_mean", "plain_mean")
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 
 

@@ -4,18 +4,21 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from harness import extras, interrupt, track, variants
 from harness.config import options as task_options
+from harness.config.literal import unswept
 from harness.config.place import check as check_places
 from harness.config.tracking import unheeded
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
 from harness.report.console import Say
+from harness.report.passing import Passing
 from harness.save.access import using
 
 UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
@@ -31,19 +34,25 @@ def names() -> list[str]:
     return task_options("task")
 
 
-def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: bool = False) -> Any:
+def dispatch(
+    configure: Callable[[], Any],
+    folder: Path,
+    sweep: bool,
+    fresh: bool = False,
+    passing: Passing | None = None,
+) -> Any:
     """Run the task of the configuration that `configure` returns; return its Outcome.
 
     An expected failure is one message and an exit code: no traceback, nothing half-written. What goes
     wrong in a variant of the user's own is an input that cannot be used (2), any other surprise a fault of
     ours (1). A failed point of a sweep leaves a `result.json` with its reason. fresh: `folder` is this
-    job's own and may be removed. Raises Stopped, saying what is left, when the job is told to end; a point
+    job's own and may be removed. passing: where a point of a sweep shows its progress. Raises Stopped, saying what is left, when the job is told to end; a point
     of a sweep raises what a full disk made of it.
     """
-    from harness.pipeline.finish import Outcome, shown
+    from harness.pipeline.finish import Outcome, options, shown
     from harness.report.console import Say
 
-    say, cfg, before = Say(quiet=sweep), None, None
+    say, cfg, before = Say(sweep, passing), None, None
     try:
         cfg = configure()
         variants.trust(cfg.plugins.trust, cfg.plugins.path)
@@ -55,12 +64,17 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
         check_places(cfg)
         variants.check_chosen(cfg)
         _log_to(folder)
+        if not sweep and (said := unswept(cfg.text) or unswept(cfg.prompt.text)):
+            say.note(said)
+        tracked: Any = nullcontext()
         if cfg.task.name not in UNTRACKED:
             if said := unheeded(cfg.track.name, cfg.track.uri):
                 say.note(said)
             track.begin(cfg.track, cfg.runs_dir)
+            if not sweep:  # which says itself what it did not come to
+                tracked = track.running(asdict(cfg), folder, options(cfg))
         limit = interrupt.limited(cfg.limit_s, TooLong(cfg.limit_s or 0))
-        with limit, using(cfg) as access, say.watched():
+        with tracked, limit, using(cfg) as access, say.watched():
             if access.encrypt:
                 folder.chmod(0o700)
                 if not say.quiet:
@@ -83,6 +97,7 @@ def dispatch(configure: Callable[[], Any], folder: Path, sweep: bool, fresh: boo
             with interrupt.held():
                 say.broken()
                 said = "" if sweep else failure.left_behind(cfg, folder, say.what, before, fresh)
+                said += "" if sweep else track.told_to_end(folder, interrupt.word() + said)
             raise interrupt.Stopped(said) from None
         if sweep and disk_is_full(problem):
             raise

@@ -4,46 +4,54 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.compare.identity import told, waived_earlier
 from harness.config import Config
 from harness.errors import InputProblem
+from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome
-from harness.pipeline.stored import snapshot_named, words
+from harness.pipeline.stored import needs, snapshot_named, words
 from harness.report.console import Say
 from harness.save import leftovers, store
+from harness.snapshot.elements import DIGEST, called
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 
-ELEMENT_COLUMNS = ["#", "element", "kept as", "digest"]
+ELEMENT_COLUMNS = ["#", "element", "kept as", DIGEST, called("layer_norm", "digest")]
 SHOWN = 2000  # characters of text at most
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`. Leaves `inspect.json` and `report.html` in the run directory."""
-    from harness.report import console, html
+    from harness.report import closing, console, html
     from harness.snapshot.result import write_json, write_text
 
+    made = {"environment": environment(cfg, "none", "none")}
     if Path(snapshot_named(cfg)).is_file():
-        return _foreign(Path(snapshot_named(cfg)), folder, say)
+        return _foreign(Path(snapshot_named(cfg)), folder, say, made)
     source = store.place(snapshot_named(cfg))
     if left := leftovers.beside(source):
         say.line(left)
     say.stage(f"read {source}")
     if (envelope := store.public(source)) and store.current().decrypt is None:
-        return _public(envelope, folder, say)
+        return _public(envelope, folder, say, made)
     state, manifest = store.load(source)
     say.done("every byte verified")
     said = text_of(state)
     facts, layers = needs(state, manifest), layer_rows(state)
     elements = [
-        [e["number"], e["name"], e["kept_as"], _digest(e, manifest["documents"])[:16]]
+        [
+            e["number"],
+            e["name"],
+            e["kept_as"],
+            e["digest"][:16],
+            _weights(e, manifest["documents"])[:16],
+        ]
         for e in manifest["elements"]
     ]
-    digests = [[*row[:-1], html.cell(row[-1], kind="digest")] for row in elements]
+    digests = [[*row[:3], *(html.cell(d, kind="digest") for d in row[3:])] for row in elements]
     write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
     columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", "bytes"]
     page = html.page(
-        f"Snapshot {str(source).rstrip('/').rpartition('/')[2]}",
+        _titled(str(source)),
         [
             html.section("The text so far", pre=said),
             html.section("What it is", columns=["what", "value"], rows=[list(f) for f in facts]),
@@ -53,9 +61,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
                 columns=columns,
                 rows=[list(map(html.grouped, r.values())) for r in layers],
             ),
+            *closing.sections(made, folder),
         ],
         "intact",
         f"{state.tokens} tokens, {state.kept_tokens} of them kept; every byte matches its digest.",
+        under=closing.under(made),
     )
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
@@ -68,18 +78,25 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
 
 
-def _digest(element: dict[str, Any], documents: dict[str, Any]) -> str:
-    """What a refused restore and a `task=diff` call an element's digest: of the weights themselves where
-    only that is kept, else of all that the element holds."""
+def _titled(source: str) -> str:
+    """A run's own snapshot by the name of the run's folder."""
+    above, _, name = source.rstrip("/").rpartition("/")
+    run = above.rpartition("/")[2]
+    return f"Snapshot of {run}" if name == "snapshot" and run else f"Snapshot {name}"
+
+
+def _weights(element: dict[str, Any], documents: dict[str, Any]) -> str:
+    """The digest of the weights, as a refused restore and `task=diff` name it, where only that is kept."""
     document = documents.get(element["name"])
-    kept = document.get("digest") if isinstance(document, dict) else None
-    return str(kept if element["kept_as"] == "digest" and kept else element["digest"])
+    if element["kept_as"] != "digest" or not isinstance(document, dict):
+        return ""
+    return str(document.get("digest") or "")
 
 
-def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
+def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcome:
     """What another program saved, and which of the 13 elements are not in it."""
     from harness.engine import saved
-    from harness.report import console, html
+    from harness.report import closing, console, html
     from harness.snapshot.elements import ELEMENTS
     from harness.snapshot.result import write_json, write_text
 
@@ -98,7 +115,12 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
         html.section("The 13 elements", columns=columns, rows=elements),
         html.section("Layers", columns=["layer", "kind", "shape", "dtype"], rows=rows),
     ]
-    write_text(folder / "report.html", html.page(path.name, sections))
+    write_text(
+        folder / "report.html",
+        html.page(
+            path.name, [*sections, *closing.sections(made, folder)], under=closing.under(made)
+        ),
+    )
     console.tabled(say, "What it is", ["what", "value"], facts)
     say.line()
     console.tabled(say, "The 13 elements", columns, elements)
@@ -107,9 +129,9 @@ def _foreign(path: Path, folder: Path, say: Say) -> Outcome:
     return Outcome(0, UNJUDGED, str(folder), reason)
 
 
-def _public(envelope: dict[str, Any], folder: Path, say: Say) -> Outcome:
+def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, Any]) -> Outcome:
     """What an encrypted snapshot shows to somebody without the key."""
-    from harness.report import console, html
+    from harness.report import closing, console, html
     from harness.snapshot.result import write_json, write_text
 
     say.done("encrypted: shown is what anybody can see")
@@ -128,7 +150,14 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say) -> Outcome:
         html.section("What anybody can see", columns=["what", "value"], rows=public),
         html.section("Files", columns=["file", "bytes, encrypted"], rows=rows),
     ]
-    write_text(folder / "report.html", html.page(f"Snapshot {envelope['id'][:16]}", sections))
+    write_text(
+        folder / "report.html",
+        html.page(
+            f"Snapshot {envelope['id'][:16]}",
+            [*sections, *closing.sections(made, folder)],
+            under=closing.under(made),
+        ),
+    )
     for title, columns, table in (
         ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),
         ("Files", ["file", "bytes, encrypted"], [[f, str(n)] for f, n in rows]),
@@ -147,35 +176,6 @@ def text_of(state: State) -> str:
     except InputProblem as problem:
         return f"({problem}; the token ids are) {ids}"
     return f"(no tokenizer.json in the snapshot; the token ids are) {ids}" if said is None else said
-
-
-def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What the snapshot is, and what it takes to continue it."""
-    documents = manifest["documents"]
-    config = documents.get("model_config", {}).get("config", {})
-    sampler = documents["generation"].get("sampler") or {}
-    prefix = documents.get("prompt_meta", {}).get("prefix", "")
-    sizes = {
-        k: config[k] for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k in config
-    }
-    waived = told(waived_earlier(documents))
-    return [
-        ("id", manifest["id"]),
-        ("parent", manifest["parent"]),
-        ("format", f"{manifest['payload_format']}, version {manifest['format_version']}"),
-        ("needs model", f"{config.get('model_type')} {json.dumps(sizes)}"),
-        ("needs dtype", manifest["dtype"]),
-        ("captured on", manifest["device"]),
-        ("attention", manifest["attention_implementation"]),
-        ("libraries", ", ".join(f"{k} {v}" for k, v in manifest["libraries"].items())),
-        ("batch", state.batch),
-        ("tokens, kept", f"{state.tokens}, {state.kept_tokens}"),
-        ("next position", manifest["next_position"]),
-        ("K/V bytes", f"{state.kv_bytes:,}"),
-        ("prefix before the text", repr(prefix)),
-        ("sampler", json.dumps(sampler)),
-        *([("waiver", waived)] if waived else []),
-    ]
 
 
 def layer_rows(state: State) -> list[dict[str, Any]]:

@@ -65,7 +65,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         grown = restored.sampler.paused(decoder.commit(), path.rng)
         following = line.write(grown)
         line.record["next"] = following.block() | {"digest": following.digest}
-    needed = cost(loaded, rows.batch, state.tokens + path.fed.shape[1], cfg.compare.oracle)
+    end = state.tokens + path.fed.shape[1]
+    needed = cost(loaded, rows.batch, end, cfg.compare.oracle, path.chunks)
     if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
     needed.announce(say.note, "judging, what was generated is shown and saved already")

@@ -28,11 +28,6 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             f"snapshot={cfg.snapshot} is read by task=save only with compact=true, which writes it again. "
             "To go on from it: task=resume snapshot=DIR text=..."
         )
-    if not cfg.foreign and origin.chosen("steps"):
-        raise ConfigProblem(
-            f"steps={cfg.steps} is not read by task=save without from=FILE: nothing is generated. "
-            "Leave it out, or go on from the snapshot with task=resume steps=..."
-        )
     if cfg.foreign:
         return _foreign(cfg, folder, say)
     line = Line.open(cfg, folder, say)

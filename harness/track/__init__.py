@@ -1,17 +1,18 @@
 """Where results go besides the run directory. An option is one file with a class of its name."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness import variants
+from harness import interrupt, variants
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
-from harness.snapshot.result import ORDER, write_json
-from harness.track import beside, contents, orphans, parent
+from harness.snapshot.result import write_json
+from harness.track import artifacts, beside, contents, held, names, orphans, parent, stopped
+from harness.track.totals import totals
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
 
@@ -59,6 +60,43 @@ def begin(settings: Any, runs_dir: str) -> None:
     beside.begin(settings, runs_dir)
 
 
+@contextmanager
+def running(config: dict[str, Any], folder: Path, options: dict[str, str]) -> Iterator[None]:
+    """A single job works in `folder`: where it ends in this block because it was told to, or its process is
+    killed, the process beside it records that. config: the whole, as JSON takes it."""
+    job = stopped.known(config, folder, options)
+    _tell("job_begins", folder=str(folder), **job)
+    try:
+        yield
+    finally:
+        if not interrupt.stopped():
+            _tell("job_ends", folder=str(folder))
+
+
+def told_to_end(folder: Path, reason: str) -> str:
+    """The job in `folder` is about to end without a result: what it says of that is kept with its run. What
+    to add to it."""
+    told = not (folder / NAME).is_file() and _tell("job_stops", folder=str(folder), reason=reason)
+    return " MLflow is told that it was stopped." if told else ""
+
+
+def _tell(call: str, **words: Any) -> bool:
+    if (recorder := beside.running()) is None:
+        return False
+    try:
+        recorder.tell(call, **words)
+    except beside.Gone:
+        return False
+    return True
+
+
+def abandon(watch: Any) -> None:
+    """The process that this one serves is gone: record the job that it was at."""
+    stopped.settle(
+        lambda config: tracker(SimpleNamespace(**config["track"]), config["runs_dir"]), watch
+    )
+
+
 def ready(settings: Any, runs_dir: str) -> None:
     """Import the tracker's client, and open its store where that is a file which is there."""
     with suppress(Unreachable):
@@ -90,24 +128,30 @@ def summarise(
     told: tuple[str, str, str],
     sought: Sequence[str] = (),
     total: int | None = None,
+    failed: bool = False,
+    again: str = "",
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
     in a few words, which point to choose, the table of all. sought: columns of `rows` that a search looked for. total: points that
-    were asked for; with fewer the sweep was stopped."""
+    were asked for; with fewer the sweep was stopped. failed: it could not go on. again: the
+    command that goes on."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
         return None
     store = tracker(config.track, config.runs_dir)
     runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
-    files = [p for p in sorted(folder.glob("*")) if p.suffix in (".csv", ".html", ".svg")]
-    again = (folder / "sweep.json").exists()
+    missing, reason = len(rows) < (total or 0), None
+    if missing:
+        reason = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
     try:
-        run_id, earlier = store.summary(
+        before = _before(store, folder)
+        run_id, earlier, deleted = store.summary(
             folder, sweep_name(folder), parent.tags(folder),
-            list(_totals(rows, sought, again)), files, told,
+            list(totals(rows, sought, before["metrics"])), artifacts.of_sweep(folder), told,
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
-            "KILLED" if len(rows) < (total or 0) else contents.status(rows),
+            "FAILED" if failed else "KILLED" if missing else contents.status(rows),
+            {"reason": reason} if missing or "reason" in before["tags"] else {},
         )  # fmt: skip
     except Unreachable as problem:
         return {"run_id": parent.known(folder).get("run_id"), "reason": str(problem)}
@@ -115,7 +159,8 @@ def summarise(
     for point, row in zip(points, rows, strict=True):
         if ids := earlier.get(str(row.get("mlflow_run_id"))):
             _remember(point, ids)
-    return {"run_id": run_id, "experiment": config.track.experiment}
+    block = {"run_id": run_id, "experiment": config.track.experiment}
+    return block | ({"deleted": deleted} if deleted else {})
 
 
 def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began: float) -> None:
@@ -162,12 +207,16 @@ def _remember(point: Path, ids: list[str]) -> None:
 def _log_beside(
     watch: Any, settings: dict[str, Any], runs_dir: str, folder: str, **words: Any
 ) -> Any:
+    stopped.end(folder)
     return _log(SimpleNamespace(**settings), runs_dir, Path(folder), watch=watch, **words)
 
 
 CALLS: dict[str, Callable[..., Any]] = {  # what a process beside this one does
     "log": _log_beside,
     "begin_sweep": _begin_beside,
+    "job_begins": lambda watch, **job: stopped.begin(**job),
+    "job_stops": lambda watch, **words: stopped.told(**words),
+    "job_ends": lambda watch, folder: stopped.end(folder),
     "ready": lambda watch: None,
 }
 
@@ -186,33 +235,11 @@ def sweep_name(folder: Path) -> str:
     """What a sweep varied and then what it did not, as typed; its stamp where that is unknown."""
     told = {**contents.axes(folder), **parent.fixed(folder)}
     several = [f"{key}={values}" for key, values in told.items()]
-    return f"sweep {' '.join(several)[: contents.NAMED] or folder.name}"
+    return " ".join(several)[: names.NAMED] or f"sweep {folder.name}"
 
 
-def _totals(rows: list[dict[str, Any]], sought: Sequence[str] = (), again: bool = False) -> Any:
-    """Counts per verdict, the worst and the best; and every figure by point, at the step that its folder is
-    named, where it is not the same in all. again: what was counted before may be zero now."""
-    numbered = [
-        (int(n) if (n := str(r.get("point"))).isdecimal() else i, r) for i, r in enumerate(rows)
-    ]
-    yield "sweep/points", float(len(rows)), 0
-    for verdict in ORDER:
-        if (count := sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)) or again:
-            yield f"sweep/{verdict}", float(count), 0
-    for key in (
-        "kl_max",
-        "max_abs_diff",
-        "stored_bytes",
-        "per_token_s",
-        "save_s",
-        "load_s",
-        *sought,
-    ):
-        known = [
-            (step, float(r[key])) for step, r in numbered if isinstance(r.get(key), int | float)
-        ]
-        if any(v for _, v in known):
-            yield f"sweep/largest_{key}", max(v for _, v in known), 0
-            yield f"sweep/smallest_{key}", min(v for _, v in known), 0
-        if len({v for _, v in known}) > 1:
-            yield from ((f"points/{key}", value, step) for step, value in known)
+def _before(store: Any, folder: Path) -> dict[str, Any]:
+    """The tags and metrics that the sweep's run has from an earlier try. Raises Unreachable."""
+    run_id = parent.known(folder).get("run_id")
+    known = store.ask(lambda client: held.run(client, run_id)) if run_id else None
+    return known or {"tags": {}, "metrics": {}}

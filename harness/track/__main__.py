@@ -33,6 +33,7 @@ def main() -> None:
                 answer = {"fault": f"{type(problem).__name__}: {problem}"}
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
+        track.abandon(watch)
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:

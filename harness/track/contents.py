@@ -1,18 +1,18 @@
 """What a run tells a tracking server: metrics in named sections, parameters, tags, what went into it."""
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective
 from harness.snapshot.digest import digest_bytes
-from harness.snapshot.elements import MODEL
 from harness.snapshot.result import STEPS, UNJUDGED, outcome
 from harness.snapshot.result import counted as from_one
+from harness.track import parts, place
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
@@ -20,11 +20,11 @@ FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  
 PARAM_LIMIT = 500  # characters of one
 PARAMS = 40  # how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
+AUDIT, AUDITED = "audit", ("task.name", "run", "trusted")  # a task, and what it reads
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
 PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
-NAMED, MOST = 120, 4000  # characters of a run's name, and of a dataset's source
+MOST = 4000  # characters of a dataset's source
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
-LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
 
 
 def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
@@ -53,23 +53,23 @@ def status(rows: list[dict[str, Any]]) -> str:
     return "FAILED" if any(int(row["exit_code"]) for row in rows) else "FINISHED"
 
 
-def numbered(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
-    """The metrics of `rows` as those of the run above them, each row's at the step of its number,
-    the first is 1."""
-    return [(k, float(v), i) for i, row in enumerate(rows, 1) for k, v in row["metrics"].items()]
-
-
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:
     """What was chosen, at most 40: the options, then what was typed, then what runs are told apart by.
     The whole configuration is an artifact (`record.json`, `hydra/config.yaml`). Long values are cut
     here rather than by the server."""
-    tree = _config(folder)
+    return chosen(_config(folder), overrides(folder))
+
+
+def chosen(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
+    """The same of a configuration and of what was typed."""
     every = dict(_flat(tree)) | _said(tree)
-    typed = [_key(o) for o in overrides(folder) if _telling(o)]
+    typed = [_key(o) for o in typed if telling(o)]
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
     ]
     wanted = dict.fromkeys([*groups, *typed, *CHOSEN])
+    if every.get("task.name") == AUDIT:  # the record that it audits has the rest
+        wanted = {key: None for key in AUDITED if every.get(key)}
     for key in [k for k in wanted if k in every][:PARAMS]:
         value = every[key]
         yield (
@@ -104,7 +104,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "outcome": word(result, folder) or None,
         "conclusion": str(result.get("conclusion") or result.get("reason"))[:PARAM_LIMIT],
         "task": str(result.get("task")),
-        "folder": str(result.get("folder", folder)),
+        **place.tags(folder, str(result.get("folder", folder))),
         "record": record_id(folder),
         "snapshot_id": (result.get("snapshot") or {}).get("id"),
         "git_commit": git.get("commit"),
@@ -115,7 +115,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "git_diff_digest": git.get("diff_digest"),
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
-        "audit.of": result.get("audit_of"),
+        "cache.served": _served(result),
         "itself": (result.get("itself") or {}).get("verdict"),
         "answer": _answer(result.get("text") or {}),
         "reason": _stopped(result),
@@ -123,25 +123,58 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     }
     for entry in result.get("elements") or []:
         labels[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
-    labels |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
-    labels |= {f"option.{k.removesuffix('.name')}": v for k, v in _said(_config(folder)).items()}
+    if result.get("task") == AUDIT:
+        labels |= _audit(result, folder)
+    else:
+        labels |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
+        said = _said(_config(folder)).items()
+        labels |= {f"option.{k.removesuffix('.name')}": v for k, v in said}
     return {k: str(v) for k, v in labels.items() if v is not None}
+
+
+def _audit(result: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What an audit is searched by: what it came to, the run it is of and how that was compared. Nothing was
+    judged but whether a record holds, so it has no verdict and no options that it does not read."""
+    return {
+        "verdict": None,
+        "bitwise": None,
+        "option.task": AUDIT,
+        "audit.outcome": word(result, folder),
+        "audit.of": result.get("audit_of"),
+        "audit.run": audited(folder).get("run"),
+        "audit.compared": audited(folder).get("compared"),
+    }
+
+
+def audited(folder: Path) -> dict[str, Any]:
+    """The report of the audit in `folder`; empty of one that came to no end."""
+    try:
+        document = json.loads((folder / "audit.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def began(folder: Path) -> int:
     """When the run began, in milliseconds: Hydra writes its configuration first."""
-    place = folder / ".hydra" / "config.yaml"
-    return int((place if place.is_file() else folder / "record.json").stat().st_mtime * 1000)
+    return _first(folder, ".hydra/config.yaml", "record.json", "result.json")
 
 
-def run_name(result: dict[str, Any], folder: Path, name: str) -> str:
-    """What came out, and of what: a list of runs shows little more than the beginning of their names."""
-    return headed(word(result, folder), _asked(result, folder, name))
+def ended(folder: Path) -> int:
+    """When the run came to its end, in milliseconds: it is sealed last, and what is uploaded later changes no
+    seal."""
+    return _first(folder, "record.json", "result.json")
+
+
+def _first(folder: Path, *names: str) -> int:
+    """When the first of these files that is there was written."""
+    file = next((folder / name for name in names if (folder / name).is_file()), folder)
+    return int(file.stat().st_mtime * 1000)
 
 
 def word(result: dict[str, Any], folder: Path) -> str:
     """What came out, in a few words: the outcome; where the task has no word for it the figures that a search
-    is told, where one asks."""
+    is told, where one asks, or the share of right answers."""
     if said := outcome(result):
         return said
     try:
@@ -149,29 +182,13 @@ def word(result: dict[str, Any], folder: Path) -> str:
         names = wanted["objectives"] or []
     except (OSError, ValueError, KeyError):
         return ""
-    return objective.said(objective.figures(folder, names))
+    return objective.said(objective.figures(folder, names)) or parts.answered(folder)
 
 
 def wordless(result: dict[str, Any]) -> bool:
     """Whether the task has no verdict that anything was judged by."""
-    return result.get("verdict") == UNJUDGED and outcome(result) != UNJUDGED
-
-
-def headed(outcome: str, name: str) -> str:
-    """A run's name that begins with what came out, where there is a word for it."""
-    return f"{outcome}: {name}" if outcome else name
-
-
-def _asked(result: dict[str, Any], folder: Path, name: str) -> str:
-    """What was varied, in a sweep; otherwise the configured name and what was typed."""
-    if in_sweep(folder):
-        told = " ".join(map(read, varied(folder)))
-        return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", told)[:NAMED] or name
-    typed = [read(o, True) for o in overrides(folder) if _telling(o)]
-    said = " ".join(typed if name == "experiment" and typed else [name, *typed])
-    if said == name and (options := result.get("options")):
-        said = f"{name} {options.get('model', '')}".strip()
-    return said if len(said) <= NAMED else said[: NAMED - 3] + "..."
+    unjudged = result.get("verdict") == UNJUDGED and outcome(result) != UNJUDGED
+    return unjudged or result.get("task") == AUDIT
 
 
 def varied(folder: Path) -> list[str]:
@@ -211,13 +228,7 @@ def searched(sweep: Path) -> list[str]:
 
 
 def overrides(folder: Path) -> list[str]:
-    import yaml
-
-    try:
-        typed = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
-    except OSError:  # run again from a record
-        return []
-    return [str(override) for override in typed or []]
+    return launched.typed(folder) or []
 
 
 def read(override: str, brief: bool = False) -> str:
@@ -235,7 +246,7 @@ def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def _telling(override: str) -> bool:
+def telling(override: str) -> bool:
     """Whether it says what was run; the task itself is in the name."""
     return _key(override) != "task" and _key(override).partition(".")[0] not in ADMINISTRATIVE
 
@@ -244,6 +255,12 @@ def _flags(result: dict[str, Any]) -> dict[str, str]:
     """Yes and no, which a chart cannot show."""
     blocks = [result.get(name) or {} for name in ("metrics", "mutation", "audit")]
     return {k: str(v).lower() for block in blocks for k, v in block.items() if isinstance(v, bool)}
+
+
+def _served(result: dict[str, Any]) -> str | None:
+    """The cache that served, which is the one that was asked for or what `auto` came to."""
+    block = result.get("cache")
+    return block.get("served") if isinstance(block, dict) else None
 
 
 def _stopped(result: dict[str, Any]) -> str | None:
@@ -296,21 +313,6 @@ def _config(folder: Path) -> dict[str, Any]:
 def _said(config: dict[str, Any]) -> dict[str, str]:
     """The prompt of a run that was given a text, whatever option stands there unread."""
     return {"prompt.name": "text"} if config.get("text") else {}
-
-
-def model(result: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
-    """The model as MLflow's logged model: a name that ends in its digest, and the digests of all that
-    makes it this model."""
-    digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in MODEL}
-    if len(digests) < len(MODEL):
-        return None
-    told = result.get("model") or {}
-    plain = Path(str(told.get("name") or told.get("option"))).name
-    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in plain)[:60]
-    identity = hashlib.sha256("".join(digests[name] for name in MODEL).encode()).hexdigest()
-    tags = {f"element.{name}": digest for name, digest in digests.items()}
-    source = {k: str(v) for k, v in told.items() if v}
-    return f"{safe}-{identity[:12]}", {**tags, "identity": identity, **source}
 
 
 def in_sweep(folder: Path) -> bool:

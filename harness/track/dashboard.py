@@ -5,7 +5,6 @@ experiment's runs with the columns that tell them apart.
 """
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -20,17 +19,12 @@ from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 
+from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, HarnessError, Unreachable
+from harness.track import experiment
 from harness.track.mlflow import Mlflow
 
 PATIENCE, GRACE = 120.0, 0.5  # seconds in which a server answers, and in which it ends
-COLUMNS = (
-    "attributes.`Created`", "tags.`outcome`", "tags.`conclusion`", "params.`cache`", "params.`prune`",
-    "metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`",
-)  # fmt: skip
-WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 460}  # pixels
-SHOWN = json.dumps({"selectedColumns": COLUMNS, "columnOrder": COLUMNS, "columnWidths": WIDTHS})
-KIND = "custom_model_development"  # runs and charts, not traces of language model applications
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight helper processes that nobody asked for
@@ -39,28 +33,19 @@ ENVIRONMENT = {
 }
 
 
-def prepare(runs_dir: Path, experiment: str = "harness") -> tuple[str, str]:
-    """`(store URI, experiment id)`; creates an empty store where there is none. Raises Unreachable."""
-    settings = SimpleNamespace(uri=None, experiment=experiment, artifact_limit_mb=16.0)
-    store = Mlflow(settings, runs_dir)
-    return store.uri, store.opened(
-        {"mlflow.experimentKind": KIND, "mlflow.sharedViewState.harness": SHOWN}
-    )
+def store_of(runs_dir: Path, uri: str | None = None, experiment: str = "harness") -> Mlflow:
+    """The store at `uri`, else that of `runs_dir`."""
+    return Mlflow(SimpleNamespace(uri=uri, experiment=experiment, artifact_limit_mb=16.0), runs_dir)
 
 
-def address(host: str, port: int, experiment_id: str) -> str:
-    """Where the browser should go: our experiment's runs."""
-    shown = f"{experiment_id}/runs?viewStateShareKey=harness&workflowType=machine_learning"
-    return f"http://{host}:{port}/#/experiments/{shown}"
-
-
-def command(uri: str, runs_dir: Path, host: str, port: int) -> list[str]:
+def command(store: Mlflow, host: str, port: int) -> list[str]:
     """The server's command line."""
+    place = store.place()
     return [
         sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
         "--workers", "1", "--uvicorn-opts", "--log-level warning",
-        "--backend-store-uri", uri, "--registry-store-uri", uri,
-        "--artifacts-destination", str(runs_dir.absolute() / "artifacts"),
+        "--backend-store-uri", store.uri, "--registry-store-uri", store.uri,
+        *(["--artifacts-destination", place] if place else []),
     ]  # fmt: skip
 
 
@@ -87,23 +72,36 @@ def check(port: int) -> None:
         )
 
 
-def serve(runs_dir: Path, port: int) -> None:
-    """Serve the runs below `runs_dir` until Ctrl-C, which ends it within a second. Raises ConfigProblem
+def there(store: Mlflow) -> None:
+    """Raise ConfigProblem where `store` has no pages that could be opened here: this is a command that only
+    looks, and an empty database would be taken for no runs."""
+    if experiment.is_server(store.uri):
+        raise ConfigProblem(f"track.uri={store.uri} is a server, which has pages of its own.")
+    file = experiment.database(store.uri)
+    if file is None or file.is_file():
+        return
+    others = sorted(p for p in file.parent.glob("*.db") if p.is_file())
+    near = " or ".join(f"track.uri=sqlite:///{other}" for other in others[:3])
+    raise ConfigProblem(
+        f"there are no runs here: {file} is not there."
+        + (f" Did you mean {near}?" if near else " The last line of every run says the command.")
+    )
+
+
+def serve(store: Mlflow, port: int) -> None:
+    """Serve the runs of `store` until Ctrl-C, which ends it within a second. Raises ConfigProblem
     where MLflow cannot open the store or does not start, in a line that says why."""
     os.environ.update(ENVIRONMENT)
     before = logging.root.manager.disable
     logging.disable()  # MLflow's client logs a traceback beside what it raises
     print("MLflow starts, this takes some seconds ...", flush=True)
-    uri = f"sqlite:///{runs_dir.absolute() / 'mlflow.db'}"
     with TemporaryFile("w+") as log:
         server = None
         try:
-            if (runs_dir / "mlflow.db").is_file():  # else it is made first, by one process
-                server = _started(uri, runs_dir, port, log)
-            _, experiment_id = prepare(runs_dir)
-            server = server or _started(uri, runs_dir, port, log)
+            server = _started(store, port, log)
+            experiment_id = store.opened(experiment.TAGS)
             _answers(server, port, log)
-            print(f"dashboard: {address('127.0.0.1', port, experiment_id)}", flush=True)
+            print(f"dashboard: {experiment.address(f'http://127.0.0.1:{port}', experiment_id)}", flush=True)  # fmt: skip
             print("Ctrl-C ends it. MLflow opens its Assistant once; closed, it stays closed.", flush=True)  # fmt: skip
             server.wait()
         except KeyboardInterrupt:
@@ -115,9 +113,9 @@ def serve(runs_dir: Path, port: int) -> None:
             logging.disable(before)
 
 
-def _started(uri: str, runs_dir: Path, port: int, log: Any) -> subprocess.Popen[bytes]:
+def _started(store: Mlflow, port: int, log: Any) -> subprocess.Popen[bytes]:
     """MLflow's server, which does not hear our Ctrl-C: it would answer with a traceback."""
-    line = command(uri, runs_dir, "127.0.0.1", port)
+    line = command(store, "127.0.0.1", port)
     return subprocess.Popen(line, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # fmt: skip
 
 
@@ -153,17 +151,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--port", default="5000")
+    parser.add_argument("--track-uri")
+    parser.add_argument("--track-experiment", default="harness")
     told = parser.parse_args()
     if not told.port.isdigit():
         raise ConfigProblem(f"port={told.port} is not possible: give 1 to 65535.")
-    if not told.runs_dir.is_dir():
+    check_uri(told.track_uri)
+    if told.track_uri is None and not told.runs_dir.is_dir():
         raise ConfigProblem(
             f"there are no runs here: {told.runs_dir.absolute()} is no folder. Name the folder of your runs"
             " with runs_dir=DIR; the last line of every run says the whole command."
         )
     check(int(told.port))
+    store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
+    there(store)
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGINT))  # the terminal was closed
-    serve(told.runs_dir, int(told.port))
+    serve(store, int(told.port))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,15 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.config.literal import command
+from harness.snapshot.objective import shown
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.track import contents
 
 COMPARED = 50  # points of a sweep in one comparison
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
+CUT = "more rows."  # where a table has lost its last ones
+GAP, SPACE = "&emsp;", "&nbsp;"  # MLflow draws tables without any room around a cell or below
 
 Row = dict[str, Any]
 
@@ -35,10 +38,25 @@ def note(
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
     again = audited(run_id, uri)
+    if result.get("task") == contents.AUDIT:
+        of = result.get("audit_of") or contents.audited(folder).get("run")
+        again = f"Audit the same again: `python -m harness task=audit run={of}{_there(uri)}`"
     if result.get("verdict") == "failed":
-        again = f"Run it again: `{command(contents.overrides(folder))}`"
-    tail = ["", "", f"Folder: `{result.get('folder')}`", "", again]
+        again = run_again(contents.overrides(folder))
+    varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
+    asked = [f"Varied: `{varied}`", ""] if varied else []
+    tail = ["", "", *asked, f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, ""]), table, "\n".join(tail))
+
+
+def run_again(overrides: Sequence[str]) -> str:
+    """The command of a run that keeps no record: in a block of its own where a line of code would lose text."""
+    told, fence = command(overrides), "```"
+    if "`" not in told and "\n" not in told:
+        return f"Run it again: `{told}`"
+    while fence in told:
+        fence += "`"
+    return f"Run it again:\n\n{fence}\n{told}\n{fence}"
 
 
 def audited(run_id: str, uri: str | None) -> str:
@@ -61,12 +79,14 @@ def of_sweep(words: str, sentence: str, links: str, table: str, tail: str = "") 
 def fitted(head: str, table: list[str], tail: str = "") -> str:
     """`head`, the lines of a table, `tail`, in at most `LIMIT` characters: the table loses its last rows and
     says how many; a head that is too long by itself ends with one of its lines."""
+    table = [line.replace(" | ", f"{GAP} | ") for line in table]
+    tail = f"\n\n{SPACE}{tail}" if table and tail else tail
     text = head + "\n".join(table) + tail
     if len(text) > LIMIT:
         room = LIMIT - len(head) - len(tail) - 40  # for the line about the others
         ends = accumulate(len(line) + 1 for line in table)
         rows = sum(1 for end in ends if end <= room)
-        more = ["", f"{len(table) - rows} more rows."] if rows < len(table) else []
+        more = ["", f"{len(table) - rows} {CUT}"] if rows < len(table) else []
         text = head + "\n".join([*table[:rows], *more]) + tail
     return text if len(text) <= LIMIT else text[:LIMIT].rpartition("\n")[0] or text[:LIMIT]
 
@@ -107,9 +127,12 @@ def _parts(parts: Sequence[Row]) -> list[str]:
     keys = list(dict.fromkeys(key for part in parts for key in part["metrics"]))
     if not keys:
         return []
-    lines = [f"| {' | '.join(['', *keys])} |", "|---" * (len(keys) + 1) + "|"]
+    names = [key.rpartition("/")[2] for key in keys]
+    heads = names if len({*names}) == len(names) else keys
+    lines = [f"| {' | '.join(['', *heads])} |", "|---" * (len(keys) + 1) + "|"]
     for part in parts:
-        cells = [part["name"], *(_short(part["metrics"].get(key)) for key in keys)]
+        figures = (shown(key, part["metrics"].get(key)) for key in keys)
+        cells = [part["name"].replace(" ", SPACE), *figures]
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return lines
 

@@ -4,7 +4,8 @@ runs of it."""
 from pathlib import Path
 from typing import Any
 
-from harness.track import contents
+from harness.snapshot.elements import MODEL
+from harness.track import contents, models
 
 _MODELS: dict[tuple[str, str, str], str] = {}  # (uri, experiment, name) -> id, in this process
 
@@ -15,7 +16,7 @@ def note(client: Any, experiment: str, run_id: str, folder: Path, result: dict[s
     from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
     from mlflow.exceptions import MlflowException
 
-    told, model = contents.dataset(result, folder), contents.model(result)
+    told, model = contents.dataset(result, folder), models.of(result)
     if told is None or model is None:
         return
     prompt = DatasetInput(Dataset(**told), [InputTag("mlflow.data.context", "prompt")])
@@ -26,11 +27,36 @@ def note(client: Any, experiment: str, run_id: str, folder: Path, result: dict[s
             raise
         client.log_inputs(run_id, datasets=[prompt])  # another worker had just made it
     try:
-        named = _model(client, experiment, run_id, *model)
+        named = _model(client, experiment, run_id, model)
         client.log_inputs(run_id, models=[LoggedModelInput(named)])
     except MlflowException as problem:
         if problem.error_code not in ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED"):
             raise
+
+
+def share(client: Any, run_id: str, runs: list[Any]) -> None:
+    """What all of `runs` (the points of a sweep, as they are listed) have read, and their model where it is one,
+    as inputs of the run `run_id` above them. Those that came to nothing have none and are not asked."""
+    told = [run for run in runs if run.inputs and run.inputs.dataset_inputs]
+    if not told:
+        return
+    read = [{(d.dataset.name, d.dataset.digest) for d in r.inputs.dataset_inputs} for r in told]
+    first = client.get_run(told[0].info.run_id).inputs  # a list of runs leaves their models out
+    sets = [
+        d
+        for d in first.dataset_inputs
+        if all((d.dataset.name, d.dataset.digest) in r for r in read)
+    ]
+    if sets:
+        client.log_inputs(run_id, datasets=sets)
+    if first.model_inputs and len({_identity(run) for run in told}) == 1:
+        client.log_inputs(run_id, models=first.model_inputs)
+
+
+def _identity(run: Any) -> frozenset[tuple[str, str]]:
+    """The digests of a run that make its model this model."""
+    digests = {k.partition("_")[2]: v for k, v in run.data.tags.items() if k.startswith("element.")}
+    return frozenset((k, v) for k, v in digests.items() if k in MODEL)
 
 
 def forget() -> None:
@@ -38,8 +64,9 @@ def forget() -> None:
     _MODELS.clear()
 
 
-def _model(client: Any, experiment: str, run_id: str, name: str, tags: dict[str, str]) -> str:
+def _model(client: Any, experiment: str, run_id: str, told: models.Told) -> str:
     """The id of the logged model of this name: one for all runs, made by the first."""
+    name = told.name
     key = (client.tracking_uri, experiment, name)
     if key not in _MODELS:
         there = client.search_logged_models(
@@ -49,7 +76,7 @@ def _model(client: Any, experiment: str, run_id: str, name: str, tags: dict[str,
             _MODELS[key] = there[0].model_id
         else:
             made = client.create_logged_model(
-                experiment, name, source_run_id=run_id, tags=tags, model_type="harness"
+                experiment, name, run_id, told.tags, told.params, model_type="harness"
             )
             _MODELS[key] = client.finalize_logged_model(made.model_id, "READY").model_id
     return _MODELS[key]

@@ -5,35 +5,38 @@ creating it at the same time would break it for good. And a run is logged *from 
 fixed timestamps, so a server that was away gets it later, and a second upload adds nothing.
 """
 
-import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from textwrap import shorten
-from typing import Any
+from typing import Any, TypeVar
 
 from harness import interrupt
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import exit_code, write_json
-from harness.track import blank, contents, description, inputs, orphans, parent
+from harness.track import (
+    artifacts,
+    blank,
+    contents,
+    description,
+    experiment,
+    inputs,
+    names,
+    orphans,
+    parent,
+    parts,
+)
+from harness.track.reasons import plain
+from harness.track.turns import alone, turn
 
 BATCH = 1000  # metrics per request, the server's limit
+PARTS = 50  # more of one run would fill MLflow's first page, which has a hundred, and nothing else be seen
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
 _KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
 _AWAY: dict[str, tuple[float, str]] = {}  # uri -> (not tried again before, what was wrong)
-_SAID = {
-    "NewConnectionError": "no server answers there",
-    "NameResolutionError": "there is no such host",
-    "ReadTimeoutError": "it takes the request and does not answer",
-    "ConnectTimeoutError": "it does not answer",
-    "No space left": "the disk is full",
-    "disk is full": "the disk is full",
-    "readonly database": "it can only be read",
-    "out-of-date database schema": "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address",
-}  # fmt: skip
+T = TypeVar("T")
 
 
 class Mlflow:
@@ -65,15 +68,17 @@ class Mlflow:
 
     def log(self, folder: Path, result: dict[str, Any], name: str, again: bool = False,
             watch: Any = None) -> dict[str, Any]:  # fmt: skip
-        """Log the run in `folder`; return the `mlflow` block of its `result.json`. watch: what was
-        sampled of the machine meanwhile.
+        """Log the run in `folder`; return the `mlflow` block of its `result.json`. watch: the machine meanwhile.
 
         Until that is complete `pending.json` lies in the folder, with the run id once there is one: who
         comes again continues that run; and with the rows of the runs below it. again: look for a run that
         was created by a try that could not write its id down. Raises Unreachable.
         """
-        with self._reachable(), self._ending() as begun:
+        with self._reachable():
             orphans.settle(self, once=True)
+        with self._reachable(), turn(folder) as done, self._ending() as begun:
+            if done and parent.there(self.client, done["run_id"]):
+                return done
             with interrupt.held():
                 waiting, mine = _pending(folder), orphans.uploading(folder)
                 run_id = waiting.get("run_id")  # of another server, where it moved to an empty one
@@ -84,21 +89,17 @@ class Mlflow:
                 else:
                     above = parent.above(folder, self.shown, self.settings.experiment)
                     told = contents.tags(result, folder) | above | mine
-                    asked = contents.run_name(result, folder, name)
+                    asked = names.of_run(result, folder, name)
                     run_id = self._create(asked, told, contents.began(folder))
                 begun.append(run_id)
-                block = {
-                    "run_id": run_id,
-                    "experiment": self.settings.experiment,
-                    "uri": self.shown,
-                }
+                block = self._block(run_id)
                 rows = waiting.get("children") or []
                 known = {**block, "reason": "upload not complete", "children": rows}
                 write_json(folder / PENDING, known)
                 write_json(folder / "result.json", {**result, "mlflow": block})
             when = int((folder / NAME).stat().st_mtime * 1000)
             self._fill(run_id, folder, result, when, watch, rows)
-            self._children(run_id, rows)
+            self._children(run_id, rows, folder, result)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
             (folder / PENDING).unlink()
@@ -113,39 +114,46 @@ class Mlflow:
                 self.client.update_run(run_id, status="RUNNING", name=name)
                 self.client.set_tag(run_id, "process", tags["process"])
             else:
-                run_id = self._create(name, tags, began)
+                run_id = self._create(name, tags, min([began, *parent.spans(folder)[0]]))
             self._metrics(run_id, [], 0, parent.parameters(folder))
-            block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
-            parent.keep(folder, block)
+            parent.keep(folder, self._block(run_id))
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
                 files: list[Path], told: tuple[str, str, str], when: int, points: dict[str, str],
-                status: str) -> tuple[str, dict[str, list[str]]]:  # fmt: skip
+                status: str, more: dict[str, str | None]) -> tuple[str, dict[str, list[str]], list[str]]:  # fmt: skip
         """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it; its
-        id, and `{run id: earlier ids}` of points run again. told: see `summarise`. Raises Unreachable."""
+        id, `{run id: earlier ids}` of points run again, and the ids that somebody has deleted. told: see
+        `summarise`. more: tags, None for one that is no longer so. It ends when its last point did, however
+        much later that is uploaded. Raises Unreachable."""
+        from mlflow.entities import RunTag
+
         with self._reachable():
-            run_id = parent.of(self.client, self.experiment, folder) or self._create(name, tags)
+            begins, ends = parent.spans(folder)
+            run_id = parent.of(self.client, self.experiment, folder)
+            run_id = run_id or self._create(name, tags, min(begins, default=None))
             words, sentence, table = told
-            name = contents.headed(words, name)
-            for tag, said in (
-                ("verdict", words),
-                ("outcome", words),
-                ("conclusion", sentence or name),
-            ):
-                self.client.set_tag(run_id, tag, said)  # more points may have come
+            name = names.ended(name, words)
             self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when, parent.parameters(folder))
-            points = parent.adopt(self.client, run_id, points)
+            points, deleted = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
             tail = description.audited(run_id, self.settings.uri)
-            text = description.of_sweep(words, sentence, links, table, tail)
-            self.client.set_tag(run_id, "mlflow.note.content", text)
+            said = {**parent.told(words, sentence), **more}
+            text = "\n\n".join(filter(None, (sentence, more.get("reason"))))
+            said["mlflow.note.content"] = description.of_sweep(words, text, links, table, tail)
+            self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in said.items() if v])
+            for tag in [tag for tag, value in said.items() if value is None]:
+                self.client.delete_tag(run_id, tag)
             for path in files:
                 self.client.log_artifact(run_id, str(path))
-            earlier = parent.supersede(self.client, self.experiment, run_id, points)
-            self.client.set_terminated(run_id, status)
-        return run_id, earlier
+            below = list(parent.below(self.client, self.experiment, run_id))
+            earlier = parent.supersede(self.client, below, points)
+            mine = {*points.values()}
+            inputs.share(self.client, run_id, [r for r in below if r.info.run_id in mine])
+            self.client.set_terminated(run_id, status, max(ends, default=None))
+            experiment.show(self.client, self.experiment)
+        return run_id, earlier, deleted
 
     def stop(self, run_id: str) -> None:
         """Mark a run that still is `RUNNING` as killed. Raises Unreachable."""
@@ -155,26 +163,24 @@ class Mlflow:
             if self.client.get_run(run_id).info.status == "RUNNING":
                 self.client.set_terminated(run_id, "KILLED")
 
+    def killed(self, folder: Path, name: str, tags: dict[str, str], began: int, params: Iterable[tuple[str, str]],
+               watch: Any) -> None:  # fmt: skip
+        """A run that was stopped before it had a result. began: in milliseconds. Raises Unreachable."""
+        with self._reachable():
+            run_id = self._create(name, tags | orphans.uploading(folder), began)
+            self._metrics(run_id, [], 0, params)
+            self._machine(run_id, watch, began, int(time.time() * 1000))
+            self.client.delete_tag(run_id, orphans.UPLOADING)
+            self.client.set_terminated(run_id, "KILLED")
+
     def retry(self) -> None:
         """Ask the server again at the next call, however lately it was away."""
         _AWAY.pop(self.uri, None)
 
-    def run(self, run_id: str) -> dict[str, Any] | None:
-        """`tags` and `metrics` of a run, None when there is none. Raises Unreachable."""
+    def ask(self, question: Callable[[Any], T]) -> T:
+        """What `question` makes of the client: of the store is only read (`held.py`). Raises Unreachable."""
         with self._reachable():
-            run = parent.there(self.client, run_id)
-            return _held(run) if run else None
-
-    def search(self, tag: str, value: str) -> list[dict[str, Any]]:
-        """`tags` and `metrics` of the runs whose tag has this value, in any experiment. Raises
-        Unreachable."""
-        from mlflow.tracking import MlflowClient
-
-        with self._reachable():
-            client = MlflowClient(tracking_uri=self.uri)
-            places = [e.experiment_id for e in client.search_experiments()]
-            runs = client.search_runs(places, f"tags.`{tag}` = '{value}'", max_results=20)
-            return [_held(run) for run in runs]
+            return question(self.client)
 
     def opened(self, tags: dict[str, str]) -> str:
         """The experiment's id, created if need be; `tags` say how its page opens. A store that can only be
@@ -185,6 +191,7 @@ class Mlflow:
             with suppress(MlflowException):
                 for key, value in tags.items():
                     self.client.set_experiment_tag(self.experiment, key, value)
+                experiment.show(self.client, self.experiment)
                 orphans.settle(self)
             return self.experiment
 
@@ -213,7 +220,7 @@ class Mlflow:
         if (began := time.monotonic()) < until:
             raise Unreachable(reason, tried=False)
         try:
-            with _lock(self.runs_dir, self.local):
+            with alone(self.runs_dir, self.local):
                 if self.local:
                     blank.put(self.runs_dir / "mlflow.db")
                 self.client = MlflowClient(tracking_uri=self.uri)
@@ -222,37 +229,34 @@ class Mlflow:
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
             _KNOWN.clear()
             inputs.forget()
-            reason = f"cannot track to {self.shown}: {_plain(problem)}."
+            reason = f"cannot track to {self.shown}: {plain(problem)}."
             if not self.local:
                 cost = time.monotonic() - began
                 _AWAY[self.uri] = (time.monotonic() + max(PAUSE, SHARE * cost), reason)
             raise Unreachable(reason) from problem
 
     def _experiment(self) -> str:
-        key = (self.uri, self.settings.experiment)
-        if key not in _KNOWN:
-            known = self.client.get_experiment_by_name(self.settings.experiment)
-            _KNOWN[key] = known.experiment_id if known is not None else self._new_experiment()
-        return _KNOWN[key]
+        name = self.settings.experiment
+        if (self.uri, name) not in _KNOWN:
+            _KNOWN[self.uri, name] = experiment.opened(self.client, name, self.place())
+        return _KNOWN[self.uri, name]
 
-    def _place(self) -> str | None:
+    def place(self) -> str | None:
         """Where artifacts of a new experiment go: beside a database file; a server knows."""
         if self.local:
             return (self.runs_dir / "artifacts").as_uri()
-        scheme, _, file = self.uri.partition("sqlite:///")
-        beside = Path(file.partition("?")[0]).absolute().parent / "mlartifacts"
-        return beside.as_uri() if file and not scheme else None
+        file = experiment.database(self.uri)
+        return (file.absolute().parent / "mlartifacts").as_uri() if file else None
 
-    def _new_experiment(self) -> str:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            return self.client.create_experiment(self.settings.experiment, self._place())
-        except MlflowException:  # another worker was quicker
-            known = self.client.get_experiment_by_name(self.settings.experiment)
-            if known is None:
-                raise
-            return known.experiment_id
+    def _block(self, run_id: str) -> dict[str, str]:
+        """Where a run is: what its folder keeps of that."""
+        block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
+        shown = (
+            {"page": experiment.address(self.uri, self.experiment)}
+            if experiment.is_server(self.uri)
+            else {}
+        )
+        return block | shown
 
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
@@ -264,33 +268,42 @@ class Mlflow:
         return next(cut, None)
 
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
-        if watch is not None:
-            from mlflow.entities import Metric
-
-            samples = watch.since(contents.began(folder), when)
-            machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
-            for start in range(0, len(machine), BATCH):
-                self.client.log_batch(run_id, metrics=machine[start : start + BATCH])
+        self._machine(run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
         self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
-        self._artifacts(run_id, folder, result)
+        artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
         note = description.note(result, run_id, folder, rows, self.settings.uri)
         self.client.set_tag(run_id, "mlflow.note.content", note)
 
-    def _children(self, above: str, rows: list[dict[str, Any]]) -> None:
-        """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`), whose
-        figures it has by their number: the charts show it, its children are folded. What an earlier try
-        left of them is deleted."""
+    def _machine(self, run_id: str, watch: Any, began: int, when: int) -> None:
+        """What was sampled of the machine between two times."""
+        from mlflow.entities import Metric
+
+        samples = watch.since(began, when) if watch is not None else []
+        machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
+        for start in range(0, len(machine), BATCH):
+            self.client.log_batch(run_id, metrics=machine[start : start + BATCH])
+
+    def _children(
+        self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any]
+    ) -> None:
+        """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`; with `params`, of
+        the same model and prompts), unless they are too many; it has their figures by number: the charts show
+        it, its children are folded. What an earlier try left of them is deleted."""
         if not rows:
             return
-        self._metrics(above, contents.numbered(rows), int(time.time() * 1000))
+        self._metrics(above, parts.numbered(rows, str(result.get("task"))), int(time.time() * 1000))
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
-        for row in rows:
+        mine = dict(contents.parameters(folder))
+        for row in rows if len(rows) <= PARTS else ():
             with self._ending() as begun:
-                tags = {**row["tags"], "mlflow.parentRunId": above}
+                tags = {**row["tags"], **parts.told(row), "mlflow.parentRunId": above}
                 begun.append(run_id := self._create(row["name"], tags))
-                self._metrics(run_id, [(k, float(v), 0) for k, v in row["metrics"].items()], 0)
+                values = [(k, float(v), 0) for k, v in row["metrics"].items()]
+                self._metrics(run_id, values, 0, parts.parameters(row, mine).items())
+                if row.get("params"):
+                    inputs.note(self.client, self.experiment, run_id, folder, result)
                 self.client.set_terminated(run_id)
 
     def _metrics(self, run_id: str, values: Iterable[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
@@ -301,50 +314,9 @@ class Mlflow:
             batch, chosen = figures[start : start + BATCH], [] if start else params
             self.client.log_batch(run_id, batch, [Param(*pair) for pair in chosen])
 
-    def _artifacts(self, run_id: str, folder: Path, result: dict[str, Any]) -> None:
-        """Everything that explains the run; tensors only below the limit, else where they are."""
-        if result.get("elements"):
-            self.client.log_dict(run_id, {"elements": result["elements"]}, "elements.json")
-        for path in sorted(folder.glob("*")):
-            if path.suffix in (".html", ".json", ".svg") and path.name != PENDING:
-                self.client.log_artifact(run_id, str(path))
-        self.client.log_artifacts(run_id, str(folder / ".hydra"), "hydra")
-        snapshot = folder / "snapshot"
-        if not (snapshot / "manifest.json").is_file():
-            return
-        stored = sum(p.stat().st_size for p in snapshot.rglob("*") if p.is_file())
-        if stored <= self.settings.artifact_limit_mb * 2**20:
-            self.client.log_artifacts(run_id, str(snapshot), "snapshot")
-        else:
-            self.client.log_artifact(run_id, str(snapshot / "manifest.json"), "snapshot")
-            kept = {"path": str(snapshot), "bytes": stored, "id": result["snapshot"]["id"]}
-            self.client.log_dict(run_id, kept, "snapshot/kept_on_disk.json")
-
-
-def _plain(problem: Exception) -> str:
-    text = str(problem).strip() or type(problem).__name__
-    known = (said for sign, said in _SAID.items() if sign in text)
-    return next(known, shorten(text.splitlines()[0], 300, placeholder=" ...").rstrip("."))
-
 
 def _pending(folder: Path) -> dict[str, Any]:
     try:
         return read(folder / PENDING)
     except (OSError, ValueError):
         return {}
-
-
-@contextmanager
-def _lock(runs_dir: Path, local: bool) -> Iterator[None]:
-    """One process at a time may create the sqlite store."""
-    if not local:
-        yield
-        return
-    runs_dir.mkdir(parents=True, exist_ok=True)
-    with (runs_dir / ".mlflow.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def _held(run: Any) -> dict[str, Any]:
-    return {"tags": dict(run.data.tags), "metrics": dict(run.data.metrics)}

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import Unreachable
+from harness.process import shown
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents
+from harness.track import contents, place
 
 UNMEASURED = ("track", "report", "limit_s", "runs_dir")
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
-# Not there; deleted, so nothing is set.
-GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+DELETED = "INVALID_PARAMETER_VALUE"  # so nothing is set
+GONE = ("RESOURCE_DOES_NOT_EXIST", DELETED)
 _open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
 
 
@@ -29,10 +30,15 @@ def tags(folder: Path) -> dict[str, str]:
     return {
         "sweep": folder.name,
         "kind": SUMMARY,
-        "folder": str(folder),
+        **place.tags(folder, shown(folder)),
         "mlflow.source.name": "python -m harness -m",
         "mlflow.source.type": "LOCAL",
     }
+
+
+def told(words: str, sentence: str) -> dict[str, str]:
+    """The tags that say what a sweep came to."""
+    return {"verdict": words, "outcome": words, "conclusion": sentence or words}
 
 
 def fixed(sweep: Path) -> dict[str, str]:
@@ -54,6 +60,12 @@ def parameters(sweep: Path) -> list[tuple[str, str]]:
         (contents.safe(k), v[: contents.PARAM_LIMIT])
         for k, v in list(every.items())[: contents.PARAMS]
     ]
+
+
+def spans(sweep: Path) -> tuple[list[int], list[int]]:
+    """When the points of a sweep that have a result began, and when they came to their ends, in milliseconds."""
+    points = [p.parent for p in sweep.glob("*/result.json")]
+    return [contents.began(p) for p in points], [contents.ended(p) for p in points]
 
 
 def begin(store: Any, folder: Path, name: str, began: int, process: str) -> None:
@@ -112,7 +124,7 @@ def of(client: Any, experiment: str, folder: Path) -> str | None:
     quote = '"' if "'" in folder.name else "'"
     wanted = f"tags.sweep = {quote}{folder.name}{quote} and tags.kind = '{SUMMARY}'"
     runs = client.search_runs([experiment], wanted)
-    same = (r for r in runs if r.data.tags.get("folder") == str(folder))
+    same = (r for r in runs if place.of(r.data.tags) == folder.absolute())
     return next((r.info.run_id for r in same), None)
 
 
@@ -128,12 +140,13 @@ def there(client: Any, run_id: str) -> Any:
         raise
 
 
-def adopt(client: Any, parent: str, points: dict[str, str]) -> dict[str, str]:
+def adopt(client: Any, parent: str, points: dict[str, str]) -> tuple[dict[str, str], list[str]]:
     """Put the runs of `points` (folder as tagged -> run id) below the run `parent`; those that the store has,
-    since the sweep may have moved here from another, and somebody may have deleted some."""
+    since the sweep may have moved here from another, and the ids of those that somebody has deleted."""
     from mlflow.exceptions import MlflowException
 
-    mine = {}
+    mine: dict[str, str] = {}
+    deleted = []
     for folder, run_id in points.items():
         try:
             client.set_tag(run_id, "mlflow.parentRunId", parent)
@@ -141,7 +154,9 @@ def adopt(client: Any, parent: str, points: dict[str, str]) -> dict[str, str]:
         except MlflowException as problem:
             if problem.error_code not in GONE:
                 raise
-    return mine
+            if problem.error_code == DELETED:
+                deleted.append(run_id)
+    return mine, deleted
 
 
 def below(client: Any, experiment: str, parent: str) -> Iterator[Any]:
@@ -153,11 +168,12 @@ def below(client: Any, experiment: str, parent: str) -> Iterator[Any]:
         token = page.token or ""
 
 
-def supersede(client: Any, experiment: str, parent: str, points: dict[str, str]) -> dict[str, list[str]]:  # fmt: skip
+def supersede(client: Any, runs: list[Any], points: dict[str, str]) -> dict[str, list[str]]:
     """Delete the earlier runs of points that were run again; `{run id: earlier ids}`. MLflow keeps what is
-    deleted: its `superseded` tag names what came in its place. points: folder as tagged -> run id."""
+    deleted: its `superseded` tag names what came in its place. runs: those below the sweep's. points: folder as
+    tagged -> run id."""
     earlier: dict[str, list[str]] = {}
-    for run in list(below(client, experiment, parent)):
+    for run in runs:
         mine = points.get(run.data.tags.get("folder", ""))
         if mine and run.info.run_id != mine:
             client.set_tag(run.info.run_id, "superseded", mine)

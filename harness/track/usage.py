@@ -47,6 +47,7 @@ class Watch(threading.Thread):
         ]
 
     def _sample(self) -> dict[str, float]:
+        """What is in use now. Raises OSError where the process is gone."""
         busy, whole = self._ticks()
         share = (busy - self._before[0]) / max(whole - self._before[1], 1e-9)
         self._before = busy, whole
@@ -57,6 +58,8 @@ class Watch(threading.Thread):
         )
         total, free = (float(memory[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        if not pages:
+            raise ProcessLookupError(f"process {self.pid} has ended and waits to be collected")
         return {
             "cpu_utilization_percentage": 100 * share,
             "system_memory_usage_percentage": 100 * (1 - free / total),

@@ -1,6 +1,8 @@
 """Text reaches the tokenizer exactly as typed, whatever the override grammar would make of it."""
 
+import html
 import json
+import re
 import shlex
 
 import pytest
@@ -8,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.cli.arguments import literal_text, ordered
-from harness.config.literal import decode_literal, typed
+from harness.config.literal import NULL, command, decode_literal, decoded, listed, plain, unswept
+from harness.report.closing import of_point
 from harness.track.contents import read, varied
 
 HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",
@@ -78,9 +81,89 @@ def test_a_sweep_goes_through_texts_that_are_all_in_quotes(compose, value, texts
     swept = literal_text(["-m", f"text={value}"])[1]
     points = OverridesParser.create().parse_override(swept).sweep_string_iterator()
     assert [compose(f"text={point}").text for point in points] == texts
-    assert literal_text(["-m", *shlex.split(typed(swept))])[1] == swept  # as a record tells it
+    assert literal_text(shlex.split(command(["-m", swept]))[3:])[1] == swept  # as a record tells it
     (single,) = literal_text([f"text={value}"])
     assert compose(single).text == value
+
+
+def points(recorded: str) -> list[str]:
+    """What Hydra records of each point of a sweep."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = OverridesParser.create().parse_override(recorded)
+    if not parsed.is_sweep_override():
+        return [recorded]
+    return [f"{parsed.key_or_group}={point}" for point in parsed.sweep_string_iterator()]
+
+
+def retyped(*recorded: str) -> list[str]:
+    """What is recorded where somebody pastes the printed command of what was `recorded`."""
+    return literal_text(shlex.split(command(recorded))[3:])
+
+
+TEXTS = st.text(
+    st.one_of(
+        st.sampled_from("'\"\\,=?${}() x\n`!"), st.characters(exclude_categories=["Cs", "Cc"])
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.sampled_from(["text", "prompt.text", "+text"]))
+@example("let k be 5 . the bird sang .", "text")
+@example('"a","b"', "text")
+@example('choice("a")', "text")
+@example("'a b'", "prompt.text")
+def test_the_command_of_a_run_gives_back_its_text(text: str, key: str) -> None:
+    for flags in ([], ["-m"]):  # a list in quotes is one text in a run, several in a sweep
+        recorded = literal_text([*flags, f"{key}={text}"])
+        assert retyped(*recorded) == recorded
+        told = shlex.split(command(recorded))[-1]
+        assert text == "null" or flags or told == f"{key}={text}"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=3))
+@example(['"a","b"'])
+@example(["null"])
+@example(["null", "back\\", 'so\\"', "\\'"])
+def test_the_commands_of_a_sweep_and_of_its_points_give_back_each_text(several: list[str]) -> None:
+    value = f"choice({','.join(map(listed, several))})"
+    recorded = literal_text(["-m", f"text={value}"])
+    assert retyped(*recorded)[1:] == [recorded[1].replace("'null'", NULL)] or len(several) > 1
+    # the text null has two spellings
+    each, again = ([p.replace("'null'", NULL) for p in points(typed)]
+                   for typed in (recorded[1], retyped(*recorded)[1]))  # fmt: skip
+    assert again == each and len(each) == len(several)
+    for text, point in zip(several, each):
+        (again,) = retyped(point)  # by itself, outside the sweep
+        assert decoded(again) == f"text={text}" and plain_text(again) == text
+
+
+def plain_text(override: str) -> str:
+    """The text as the configuration has it: what a string of the grammar holds, resolved."""
+    value = points(override)[0].partition("=")[2]
+    assert value != "null", "there is no text"
+    held = value[1:-1]
+    return plain(decode_literal(held.split('"')[1])) if held.startswith("${literal:") else held
+
+
+@pytest.mark.parametrize(
+    "text", ["let k be 5 . the bird sang .", "  it's a,b", '"a","b"', "${x}\\"]
+)
+def test_the_page_of_a_run_and_of_a_point_says_what_runs_it_again(compose, harness, text) -> None:
+    """Typed, recorded, drawn and pasted: the very same text."""
+    (one,) = harness(f"text={text}", "task=save").folders
+    page = html.unescape((one / "report.html").read_text())
+    (line,) = re.findall(r"python -m harness[^<\n]*text=[^<\n]*", page)
+    assert compose(*literal_text(shlex.split(line)[3:])).text == text
+    swept = harness("-m", f"text=choice({listed(text)},{listed('let a')})", "task=save").folders
+    page = html.unescape((swept[0].parent / "sweep.html").read_text())
+    line = re.findall(r"python -m harness -m[^<\n]*text=[^<\n]*", page)[0]
+    recorded = literal_text(shlex.split(line)[3:])[1]
+    assert [plain_text(point) for point in points(recorded)] == [text, "let a"]
+    assert compose(*literal_text(shlex.split(of_point(swept[0]))[3:])).text == text
 
 
 @pytest.mark.parametrize("value", LITERAL)
@@ -123,3 +206,10 @@ def test_info_without_a_value_leaves_what_follows_alone() -> None:
     assert ordered(["--info", "save=gzip"]) == ["--info=all", "save=gzip"]
     assert ordered(["save=gzip", "-i"]) == ["-i=all", "save=gzip"]
     assert ordered(["-i", "plugins", "a=b"]) == ["-i", "plugins", "a=b"]
+
+
+def test_a_run_whose_text_looks_like_several_is_said_to_have_one() -> None:
+    for text in ('"a .","b ."', "'a', 'b'", 'choice("a","b")'):
+        assert "with -m its parts are several" in unswept(text)
+    for text in ("a, b", '"a"', 'he said "a", she "b"', "", None):
+        assert not unswept(text)

@@ -51,7 +51,8 @@ def test_bash_asks_for_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert completion.run(["bash"]) == completion.BASH.rstrip()
     assert not list(tmp_path.iterdir())  # it was printed, nothing more
-    assert "bash completes" in completion.run(["install", "bash"])
+    said = completion.run(["install", "bash"])
+    assert "bash completes" in said and "in place of `python -m harness ...`" in said
     (script,) = tmp_path.rglob("completions/harness")
     command = tmp_path / "harness"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
@@ -71,3 +72,15 @@ def test_a_shell_that_is_not_known(monkeypatch) -> None:
         completion.run(["bsh"])
     with pytest.raises(ConfigProblem, match="'install'"):
         completion.run(["bash", "instal"])
+
+
+def test_a_group_of_ones_own_is_offered_and_what_a_plus_stands_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["harness"])
+    (tmp_path / "mygroup").mkdir()
+    (tmp_path / "mygroup" / "x.yaml").write_text("a: 1\n")
+    line = f"harness --config-dir {tmp_path}"
+    assert completion.candidates(f"{line} +my") == ["+mygroup="]
+    assert completion.candidates(f"{line} +mygroup=") == ["+mygroup=x"]
+    assert completion.candidates(f"{line} myg") == ["mygroup="]
+    assert completion.candidates("harness +my") == [] == completion.candidates("harness +cache=ma")
+    assert completion.candidates("harness +experiment=cla") == ["+experiment=claims"]

@@ -352,3 +352,5 @@ def test_a_folder_above_snapshots_names_them(harness, place: Path) -> None:
     done = harness("task=inspect", "snapshot=above")
     assert done.code == 2
     assert "Below it lie 2; the newest is snapshot=above/new/1/snapshot" in done.out
+    done = harness("task=inspect", "snapshot=above/old")
+    assert "There is one below it: snapshot=above/old/1/snapshot" in done.out

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import sqlite3
 import sys
 from enum import Enum
 from pathlib import Path
@@ -12,12 +13,14 @@ import yaml
 from omegaconf import OmegaConf, flag_override
 
 from harness import variants
-from harness.cli import resume, search, sweep
+from harness.cli import resume, search
+from harness.cli.point import swept
 from harness.errors import ConfigProblem
 from harness.report import search as report
 from harness.snapshot import objective
 from harness.track import contents
 
+ROOT = Path(__file__).resolve().parents[2]
 needs_optuna = pytest.mark.skipif(
     importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None,
     reason="pip install 'harness[optuna]'",
@@ -42,6 +45,8 @@ def asked(objectives: list[str], direction: object, seed: int | None = 0, target
     (["nothing_like_it"], "minimize", "There is: metrics.bitwise_equal"),
     (["metrics.kl_mean"], ["minimize"] * 2, "2 of hydra.sweeper.direction and 1 of report.objectives"),
     (["metrics.kl_meen"], "minimize", "metrics.kl_meen is no figure of a point. Did you mean metrics.kl_mean?"),
+    (["size.foo"], "minimize", "size.foo is no figure of a point. Did you mean size.tokens?"),
+    (["oracle.rato"], "minimize", "Did you mean oracle.ratio?"),
     (["contains"], "maximize", "Did you mean evaluate.contains?"),
     (["metrics.kl_mean"], ["minimise"], "minimise is neither minimize nor maximize"),
     ([], "minimize", "1 of hydra.sweeper.direction and 0 of report.objectives"),
@@ -129,6 +134,28 @@ def test_a_point_that_fails_does_not_end_the_search_and_one_objective_is_enough(
     )
 
 
+@needs_optuna
+@pytest.mark.slow
+def test_a_search_for_what_no_point_has_ends_at_once_and_is_failed(harness, place):
+    done = harness(
+        "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", "name=lost",
+        "hydra.sweeper.direction=minimize", "report.objectives=[sizes.foo]", "prune=knorm",
+        "prune.ratio=interval(0.2,0.6)", "steps=2", track="mlflow",
+    )  # fmt: skip
+    assert done.code == 2 and "a point has no sizes.foo" in done.out
+    base = sqlite3.connect(place / "runs" / "mlflow.db")
+    asked = "select status from runs where name like '%sweep prune.ratio%'"
+    assert base.execute(asked).fetchall() == [("FAILED",)]
+
+
+def test_the_figures_that_are_known_before_are_those_that_are_measured():
+    """A name that is not among them is refused before any point."""
+    for path in sorted((ROOT / "runs" / "reference").glob("*/result.json")):
+        result = json.loads(path.read_text())
+        for block, known in search.FIXED.items():
+            assert {*(result.get(block) or {})} <= {*known}, (path, block)
+
+
 def test_a_resume_goes_on_with_the_folder_of_options_that_the_sweep_was_begun_with(tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -181,6 +208,9 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     )  # fmt: skip
     page = next(place.glob("runs/cells/*/sweep.html")).read_text()
     assert "What each point answered" in page and page.count(">random 25%<") == 2, done.out
+    best = "the smallest cell that is neither measurably worse nor 5 points down is keydiff 25% in each of 2 points."
+    assert best in page and best in " ".join(done.out.split())
+    assert page.count('class="good best">keydiff 25%') == 2 and 'best">random' not in page
     assert report.ways(folder, asked) == {}  # other questions are not told apart by their answers
 
 
@@ -200,7 +230,7 @@ def test_what_was_typed_replaces_what_a_sweeper_was_configured_to_vary(tmp_path)
     (tmp_path / "multirun.yaml").write_text(yaml.safe_dump({"hydra": hydra}))
     assert contents.axes(tmp_path) == {"seed": "5,6", "prune.ratio": "0.25,0.5"}
     cfg = OmegaConf.create({"hydra": hydra})
-    assert sweep._overrides(cfg) == ("prune.ratio=0.25,0.5", "seed=5,6")
+    assert swept(cfg) == ("prune.ratio=0.25,0.5", "seed=5,6")
 
 
 @pytest.mark.parametrize("axis", ["prune=glob(zz*)", "steps=range(5,2)"])

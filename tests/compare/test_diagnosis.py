@@ -11,6 +11,7 @@ from harness.fault import edit
 from harness.model.loaded import Loaded
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.step import joined
+from harness.report import diagnosis as drawing
 from harness.snapshot.state import State
 
 
@@ -231,6 +232,19 @@ def test_the_main_line_says_why_and_draws_it(harness):
     page = (done.folders[0] / "report.html").read_text()
     assert "Diagnosis" in page
     assert page.count("noise floors</title>") == sum(map(len, said["picture"]))
+    assert drawing.STEP == MARGIN  # floors of codes that are one of their steps
+    (coded,) = drawing.sections(said, coded=True)
+    assert (
+        "in steps of the codes" in coded["text"]
+        and "noise floors</title>" not in coded["panels"][0]
+    )
+    assert coded["panels"][0].count("steps of the codes</title>") == sum(map(len, said["picture"]))
+    near = {**said, "evidence": "quantized on purpose", "picture": [[3.4, 0.8]]}
+    (block,) = drawing.sections(near)
+    assert (
+        "within one step of its codes (at most 0.42 of one)" in block["text"]
+        and "panels" not in block
+    )
 
 
 def test_a_run_that_is_well_has_no_diagnosis(harness):

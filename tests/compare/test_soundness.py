@@ -95,6 +95,15 @@ def test_each_verdict_has_a_sentence() -> None:
     assert "2 KiB" in said["exact"] and "step 4" in said["diverged"]  # counted from 1
     moment = {"recompute": 0.004, "load": 0.01, "restore": 0.002}  # of a toy: noise, no speed
     assert "recomputing" not in conclusion({**base, "verdict": "exact", "time_s": moment})
+    slow = {
+        "prefill": 3.84,
+        "recompute": 11.6,
+        "load": 0.09,
+        "restore": 0.005,
+    }  # the same tokens twice
+    assert ", 40 times faster" in conclusion({**base, "verdict": "exact", "time_s": slow})
+    alone = {key: value for key, value in slow.items() if key != "prefill"}
+    assert ", 120 times faster" in conclusion({**base, "verdict": "exact", "time_s": alone})
     inside = {**base, "reason": "the stored logits are off", "noise_floor": {"max_abs_diff": 0.6}}
     for verdict in ("drifted", "diverged"):  # what is within the noise is not why
         assert "the stored logits are off" in conclusion({**inside, "verdict": verdict})

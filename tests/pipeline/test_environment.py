@@ -2,12 +2,14 @@
 
 import hashlib
 import subprocess
+from datetime import UTC, datetime
 from importlib import metadata
 
 import torch
 
 from harness.pipeline import environment
 from harness.snapshot import record
+from harness.task.audit.difference import changes
 
 
 def test_the_record_says_what_a_second_run_needs(harness) -> None:
@@ -16,6 +18,12 @@ def test_the_record_says_what_a_second_run_needs(harness) -> None:
     where = record.read(folder / "result.json")["environment"]
     assert where["command"] == ["python", "-m", "harness", *given, "track=none"]
     assert (where["seed"], where["sampling_seed"]) == (3, 5)
+    ended = datetime.fromisoformat(where["date"])
+    assert 0 <= (datetime.now(UTC) - ended).total_seconds() < 600
+    page = (folder / "report.html").read_text()
+    assert f"float32 on cpu, prompt text, {ended.date()}</p>" in page
+    later = {**where, "date": "2031-01-01T00:00:00+00:00"}
+    assert changes(where, later) == [] and changes(where, {**where, "cores": 0})
     assert where["threads"] == torch.get_num_threads() and where["cores"] >= 1
     assert where["interop_threads"] == torch.get_num_interop_threads()
     assert where["cpu"] and where["cpu_capability"] and where["device"] == "cpu"

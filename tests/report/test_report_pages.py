@@ -4,10 +4,13 @@ import json
 import os
 import re
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from harness import __main__ as front
+from harness.compare.conclusion import conclusion
 from harness.pipeline.questions.question import Question
 from harness.report import (
     audit,
@@ -35,7 +38,7 @@ def test_everything_but_our_own_pictures_is_escaped() -> None:
         html.section(NASTY, text=NASTY, pre=NASTY, columns=[NASTY], rows=[[NASTY]]),
         html.section("picture", svg="<svg></svg>"),
     ]
-    page = html.page(NASTY, sections, NASTY, NASTY)
+    page = html.page(NASTY, sections, NASTY, NASTY).replace(f"<script>{html.SCRIPT}</script>", "")
     assert "<script" not in page and page.count("&lt;script&gt;") >= 6
     assert "<svg></svg>" in page
 
@@ -121,6 +124,27 @@ def test_no_name_is_cut_or_folded_at_80_columns(prose, columns) -> None:
     assert "".join("".join(lines).replace("|", "").split()).count("sentence") in (0, 24)
 
 
+def _before_a_run(text: str) -> None:
+    assert front._fail(text.removeprefix("harness: "), 2) == 2
+
+
+@pytest.mark.parametrize("said", [Say().problem, _before_a_run], ids=["a run's", "before a run"])
+def test_a_problem_is_folded_on_a_terminal_and_a_command_in_it_is_not(
+    monkeypatch, capsys, said
+) -> None:
+    command = f"Go on with: python -m harness -m resume={'x' * 90}"
+    text = f"harness: {'refused ' * 20}:\n  - {'a difference ' * 12}\n{command}"
+    monkeypatch.setenv("COLUMNS", "80")
+    said(text)
+    assert capsys.readouterr().err == f"{text}\n"  # elsewhere a line stays whole
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    said(text)
+    lines = capsys.readouterr().err.splitlines()
+    assert command in lines and max(len(line) for line in lines if line != command) <= 80
+    assert lines[4].startswith("    a ") or lines[4].startswith("    difference")
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+
+
 def test_no_word_is_broken_and_nothing_empty_is_shown() -> None:
     """The table of a diff, whose cells are names, places and sentences of many lengths."""
     columns = ["what", "where", "a", "b", "bits", "how much"]
@@ -172,6 +196,34 @@ def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
     assert "your cache:   written into" in caught.get()
 
 
+def test_on_a_terminal_words_are_folded_below_themselves_and_paths_stay_whole(recorded) -> None:
+    result = json.loads((recorded / "result.json").read_text())
+    path = "/deep" * 30
+    result["text"] |= {"continuation": " the man said" * 12, "restored": None}
+    result |= {"folder": path, "reason": "error against float64 1.2e-05, plain path 3.54e-05; " * 3}
+    result["itself"] = {
+        "verdict": "exact",
+        "required": "exact",
+        "cache": "",
+        "reason": "word " * 30,
+    }
+    say, shown = Say(), []
+    for terminal in (True, False):
+        say.out = Console(width=80, highlight=False, force_terminal=terminal, color_system=None)
+        with say.out.capture() as caught:
+            show(say, result)
+        shown.append(caught.get().splitlines())
+    folded, whole = shown
+    long = [line for line in folded if len(line) > 80]
+    assert f"report:       {path}/report.html" in long
+    assert {line.partition(":")[0] for line in long} <= {"snapshot", "report", "dashboard"}
+    for name in ("continuation:", "verdict:", "itself:"):
+        place = next(i for i, line in enumerate(folded) if line.startswith(name))
+        assert folded[place + 1].startswith(" " * 14) and folded[place + 1][14] != " "
+        assert max(len(line) for line in whole if line.startswith(name)) > 80  # one line in a pipe
+    assert " ".join(" ".join(folded).split()) == " ".join(" ".join(whole).split())
+
+
 @pytest.mark.parametrize(
     "seconds, told", [(2.345, "2.35 s"), (0.6, "600 ms"), (0.0164, "16 ms"), (0.00041, "0.41 ms")]
 )
@@ -183,7 +235,12 @@ def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:
     monkeypatch.setattr("sys.argv", ["harness"])
     assert dashboard({"uri": "sqlite:///runs/mlflow.db"}) == "harness dashboard"
     assert dashboard({"uri": "sqlite:////a/b c/mlflow.db"}) == "harness dashboard runs_dir='/a/b c'"
+    own = {"uri": "sqlite:////tmp/own/x.db", "experiment": "mine"}
+    words = "track.uri=sqlite:////tmp/own/x.db track.experiment=mine"
+    assert dashboard(own) == f"harness dashboard {words}"
     assert dashboard({"uri": "http://host:5000"}) == "http://host:5000"
+    page = "http://host:5000/#/experiments/1/runs"
+    assert dashboard({"uri": "http://host:5000", "page": page}) == page
 
 
 def test_a_quiet_reporter_says_problems_only(capsys) -> None:
@@ -248,6 +305,41 @@ def test_a_wide_row_becomes_a_card_on_a_narrow_screen_and_a_small_table_stays_on
         assert ('data-label="d"' in html.page("t", [figures])) is (n == 5)
 
 
+def test_a_card_that_begins_with_a_number_says_of_what() -> None:
+    for first, numbered in (("5", True), (html.cell("0", "0/report.html"), True), ("hit", False)):
+        rows = [[first, "a", 1, 2, 3]]
+        page = html.page("t", [html.section("s", columns=["seed", *"bcde"], rows=rows)])
+        assert ('class="wide rows many cards numbered"' in page) == numbered, first
+    style = (Path(html.__file__).parent / "page.css").read_text()
+    assert ".numbered td:first-child::before" in style
+    assert "translateX" not in style  # a wide table begins where the text does
+
+
+def test_an_audit_says_first_of_how_many_runs_and_folds_what_is_the_same(tmp_path, capsys) -> None:
+    result = {"verdict": "exact", "metrics": {"kl_max": 0.0}}
+    (tmp_path / "r.json").write_text(json.dumps(result))
+    told = {"record": "ab" * 32, "where": {}, "noise_floor": {}, "floors": {},
+            **{side: {"result.json": {"file": "r.json"}} for side in ("recorded", "again")}}  # fmt: skip
+    document = {"verdict": "same", "run": "runs/s", "points": 3, "compared": "bitwise", "differences": [],
+                "environment": {p: [] for p in "012"}, "evidence": dict.fromkeys("012", told)}  # fmt: skip
+    audit.write(tmp_path / "report.html", document)
+    page = (tmp_path / "report.html").read_text()
+    assert "Every figure and token of 3 runs is reproduced, bitwise." in page
+    assert page.count("<summary>Run again") == 1 and "the same: 3 runs</summary>" in page
+    (tmp_path / "other.json").write_text(json.dumps({**result, "metrics": {"kl_max": 1.0}}))
+    document["evidence"]["1"] = {**told, "again": {"result.json": {"file": "other.json"}}}
+    audit.write(tmp_path / "report.html", document)
+    assert "<summary>Run again: 1</summary>" in (tmp_path / "report.html").read_text()
+    wrong = {"what": "verdict", "recorded": "exact", "found": "drifted", "explanation": "why"}
+    differs = {**document, "verdict": "differs", "differences": [wrong], "compared": "nothing"}
+    for said, first in ((document, "SAME: "), (differs, "DIFFERS: ")):
+        audit.show(Say(), said, "runs/a")
+        line = capsys.readouterr().out.splitlines()[0]
+        assert line.startswith(first) and "3 runs" in line
+    assert audit.sentence(differs).startswith("3 runs: verdict: recorded exact, found drifted")
+    assert audit.sentence(differs).endswith("Compared: nothing.")
+
+
 def test_four_columns_are_cards_where_their_names_do_not_fit_a_phone():
     wide = [["git.diff_digest", "256bbb05eca5…", "d5760adc3653…", False]]
     few = [["torch", "2.12", "2.13", True]]
@@ -284,13 +376,76 @@ def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_a
         "task": "evaluate", "options": {"model": "path", "cache": "auto", "prompt": "recall"},
         "model": {"name": "qwen"}, "evaluation": {"questions": 24},
         "environment": {"device": "cpu", "dtype": "bfloat16", "variables": {"OMP_NUM_THREADS": "1"},
-                        "versions": {"torch": "2"}, "git": {}, "command": ["python", "steps=8"]},
+                        "versions": {"torch": "2"}, "git": {}, "command": ["python", "-m", "harness", "steps=8"]},
     }  # fmt: skip
     assert closing.title(result) == "evaluate: qwen, cache auto"
+    resolved = {**result, "cache": {"served": "manual", "passed_over": {}}}
+    assert closing.title(resolved) == "evaluate: qwen, cache auto (manual)"
+    resolved["options"] = {**result["options"], "cache": "manual"}
+    assert closing.title(resolved) == "evaluate: qwen, cache manual"
     assert closing.under(result) == "bfloat16 on cpu, 24 prompts of recall"
-    environment, again = closing.sections(result)
+    both = closing.under({**result, "bench": {"dtypes": ["float32", "bfloat16"]}})
+    assert both.startswith("float32 and bfloat16 on cpu")
+    assert (
+        closing.under({"environment": {"device": "none", "date": "2026-11-23T08:00:00"}})
+        == "2026-11-23"
+    )
+    assert closing.under({"date": "2026-11-23T08:00:00", "stages": []}) == "2026-11-23"
+    environment, again = closing.sections(result, Path())
     assert ["variables", "OMP_NUM_THREADS=1"] in environment["rows"]
-    assert again["pre"] == "python steps=8"
+    assert again["pre"] == "python -m harness steps=8"
+
+
+def test_the_heading_says_which_point_and_which_task_and_the_line_below_what_else_was_typed(
+    tmp_path,
+):
+    result = {
+        "task": "experiment", "model": {"name": "tiny"},
+        "options": {"model": "tiny", "cache": "view", "prune": "none", "prompt": "recall"},
+        "environment": {"device": "cpu", "dtype": "float32", "date": "2026-11-23T08:00:00",
+                        "command": ["python", "-m", "harness", "-m", "prune=none,knorm", "prompt.seed=1,2"]},
+    }  # fmt: skip
+    assert closing.title(result, tmp_path) == "experiment: tiny, cache view"
+    (tmp_path / ".hydra").mkdir()
+    words = ["prune=none", "prompt.seed=2", "prune.ratio=0.5", "steps=6", "name=n", "text='a b'"]
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(words))
+    assert (
+        closing.title(result, tmp_path) == "experiment: tiny, cache view, prune none, prompt.seed 2"
+    )
+    said = closing.under(result, tmp_path)
+    assert (
+        said == "float32 on cpu, prompt recall, steps 6, 2026-11-23"
+    )  # no ratio of what was not pruned
+    resumed = {**result, "environment": {"command": ["python", "-m", "harness", "-m", "resume=x"]}}
+    assert "steps 6" in closing.title(resumed, tmp_path)
+    alone = {
+        **result,
+        "task": "evaluate",
+        "environment": {"command": ["python", "-m", "harness", "steps=6"]},
+    }
+    assert closing.title(alone, tmp_path) == "evaluate: tiny, cache view"
+    assert closing.named("ev", alone, tmp_path) == "ev (evaluate): tiny"
+    assert closing.named("evaluate", alone, tmp_path) == "evaluate: tiny"
+    assert closing.named("ev", {**alone, **result}, tmp_path).endswith("prune none, prompt.seed 2")
+
+
+def test_a_point_of_a_sweep_is_run_alone_by_a_command_of_its_own(tmp_path) -> None:
+    typed = ["python", "-m", "harness", "-m", "prune=knorm,tova", "steps=8"]
+    where = {"versions": {}, "git": {}, "command": typed}
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text("[prune=tova, steps=8]")
+    audit = "python -m harness task=audit run=r"
+    _, said = closing.sections({"environment": where}, tmp_path, [audit])
+    whole, alone, last = said["pre"].splitlines()
+    assert whole.endswith("-m prune=knorm,tova steps=8") and last == audit
+    assert (
+        alone == "python -m harness prune=tova steps=8" and "the second this point" in said["text"]
+    )
+    _, said = closing.sections({"environment": where}, tmp_path / "elsewhere", [audit])
+    assert len(said["pre"].splitlines()) == 2 and not said["text"]
+    assert not closing.sections(
+        {"environment": {**where, "command": typed[:3]}}, tmp_path, [audit]
+    )[1]["text"]
 
 
 ROW = {"turn": 1, "ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, "total_tokens": 9,
@@ -358,6 +513,19 @@ def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
     assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2
 
 
+def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
+    def row(budget: float, value: float, size: int) -> dict:
+        return FULL | {"prune": "keydiff", "measure": "contains", "budget": budget, "value": value, "low": 0.7,
+                       "kv_bytes": size, "delta": value - 1.0, "delta_low": -0.3, "delta_high": 0.0}  # fmt: skip
+
+    full = FULL | {"measure": "contains", "value": 1.0, "low": 0.8, "kv_bytes": 100, "n": 16}
+    lost, kept = row(0.1, 0.9375, 10), row(0.25, 0.96, 25)
+    said = evaluate.conclusion([full, lost, kept])
+    assert "smallest that is neither measurably worse nor 5 points down is keydiff 25%" in said
+    lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
+    assert lines == ["not told apart, but 6.2 points down", "not told apart"]
+
+
 def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:
     say = Say()
     say.out = Console(width=60, highlight=False)
@@ -392,11 +560,15 @@ def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
 
     rows = [row("dynamic", 256, 0.001, 1.0), row("dynamic", 1024, 0.02, 1.0), row("view", 1024, 0.005, 4.0)]  # fmt: skip
     said = (
-        "view is the fastest: 5 ms a token after 1,024 in float32, 4.0 times as fast as dynamic; "
+        "after 1,024 tokens in float32, view is the fastest: 5 ms a token, 4.0 times as fast as dynamic, "
+        "another cache in 1 of all 2 settings; "
     )
     assert bench.fastest([*rows, row("manual", 1024, None, None)]) == said
+    always = [*rows, row("view", 256, 0.0005, 2.0)]
+    assert bench.fastest(always) == said.replace("another cache in 1 of", "and so it is in")
     assert (
-        bench.fastest(rows[:2]) == "dynamic is the fastest: 20 ms a token after 1,024 in float32; "
+        bench.fastest(rows[1:2])
+        == "after 1,024 tokens in float32, dynamic is the fastest: 20 ms a token; "
     )
     assert bench.fastest([]) == ""
 
@@ -422,3 +594,38 @@ def test_a_reader_who_stops_ends_no_job(paper, monkeypatch) -> None:
         with pytest.raises(SystemExit) if paper is Console else nullcontext():
             say.line("first")
             say.line("second")
+
+
+def test_an_audit_shows_what_was_recorded_beside_what_came_again(tmp_path):
+    results = {
+        "recorded": {"verdict": "exact", "metrics": {"kl_max": 1e-12, "max_ulp": 3}},
+        "again": {"verdict": "exact", "metrics": {"kl_max": 2e-12, "max_ulp": 3}},
+    }
+    for side, result in results.items():
+        (tmp_path / f"{side}.json").write_text(json.dumps(result))
+    told = {side: {"result.json": {"file": f"{side}.json"}} for side in results}
+    floor = {"noise_floor": {"kl_max": 5e-12, "top1_agreement": 1.0}, "floors": {}}
+    said, rows = audit._beside(tmp_path, {**told, **floor})
+    assert "2 of 3" in said
+    assert rows == [
+        ["verdict", "exact", "the same", ""],
+        ["KL divergence per step, largest (nats)", "1e-12", "2e-12", 5e-12],
+        ["largest difference in units in the last place", 3, "the same", ""],
+    ]
+
+
+def test_a_fault_that_only_the_checked_line_shows_is_explained() -> None:
+    row = {"fault": "buffer_reordered", "element": 4, "element_name": "token_ids", "strict": "refused", "why": "as before",
+           "plain": "nothing visible", "shift": 422580.0, "expected": "", "cause": "", "evidence": "", "what": "",
+           "said": [], **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
+    title = "Faults that the plain script does not show, though the logits move"
+    (block,) = (b for b in heatmap.sections([row]) if b["title"] == title)
+    assert block["rows"] == [["buffer_reordered", "422,580", "as before"]]
+    for other in ({"plain": "error"}, {"logits": False}):
+        assert title not in [b["title"] for b in heatmap.sections([row | other])]
+
+
+def test_a_sentence_that_begins_with_a_name_leaves_it_as_it_is() -> None:
+    said = {"verdict": "unjudged", "reason": "generate_whole reused nothing"}
+    assert conclusion(said) == "generate_whole reused nothing."
+    assert conclusion({**said, "reason": "nothing was reused"}) == "Nothing was reused."

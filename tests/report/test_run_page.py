@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from browsing import needs_browser
+from browsing import needs_browser, shown
 
 from harness.cli.arguments import literal_text
 from harness.compare.conclusion import conclusion
-from harness.config.literal import typed
-from harness.report import audit, plots, run
+from harness.config.literal import command
+from harness.report import audit, names, plots, run
 from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
@@ -73,7 +73,9 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     row = done.result["metrics"]["first_divergence"]
     named = re.search(r"step (\d+) chooses another token", done.result["reason"])
     assert named and int(named[1]) == row + 1
-    assert f"most likely from step {row + 1} on" in done.result["conclusion"]
+    other = round(6 * (1 - done.result["metrics"]["top1_agreement"]))
+    said = f"another token is most likely first at step {row + 1}, in {other} of 6 steps"
+    assert other and said in done.result["conclusion"]
     assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
@@ -83,8 +85,15 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     assert at == row + 1
     assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]
     note = description.note(done.result, "id", done.folders[0])
-    assert f"| first_divergence, from 1 | {row + 1} | - |" in note
-    assert audit._told({"what": "metrics.first_divergence"}, "what").endswith(" (from 0)")
+    assert f"| first_divergence, from 1 | {row + 1} | - |" in note.replace("&emsp;", "")
+    named = {"what": "metrics.first_divergence", "recorded": row, "found": None}
+    assert [audit._told(named, key) for key in named] == [
+        "metrics.first_divergence",
+        str(row + 1),
+        "none",
+    ]
+    assert audit._told({"what": "size.tokens", "recorded": row}, "recorded") == str(row)
+    assert audit._figures(done.result)["metrics.first_divergence"] == row + 1
 
 
 def test_right_and_wrong_answers_are_told_apart():
@@ -137,6 +146,26 @@ def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
 
 @pytest.mark.browser
 @needs_browser
+def test_out_of_its_folder_a_page_has_no_links_that_lead_nowhere(browser, page_of_an_answer):
+    """As MLflow shows it: in a sandboxed frame, from a blob: address."""
+    links = "return [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
+    browser.get(page_of_an_answer.as_uri())
+    assert "result.json" in browser.execute_script(links)
+    browser.get("about:blank")
+    browser.execute_script(
+        "const frame = document.body.appendChild(document.createElement('iframe'));"
+        "frame.sandbox = 'allow-scripts';"
+        "frame.src = URL.createObjectURL(new Blob([arguments[0]], {type: 'text/html'}))",
+        page_of_an_answer.read_text(),
+    )
+    browser.switch_to.frame(0)
+    said = shown(browser, "Its links work in the folder of the run.", "result.json")
+    assert said and not browser.execute_script(links)
+    browser.switch_to.default_content()
+
+
+@pytest.mark.browser
+@needs_browser
 def test_a_wide_table_is_cards_on_a_phone(browser, tmp_path):
     columns = ["case", *(f"what was measured {n}" for n in range(9)), "reason"]
     rows = [
@@ -157,6 +186,18 @@ def test_a_wide_table_is_cards_on_a_phone(browser, tmp_path):
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_a_sentence_says_in_how_many_steps_another_token_is_most_likely():
+    figures = {"max_abs_diff": 1.0, "first_divergence": 1, "top1_agreement": 0.9375}
+    result = {"verdict": "diverged", "metrics": figures, "curves": {"restored": {"kl": [0.1] * 32}}}
+    assert "most likely first at step 2, in 2 of 32 steps, logits are off" in conclusion(result)
+    for odd in (
+        {"top1_agreement": 0.953125},
+        {"top1_agreement": None},
+    ):  # rows of a batch; an older record
+        told = conclusion({**result, "metrics": {**figures, **odd}})
+        assert "first at step 2, logits are off" in told
+
+
 def test_a_sentence_names_the_near_tie_that_flipped():
     result = {"verdict": "equivalent", "metrics": {"max_abs_diff": 1e-6, "first_divergence": None}}
     assert "the tokens of the run" in conclusion(result) and "tie" not in conclusion(result)
@@ -164,18 +205,38 @@ def test_a_sentence_names_the_near_tie_that_flipped():
     assert "but for a near tie at step 13, which rounding decides" in conclusion(result)
 
 
+def test_what_was_required_is_said_and_what_would_let_it_through(harness):
+    done = harness("quantize=int4", "steps=4")
+    told = "equivalent or better (compare.require=equivalent); this is drifted: exit code 1. compare.require=drifted lets it through."
+    page = (done.folders[0] / "report.html").read_text()
+    assert done.code == 1 and f"required:     {told}" in done.out
+    assert page.count(f"Required: {told}") == 2  # under the conclusion, and above the figures
+    assert harness("quantize=int4", "steps=4", "compare.require=drifted").code == 0
+    done = harness("steps=4")
+    page = (done.folders[0] / "report.html").read_text()
+    assert page.count("Required: equivalent or better (compare.require=equivalent)<") == 1
+    assert "exit code 1" not in page and "exit code 1" not in done.out
+    unsound = {"verdict": "unsound", "required": "equivalent"}
+    assert names.required(unsound).endswith("this is unsound: exit code 1.")
+
+
 def test_a_recorded_command_can_be_typed_again():
     for text in (" what is k ?", "it's 5, {so}", "$HOME"):
         (carried,) = literal_text([f"text={text}"])
-        assert shlex.split(typed(carried)) == [f"text={text}"]
-    assert typed("steps=8") == "steps=8"
-    assert shlex.split(typed("out=a b; c")) == ["out=a b; c"]
+        assert shlex.split(command([carried]))[3:] == [f"text={text}"]
+    assert command(["steps=8"]) == "python -m harness steps=8"
+    assert shlex.split(command(["out=a b; c"]))[3:] == ["out=a b; c"]
 
 
-def test_the_place_where_two_answers_part_is_shown_from_its_word_on():
+def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
     said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
-    assert run._text(said)["pre"].endswith("they part at: '60 . the monk' against '69 . the boy'")
+    assert run._text(said)["pre"].endswith(
+        "first other word: '60 . the monk' against '69 . the boy'"
+    )
     for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
-        assert "part at" not in run._text(same)["pre"]
+        assert "first other" not in run._text(same)["pre"]
+    forced = "what it chooses at each step, the tokens of the uninterrupted run being fed (teacher forcing)"
+    assert f"restored, {forced}:  y is 69" in run._text(said)["pre"]
+    assert "forcing" not in run._text({"continuation": "a"})["pre"]
     longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
-    assert run._text(longer)["pre"].endswith("they part at: '5' against '5 . ok'")
+    assert run._text(longer)["pre"].endswith("first other word: '5' against '5 . ok'")

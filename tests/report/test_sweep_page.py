@@ -1,5 +1,6 @@
 """The page of a sweep: what is marked, drawn, said and folded, from rows alone."""
 
+import csv
 import json
 import re
 import shlex
@@ -8,9 +9,23 @@ from pathlib import Path
 import pytest
 
 from harness.config import literal
-from harness.report import badge, choice, closing, html, panels, plots, search, summary, sweep
+from harness.report import (
+    answers,
+    badge,
+    choice,
+    closing,
+    html,
+    panels,
+    plots,
+    scatter,
+    search,
+    seeds,
+    summary,
+    sweep,
+)
+from harness.report import points as table
 from harness.snapshot import objective
-from harness.snapshot.result import ORDER
+from harness.snapshot.result import ORDER, ROWS
 
 ROW = {
     "point": "0", "verdict": "diverged", "exit_code": 0, "reason": "step 2 chooses another token",
@@ -75,7 +90,7 @@ def test_identical_values_are_said_not_drawn(tmp_path):
 )
 def test_points_have_the_colour_of_their_verdict(verdict, kind):
     rows = points({"kl_max": 1.0}, {"kl_max": 2.0, "kept_tokens": 80})
-    picture = plots.scatter(
+    picture, _ = scatter.scatter(
         rows, "kept_tokens", "kl_max", lambda row: kind, (None, None), "t", "x", "y"
     )
     assert f"var(--{kind})" in picture and plots.VERDICTS[kind][0] not in picture
@@ -83,8 +98,8 @@ def test_points_have_the_colour_of_their_verdict(verdict, kind):
 
 
 def test_a_named_axis_stands_in_order_of_appearance():
-    assert plots.positions(["b", "a", "b"]) == ([0.0, 1.0, 0.0], ["b", "a"])
-    assert plots.positions(["0.5", "2"]) == ([0.5, 2.0], [])
+    assert scatter.positions(["b", "a", "b"]) == ([0.0, 1.0, 0.0], ["b", "a"])
+    assert scatter.positions(["0.5", "2"]) == ([0.5, 2.0], [])
 
 
 def test_a_thousand_points_are_tiles_with_the_table_folded(tmp_path):
@@ -257,6 +272,188 @@ def test_each_dtype_has_its_noise_line_its_marker_and_its_own_place():
     assert panels._floors(alike) == {"float32": 1e-12}
 
 
+PRUNED = [
+    {"prune": prune, "prune.ratio": ratio, "kept_tokens": kept, "stored_bytes": 1000 * kept, "kl_max": kl}
+    for prune, near in (("keydiff", 1e-3), ("snapkv", 2e-3))
+    for ratio, kept, kl in (("0.25", 24, 5.0), ("0.5", 48, 4.0), ("0.75", 72, near))
+]  # fmt: skip
+
+
+def test_a_pruned_grid_has_no_axis_stretched_to_its_noise_and_no_mark_by_size(tmp_path):
+    rows = points(*PRUNED)
+    apart = panels.sections(rows, ["prune", "prune.ratio"])[1]
+    ticks = re.findall(r"<text[^>]*>([^<]+)</text>", apart["panels"][0])
+    assert "\u2264 1e-12" in ticks and not [t for t in ticks if re.fullmatch("1e-(0[4-9]|1.)", t)]
+    assert "Shaded: practically nothing" in apart["text"]
+    assert "tokens kept (prune.ratio 0.25, 0.5, 0.75 from the left)" in apart["text"]
+    assert (
+        "font-size" not in apart["legend"]
+    )  # every mark is of one size: its place tells the ratio
+    assert "\u2297</b> diverged" in apart["legend"] and "prune:" in apart["legend"]
+    mixed = points(*PRUNED, {**PRUNED[0], "kept_tokens": 60})
+    assert "font-size" in panels.sections(mixed, ["prune", "prune.ratio"])[1]["legend"]
+
+
+def test_the_table_of_points_says_once_what_is_the_same_and_has_no_more_columns_than_fit(tmp_path):
+    told = "error against float64 1.2e-05, plain path 3.54e-05"
+    rows = points(
+        {"prune": "a", "reason": f"step 2 chooses another token; {told}"},
+        {"prune": "b", "reason": f"{told}; every chosen token is the same", "error_ratio": 4.0},
+        {"prune": "c", "verdict": "failed", "error_ratio": None, "reason": told},
+    )
+    block = table.every(rows, ["prune"], {}, {}, alone=False)
+    place = block["columns"].index("reason")
+    said = [line[place] for line in block["rows"]]
+    assert said == ["step 2 chooses another token", "every chosen token is the same", told]
+    assert "bytes on disk 1000" in block["text"] and "bytes" not in block["columns"]
+    assert "error" in block["columns"] and "sweep.csv" not in block["text"]
+    wide = [{**row, **{f"o{i}": i for i in range(9)}, "load_s": float(n), "max_abs_diff": float(n),
+             "per_token_s": float(n)} for n, row in enumerate(rows)]  # fmt: skip
+    block = table.every(wide, ["prune", *(f"o{i}" for i in range(9))], {}, {}, alone=False)
+    assert "logits" not in block["columns"] and "load, s" not in block["columns"]
+    assert "error" in block["columns"] and "Every figure: sweep.csv" in block["text"]
+    assert all(len(line) == len(block["columns"]) for line in block["rows"])
+
+
+def evaluated(folder: Path, point: str, full: float, short: float, low: float) -> None:
+    """An evaluation of two cells beside the full cache: one that answers `short`, one that answers all."""
+    cells = (
+        ("none", 1.0, 400, full, 0.0),
+        ("random", 0.25, 100, short, low),
+        ("random", 0.5, 200, full, 0.0),
+    )
+    measures = ("contains", "exact", "nll", "kl", "divergence_step")
+    rows = [{"measure": m, "prune": p, "quantize": "none", "budget": b, "cache": "dynamic", "asked": "after",
+             "kv_bytes": n, "per_token_s": 0.1, "n": 9, "value": v, "low": v, "high": v, "delta": v - full,
+             "delta_low": v - full, "delta_high": h}
+            for p, b, n, v, h in cells for m in measures]  # fmt: skip
+    (folder / point).mkdir()
+    (folder / point / ROWS).write_text(json.dumps(rows))
+
+
+def test_a_sweep_of_evaluations_says_which_cell_to_choose_and_marks_it_in_each_point(tmp_path):
+    rows = points({"seed": "0", "outcome": "done"}, {"seed": "1", "outcome": "done"})
+    assert answers.conclusion(tmp_path, rows) == "" and not answers.sections(tmp_path, rows, [])
+    evaluated(tmp_path, "0", 1.0, 1.0, 0.0)
+    evaluated(tmp_path, "1", 1.0, 0.1, -0.5)
+    said = answers.conclusion(tmp_path, rows)
+    assert said.endswith(
+        "neither measurably worse nor 5 points down is random 25% in 1, random 50% in 1 of 2 points."
+    )
+    page = drawn(tmp_path, rows)
+    assert said in page and "asked" not in answers.sections(tmp_path, rows, ["seed"])[0]["columns"]
+    block = answers.sections(tmp_path, rows, ["seed"])[0]["rows"]
+    best = [(line[0]["text"], line[1]["text"]) for line in block if isinstance(line[0], dict)]
+    assert best == [("random 25%", "0"), ("random 50%", "1")]
+    for point in "01":
+        (tmp_path / point / ROWS).unlink()
+        (tmp_path / point).rmdir()
+        evaluated(tmp_path, point, 0.0, 0.0, 0.0)
+    assert "Nothing can be told" in answers.conclusion(tmp_path, rows)
+
+
+def test_an_option_that_changes_nothing_measured_is_said_to(tmp_path):
+    rows = points(*({"seed": s, "steps": n, "outcome": "done"} for s in "01" for n in "46"))
+    for i, short in enumerate((0.1, 0.5, 0.1, 0.5)):
+        evaluated(tmp_path, str(i), 1.0, short, -0.5)
+    nothing = "In no cell does seed change anything that is measured"
+    (block,) = answers.sections(tmp_path, rows, ["seed", "steps"])
+    assert nothing in block["text"] and "does steps change" not in block["text"]
+    assert nothing in answers.conclusion(tmp_path, rows) and nothing in drawn(tmp_path, rows)
+    table = json.loads((tmp_path / "3" / ROWS).read_text())
+    table[-1]["value"] += 0.01  # one figure of one cell
+    (tmp_path / "3" / ROWS).write_text(json.dumps(table))
+    assert answers.unmoved(tmp_path, rows, ["seed", "steps"]) == []
+
+
+def test_a_sweep_of_evaluations_has_a_table_of_cells_and_no_empty_column(tmp_path):
+    empty = {"kl_max": None, "verdict": "unjudged", "task": "evaluate", "outcome": "done"}
+    rows = points(*({**empty, "seed": s} for s in "01"))
+    for point in "01":
+        evaluated(tmp_path, point, 1.0, 0.25, -0.5)
+    sweep.write(tmp_path, rows, 2)
+    cells = list(csv.DictReader((tmp_path / "answers.csv").open()))
+    assert len(cells) == 6 and {c["point"] for c in cells} == {c["seed"] for c in cells} == {*"01"}
+    assert [c["contains"] for c in cells[:3]] == ["1.0", "0.25", "1.0"]
+    assert (cells[1]["prune"], cells[1]["budget"], cells[1]["kv_bytes"], cells[1]["n"]) == (
+        "random",
+        "0.25",
+        "100",
+        "9",
+    )
+    (head, *_) = sweep.read_csv(tmp_path)
+    assert "kl_max" not in head and head["outcome"] == "done" and head["seed"] == "0"
+    assert any("answers.csv" in line for line in summary.closing(tmp_path, rows, 2, []))
+    other = tmp_path / "other"  # of experiments: every column stays
+    other.mkdir()
+    sweep.write(other, [{**row, "task": "experiment"} for row in rows], 2)
+    assert "kl_max" in sweep.read_csv(other)[0] and not (other / "answers.csv").exists()
+
+
+def test_over_seeds_every_other_option_has_one_line_with_its_verdicts_and_its_spread(tmp_path):
+    rows = points(*({"prune": p, "seed": str(n), "kl_max": kl * (n + 1), "verdict": v}
+                    for p, kl in (("a", 1.0), ("b", 10.0))
+                    for n, v in enumerate(("drifted", "diverged", "diverged"))))  # fmt: skip
+    rows[5] |= {"verdict": "failed", "kl_max": None}
+    (block,) = seeds.sections(rows, ["prune", "seed"])
+    assert block["columns"] == ["prune", "seeds", "drifted", "diverged", "failed", "median", "smallest", "largest"]  # fmt: skip
+    (first, *some, middle, least, most), other = block["rows"]
+    assert (first, middle, least, most) == ("a", 2.0, 1.0, 3.0) and other[-3:] == [15.0, 10.0, 20.0]
+    assert [c["text"] if isinstance(c, dict) else c for c in some] == [3, "1", "2", ""]
+    assert len(block["panels"]) == 1 and "Over the seeds" in drawn(tmp_path, rows)
+    still = [{**row, "kl_max": 1.0} for row in rows]
+    (block,) = seeds.sections(still, ["prune", "seed"])
+    assert not block["panels"] and "In no line does seed change it." in block["text"]
+    assert not seeds.sections(rows, ["prune"])  # no seed was varied
+    assert not seeds.sections(rows[:1] + rows[4:5], ["prune", "seed"])  # each line has one
+
+
+def test_seeds_are_no_curve_and_the_headline_says_what_they_came_to(tmp_path):
+    rows = points(*({"verdict": "equivalent", "seed": s, "error_ratio": e, "kl_max": e, "per_token_s": e}
+                    for s, e in (("10", 0.5), ("9", 0.25), ("1", 0.75))))  # fmt: skip
+    said = seeds.sentence(rows, ["seed"])
+    assert said == (
+        "over seed: all equivalent, error 0.25 to 0.75 of rounding's own (median 0.5, 2 allowed)"
+    )
+    page = drawn(tmp_path, rows)
+    assert f"3 of 3 points {said}." in page.replace("&#39;", "'")
+    named = [re.findall(r">(10|9|1)</text>", figure)[:3] for figure in page.split("<figure>")[2:]]
+    assert named and all(
+        names == ["1", "9", "10"] for names in named
+    )  # in order, one beside the other
+    far = [{**row, "verdict": v, "prune": p, "prompt.seed": s} for row in rows[:1]
+           for p in "ab" for s, v in (("1", "drifted"), ("2", "diverged"))]  # fmt: skip
+    assert seeds.sentence(far, ["prune", "prompt.seed"]) == (
+        "over prompt.seed: " + "; ".join(f"prune={p} 1 drifted, 1 diverged, KL divergence per step, "
+                                         "largest (nats) 0.5 in each" for p in "ab")
+    )  # fmt: skip
+    assert seeds.sentence(rows, ["prune"]) == "" == seeds.sentence(rows[:1], ["seed"])
+    across = [
+        {**row, "kept_tokens": 2 * int(row["prompt.seed"]) + n // 2} for n, row in enumerate(far)
+    ]
+    assert panels._ordered(across, "prompt.seed", "kept_tokens") == []  # no line leads through them
+
+
+def test_the_table_counts_the_first_other_token_as_its_reason_does():
+    assert sweep._from_1({"first_divergence": 4}) == {"first_divergence_from_1": 5}
+    assert sweep._from_1({}) == {"first_divergence_from_1": None}
+    rows = points({"first_divergence_from_1": 5}, {"first_divergence_from_1": 6})
+    assert choice.varied(rows) == []
+
+
+@pytest.mark.parametrize(
+    "values, nothing",
+    [
+        ([5.0, 4.0, 1e-3, 1e-12, 1e-13], 1e-12),
+        ([5.0, 1e-3, 1e-7, 1e-11], 0.0),
+        ([2.0, 0.0], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_what_is_practically_nothing_lies_below_a_gap_that_would_flatten_the_rest(values, nothing):
+    assert scatter.lost(values) == nothing
+
+
 def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
     """Two hundred points with the same mistake are one mistake."""
     rows = [{"point": str(i), "verdict": "failed", "reason": "no\nmore"} for i in range(12)]
@@ -296,6 +493,34 @@ def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
     only = points({"text": "a", "stored_bytes": 1}, {"text": "b", "stored_bytes": 2})
     assert marked(drawn(tmp_path, only)) == [] and "best" not in sweep.drawn(tmp_path, only, 2, "n").split("</style>")[1]  # fmt: skip
     assert choice.asks("model.path") and choice.asks("prompt.samples") and not choice.asks("prune.ratio")  # fmt: skip
+
+
+def test_a_point_that_some_seed_has_not_run_is_the_nearest_only_where_it_ran(tmp_path):
+    rows = points(
+        *(
+            {"seed": s, "prune.ratio": r, "kl_mean": k}
+            for s in "123"
+            for r, k in (("0.1", 3.0), ("0.25", 1.0))
+        )
+    )
+    stopped = [{**row} for row in rows[:-1]]
+    told = sweep.drawn(tmp_path, stopped, 12, "n")
+    assert (
+        "The nearest so far where seed=1 or seed=2: prune.ratio=0.25." in told
+        and "for every seed" not in told
+    )
+    assert "The nearest so far for every seed: prune.ratio=0.25." in sweep.drawn(
+        tmp_path, rows, 12, "n"
+    )
+    many = points(
+        *(
+            {"seed": str(s), "prune.ratio": r, "kl_mean": k}
+            for s in range(5)
+            for r, k in (("0.1", 3.0), ("0.25", 1.0))
+        )
+    )
+    told = sweep.drawn(tmp_path, many[:-1], 12, "n")
+    assert "The nearest so far where it ran, in 4 of 5 questions: prune.ratio=0.25." in told
 
 
 def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make_no_difference(
@@ -354,7 +579,8 @@ def test_the_title_says_what_was_varied_and_of_which_model_and_the_command_is_be
     (tmp_path / "multirun.yaml").write_text("hydra: {overrides: {task: ['prune=a,b', steps=2]}}")
     page = sweep.drawn(tmp_path, rows, 2, "2026-11-22_13-50")
     assert (
-        "<h1>Sweep of prune: qwen</h1>" in page and '<p class="soft">2026-11-22_13-50</p>' in page
+        "<h1>Sweep of prune: qwen</h1>" in page
+        and '<p class="soft">2026-11-22_13-50: steps 2</p>' in page
     )
     assert "<pre>python -m harness -m prune=a,b steps=2</pre>" in page
     (tmp_path / "multirun.yaml").write_text("hydra: {}")
@@ -397,6 +623,51 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     assert "The best: prune=a (diverged, right answer, 1 bytes)." in drawn(tmp_path, right)
 
 
+def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path):
+    """Two models: at one of them every point diverges."""
+    rows = points(*({"model": model, "prune": p, "verdict": verdict, "kl_mean": kl, "stored_bytes": size}
+                    for model, verdict in (("tiny", "diverged"), ("tiny_gpt2", "drifted"))
+                    for p, kl, size in (("a", 0.5, 10), ("b", 0.9, 20))))  # fmt: skip
+    page = drawn(tmp_path, rows)
+    said = (
+        "None of 2 keeps the tokens where model=tiny. The nearest there: prune=a (diverged, "
+        "mean KL 0.5, 10 bytes). The best where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
+    )
+    assert said in page
+    assert page.count(' best nearest"') == 2 and marked(page) == ["0", "2"]
+    assert "best for every model" not in page
+    more = [
+        *rows,
+        *({**row, "point": f"{i + 4}", "model": "gpt2"} for i, row in enumerate(rows[2:])),
+    ]
+    assert "The best for every other model: prune=a." in drawn(tmp_path, more)
+
+
+def test_a_time_that_noise_explains_makes_no_point_the_best(tmp_path):
+    rows = points({"prune": "a", "per_token_s": 0.1}, {"prune": "b", "per_token_s": 0.25},
+                  {"prune": "c", "stored_bytes": 9000})  # fmt: skip
+    rows = [{**row, "verdict": "drifted"} for row in rows]
+    assert marked(drawn(tmp_path, rows)) == ["0", "1"]
+    rows[0]["per_token_s"] = 1.5  # the first point warms up
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["0", "1"] and "over ten times another" in page
+    assert "The best: prune=a or b (drifted" in page
+
+
+def test_the_page_of_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(tmp_path):
+    rows = points({"prune": "a", "kl_mean": 0.1}, {"prune": "b", "kl_mean": 0.2})
+    sweep.write(tmp_path, rows, 12)
+    page = (tmp_path / "sweep.html").read_text()
+    assert "2 diverged so far, 10 missing" in page and "as required" not in page
+    assert "10 of 12 points have not run." in page and "The nearest so far: prune=a" in page
+    assert summary.again(tmp_path) in page and ">2 of 12 points.</p>" not in page
+    assert 'class="verdict bad"' not in page
+    (tmp_path / "sweep.html").unlink()
+    assert "missing" not in drawn(tmp_path, rows).split("</style>")[1]
+    rows[0]["exit_code"] = 1
+    assert "1 of 2 as required, 10 missing" in sweep.drawn(tmp_path, rows, 12, "n")
+
+
 def test_how_to_go_on_is_said_once_and_why_nothing_was_uploaded(tmp_path):
     rows = points({"prune": "a"}, {"prune": "b"})
     for row in rows:
@@ -408,13 +679,19 @@ def test_how_to_go_on_is_said_once_and_why_nothing_was_uploaded(tmp_path):
     assert "not uploaded: .../0, .../1: cannot track to X: away." in said
     assert "missing:      1 of 3" in said and sum("resume=" in line for line in said) == 1
     assert "resume=" not in "".join(summary.closing(tmp_path, rows, 3, [], stopped=True))
+    for row in rows:
+        (tmp_path / row["point"] / "pending.json").unlink()
+    assert "resume=" not in "".join(summary.closing(tmp_path, rows, 2, []))
+    failing = [*rows[1:], {**rows[0], "verdict": "failed", "reason": "boom"}]
+    (line,) = (one for one in summary.closing(tmp_path, failing, 2, []) if "resume=" in one)
+    assert line.startswith("run again: ") and "once its cause is mended" in line
 
 
 def test_names_under_an_axis_can_be_told_apart():
-    assert plots.brief(["/tmp/models/qwen3_06b", "/tmp/models/llama"]) == ["qwen3_06b", "llama"]
-    long = plots.brief(["the dog ran in the tree", "the dog ran in the river"])
+    assert scatter.brief(["/tmp/models/qwen3_06b", "/tmp/models/llama"]) == ["qwen3_06b", "llama"]
+    long = scatter.brief(["the dog ran in the tree", "the dog ran in the river"])
     assert long == ["1: the dog ran i\u2026", "2: the dog ran i\u2026"]
-    assert plots.brief(["manual", "cloned"]) == ["manual", "cloned"]
+    assert scatter.brief(["manual", "cloned"]) == ["manual", "cloned"]
 
 
 def test_a_tight_front_names_no_two_points_in_one_line():
@@ -460,3 +737,61 @@ def test_names_on_a_front_stay_inside_of_their_picture(rising):
     joined = axis.transData.transform(at)
     for box in boxes:  # no name lies across a point
         assert not any(box.x0 < x < box.x1 and box.y0 < y < box.y1 for x, y in joined)
+
+
+def test_a_search_says_what_was_the_same_and_how_sure_its_shares_are(tmp_path):
+    """`share of right answers 1` is what three questions say, or three thousand."""
+    rows = points(*({"prune.ratio": r, "evaluate.contains": 1.0, "evaluate.kv_bytes": 1024.0 * k,
+                     "verdict": "unjudged"} for r, k in (("0.2", 2), ("0.4", 4))))  # fmt: skip
+    for row in rows:
+        folder = tmp_path / row["point"]
+        folder.mkdir(exist_ok=True)
+        result = {
+            "task": "evaluate", "model": {"name": "tiny"}, "evaluation": {"questions": 24},
+            "environment": {"device": "cpu", "dtype": "float32" if row["point"] == "0" else "bfloat16"},
+            "options": {"model": "tiny", "prompt": "recall", "prune": "keydiff", "save": "gzip"},
+        }  # fmt: skip
+        (folder / "result.json").write_text(json.dumps(result))
+        cells = [{"measure": "contains", "low": 0.862, "high": 1.0}]
+        (folder / "evaluate.json").write_text(json.dumps(cells))
+    said = closing.constant(tmp_path, rows, ["prune.ratio"])
+    assert said == ": model tiny, 24 prompts of recall, prune keydiff"  # one dtype is another
+    assert (
+        closing.constant(tmp_path, rows[:1], ["prune"])
+        == ": model tiny, float32 on cpu, 24 prompts of recall"
+    )
+    typed = {"task": ["prune=keydiff,snapkv", "model=tiny,gpt2", "prompt.samples=1,2", "seed=1"]}
+    multirun = {"hydra": {"overrides": typed, "sweeper": {"params": {"dtype": "choice(a, b)"}}}}
+    (tmp_path / "multirun.yaml").write_text(json.dumps(multirun))
+    assert closing.constant(tmp_path, rows[:1], []) == ": prompt recall, seed 1"  # whatever has run
+    typed["task"] = ["prompt=recall,text", "model=tiny,gpt2"]
+    (tmp_path / "multirun.yaml").write_text(json.dumps(multirun))
+    assert closing.constant(tmp_path, rows[:1], []) == ": prune keydiff"
+    typed["task"] = ["seed=1,2"]
+    multirun["hydra"]["sweeper"] = None
+    (tmp_path / "multirun.yaml").write_text(json.dumps(multirun))
+    assert closing.constant(tmp_path, rows, []) == said
+    typed["task"] = ["seed=1,2", "prune.ratio=0.5", "name=n", "track=none"]
+    (tmp_path / "multirun.yaml").write_text(json.dumps(multirun))
+    assert closing.constant(tmp_path, rows, []) == f"{said}, prune.ratio 0.5"
+    typed["task"] = ["seed=1,2"]
+    (tmp_path / "multirun.yaml").write_text(json.dumps(multirun))
+    sampled = {**result, "options": {**result["options"], "sampling": "sample"}}
+    (tmp_path / "1" / "result.json").write_text(json.dumps(sampled))
+    assert closing.constant(tmp_path, rows[1:], []).endswith("prune keydiff, sampling sample")
+    (tmp_path / "1" / "result.json").write_text(json.dumps(result))
+    (tmp_path / "multirun.yaml").unlink()
+    sure = answers.intervals(tmp_path, rows)
+    assert sure == {"0": "0.86-1.00", "1": "0.86-1.00"}
+    ways = {"evaluate.contains": 1, "evaluate.kv_bytes": -1}
+    assert "share of right answers 1, 95% interval 0.86-1.00, at 2,048 bytes" in search.conclusion(
+        rows, ways, sure
+    )
+    (_, front) = search.sections(rows, ["prune.ratio"], ways, sure)
+    assert front["columns"][-1] == "right, 95% interval" and front["rows"][0][-1] == "0.86-1.00"
+    assert f"the-sweep{said}" in sweep.drawn(tmp_path, rows, 2, "the-sweep")
+
+
+def test_bytes_are_read_in_groups_of_three_digits():
+    assert table._shown("bytes_copied_per_token", 206130.0)["text"] == "206,130"
+    assert table._shown("kl_max", 206130.0) == 206130.0

@@ -140,6 +140,35 @@ def test_what_others_are_built_on_is_not_replaced(tmp_path):
     assert_same(grew, store.load(child)[0])
 
 
+def flipped(folder):
+    """The snapshot in `folder` with the last byte of its values changed; sizes stay."""
+    for payload in folder.glob("kv-*"):
+        data = bytearray(payload.read_bytes())
+        data[-1] ^= 1
+        payload.write_bytes(data)
+
+
+@pytest.mark.parametrize("form", [f for f in FORMATS if f != "memory"])
+def test_a_damaged_copy_of_the_parent_is_passed_over(tmp_path, form):
+    first = make_state("bfloat16", tokens=256, kinds=(FULL,) * 2)
+    saved(first, tmp_path / "parent", settings(form))
+    state = grown(store.load(tmp_path / "parent")[0], 16, 3)
+    shutil.copytree(tmp_path / "parent", tmp_path / "broken")  # found first: by name
+    flipped(tmp_path / "broken")
+    manifest = saved(state, tmp_path / "child", settings(form))
+    assert [row["place"] for row in manifest["lineage"]] == ["parent"]
+    assert_same(state, store.load(tmp_path / "child")[0])
+    shutil.rmtree(tmp_path / "broken")
+    shutil.copytree(tmp_path / "parent", tmp_path / "sound")
+    flipped(tmp_path / "parent")  # where it was; a sound copy is there under another name
+    state = replace(grown(first, 16, 3), parent=state.parent)  # the other one may be mapped from it
+    assert_same(state, store.load(tmp_path / "child")[0])
+    assert store.faults(tmp_path / "child") == []
+    flipped(tmp_path / "sound")  # the twin: no sound copy is left, and the first one is named
+    with pytest.raises(SnapshotInvalid, match=r"\(parent\).*does not match its digest"):
+        store.load(tmp_path / "child")
+
+
 def test_a_damaged_or_foreign_parent_is_not_built_upon(tmp_path):
     saved(big(256), tmp_path / "a", settings())
     back, _ = store.load(tmp_path / "a")

@@ -135,6 +135,8 @@ def test_command_line_same_then_differs(recorded, runs, harness, tmp_path):
     (found,) = (runs / "same").iterdir()
     document = json.loads((found / "audit.json").read_text())
     assert document["verdict"] == "same" and document["compared"] == "bitwise"
+    told = (found / "report.html").read_text()
+    assert "are the same to the last digit" in told and "KL divergence per step, largest" in told
     copy = tmp_path / recorded.name
     shutil.copytree(recorded, copy)
     edit(copy, "metrics", "kl_max", to=1e-3)
@@ -159,8 +161,15 @@ def test_other_thread_count_is_compared_within_the_noise(recorded, runs, harness
 def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     """A sweep is found through its parent run; failed points fail again; its table is checked."""
     run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
-    done = harness("task=audit", f"run={run_id}", f"runs_dir={runs}", "name=whole", "track=mlflow")
+    done = harness(
+        "task=audit", f"run={run_id}", f"runs_dir={runs}/as_swept", "name=whole", "track=mlflow"
+    )
     assert done.code == 0, done.out
+    (found,) = (runs / "as_swept" / "whole").iterdir()
+    assert record.read(found / "result.json")["audit_of"] == run_id, "not its first point"
+    told = record.read(found / "audit.json")
+    assert told["tracked"]["runs"] == 7 and told["tracked"]["copies"] > 50, told["tracked"]
+    assert not told["uncompared"] and "What MLflow shows" in (found / "report.html").read_text()
     table = swept / "sweep.csv"
     before = table.read_bytes()
     table.write_bytes(before.replace(b",exact,", b",equivalent,", 1))

@@ -112,7 +112,7 @@ def test_a_page_of_another_version_is_said_not_to_be_told(recorded, result) -> N
 
 
 def test_a_run_that_was_refused_by_this_very_code_is_compared_with_its_page(
-    harness, tmp_path
+    harness, compose, tmp_path
 ) -> None:
     """It has no environment, and speaks of its own folder: neither makes it another version's."""
     run = harness("fault=layer_swap", "steps=4", "name=refused").folders[0]
@@ -126,7 +126,7 @@ def test_a_run_that_was_refused_by_this_very_code_is_compared_with_its_page(
     assert elsewhere.told(result, again) == {}
     other = {**again, "reason": "restore refused: its tokenizer is another"}
     assert list(elsewhere.told(result, other)) == ["the words of its reason"]
-    entry = audit._kept(tmp_path, run, run)
+    entry = audit._kept(compose("track=none"), tmp_path, run, run)
     assert entry["kept"] is None and entry["drawn"] and not entry["uncompared"]
     assert report.unknown({"p": entry}, {}, set()) == list(report.ALWAYS)
     assert not derived.ours({**result, "code": "of another time"})

@@ -222,7 +222,7 @@ def test_what_was_not_compared_is_said(older: Result, again: Result) -> None:
                          "what it does not say (sampler)"}  # fmt: skip
     assert again["conclusion"] in told["the words of its sentence"]
     assert elsewhere.uncompared(again, again) == {}
-    fast = {**older, "time_s": {**older["time_s"], "recompute": 1e4}}
+    fast = {**older, "time_s": {**older["time_s"], "recompute": 1e4, "prefill": 1e4}}
     assert "times faster" in elsewhere.uncompared(fast, again)["its times"]
     points = {"p": {"drawn": False, "uncompared": told}, "q": {"drawn": True, "uncompared": {}}}
     left_out = report.uncompared(points)

@@ -9,15 +9,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from mlflow.tracking import MlflowClient
 
 from harness.config import option
 from harness.errors import InputProblem, Untrusted
 from harness.report import run as page
+from harness.report import sweep as pages
 from harness.save import store
 from harness.snapshot import record
+from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import write_json
 from harness.task import audit
-from harness.task.audit import derived, evidence
+from harness.task.audit import asked, derived, evidence, tracked
 from harness.task.audit.difference import changes, compare
 
 
@@ -78,14 +81,35 @@ def test_a_resealed_record_is_found_by_its_folder_and_a_tracker_that_was_edited_
     track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
     cfg = SimpleNamespace(track=track, runs_dir=str(runs))
     result, sealed = record.read(recorded / "result.json"), record.read(recorded / record.NAME)
-    assert list(evidence._tracked(recorded, result, sealed, cfg, None)) == []
+    assert list(tracked.point(cfg, recorded, result, sealed)) == []
     edited = {**result, "metrics": {**result["metrics"], "kl_max": 0.5}, "verdict": "drifted"}
-    named = [d.what for d in evidence._tracked(recorded, edited, sealed, cfg, None)]
-    assert named == ["mlflow: verdict", "mlflow: logits/kl_max"]  # as if the store were edited
+    named = [d.what for d in tracked.point(cfg, recorded, edited, sealed)]
+    told = ("verdict", "outcome", "logits/kl_max", "status", "name", "description")
+    assert named == [f"mlflow: {what}" for what in told]  # as if the store were edited
     resealed(copy, lambda r: r.update(mlflow=None, verdict="exact", reason="believe me"))
     forged = record.read(copy / record.NAME)
-    named = [d.what for d in evidence._tracked(copy, edited, forged, cfg, None)]
+    named = [d.what for d in tracked.point(cfg, copy, edited, forged)]
     assert named == ["record.json: id"]
+
+
+def test_a_deleted_run_is_told_of_and_contradicts_nothing(harness, place):
+    """Another seal under the run's id does, deleted or not."""
+    (run,) = harness("steps=2", "name=kept", track="mlflow").folders
+    run_id = record.read(run / "result.json")["mlflow"]["run_id"]
+    client = MlflowClient(tracking_uri=f"sqlite:///{place / 'runs' / 'mlflow.db'}")
+    client.delete_run(run_id)
+    done = harness("task=audit", f"run={run_id}", "name=checked", "track=mlflow")
+    assert done.code == 0, done.out
+    (told,) = place.glob("runs/checked/*/audit.json")
+    assert [s for s in record.read(told)["unknown"] if "its run in MLflow was deleted" in s]
+    client.restore_run(run_id)
+    client.set_tag(run_id, "record", "another seal")
+    client.delete_run(run_id)
+    done = harness("task=audit", f"run={run}", "track=mlflow")
+    assert done.code == 1 and "another seal" in done.out, done.out
+    client.restore_run(run_id)
+    done = harness("task=audit", f"run={run}", "track=mlflow")
+    assert done.code == 1 and "another seal" in done.out, done.out
 
 
 def test_a_tracker_has_no_verdict_of_what_was_not_judged(harness, place):
@@ -94,10 +118,10 @@ def test_a_tracker_has_no_verdict_of_what_was_not_judged(harness, place):
     track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
     cfg = SimpleNamespace(track=track, runs_dir=str(place / "runs"))
     result, sealed = record.read(run / "result.json"), record.read(run / record.NAME)
-    assert result["verdict"] == "unjudged" and evidence.search(cfg, "record", sealed["id"])
-    assert list(evidence._tracked(run, result, sealed, cfg, None)) == []
+    assert result["verdict"] == "unjudged" and asked.search(cfg, "record", sealed["id"])
+    assert list(tracked.point(cfg, run, result, sealed)) == []
     claimed = {**result, "verdict": "exact"}
-    assert "mlflow: verdict" in [d.what for d in evidence._tracked(run, claimed, sealed, cfg, None)]
+    assert "mlflow: verdict" in [d.what for d in tracked.point(cfg, run, claimed, sealed)]
 
 
 def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):
@@ -196,6 +220,26 @@ def test_a_sweep_is_signed_whole(harness, place):
     (named,) = derived.sweep_page(sweep, points)
     assert named.what == "sweep.html"
     (sweep / "sweep.html").write_text(page)
+    pages.write(sweep, pages.rows(points), 3)  # one point is missing: the page says how to go on
+    told = record.read(sweep / "sweep.json")
+    write_json(sweep / "sweep.json", {**told, "points": 3})
+    elsewhere = sweep.rename(place / "elsewhere")
+    assert list(derived.sweep_page(elsewhere, audit._points(elsewhere))) == []
+    shown, placed = (elsewhere / "sweep.html").read_text(), f"{sweep.name}</pre>"
+    assert (
+        shown.count(placed) == 1
+    )  # the place of the command is not compared, what is put behind it is
+    (elsewhere / "sweep.html").write_text(shown.replace(placed, f"{sweep.name} all exact</pre>"))
+    assert [f.what for f in derived.sweep_page(elsewhere, audit._points(elsewhere))] == [
+        "sweep.html"
+    ]
+    (elsewhere / "sweep.html").write_text(shown)
+    write_json(elsewhere / "sweep.json", told)
+    assert [f.what for f in derived.sweep_page(elsewhere, audit._points(elsewhere))] == [
+        "sweep.html"
+    ]
+    elsewhere.rename(sweep)
+    pages.write(sweep, pages.rows(points), 2)
     table = (sweep / "sweep.csv").read_bytes()
     (sweep / "sweep.csv").write_bytes(table.replace(b"signed", b"sighed"))
     assert "sweep.csv" in [d.what for d in evidence.summary(sweep, points)]
@@ -215,3 +259,32 @@ def test_a_run_without_a_sound_configuration_says_again_why():
     (finding,) = compare({**recorded, "reason": "another"}, said, [])
     assert finding.what == "reason"
     assert list(compare({**recorded, "verdict": "exact"}, said, []))
+
+
+def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(copy, harness):
+    """One meaning for each column: what the record says now, and what the audit found."""
+    result, seal = record.read(copy / "result.json"), record.read(copy / record.NAME)["result"]
+    assert result["metrics"]["top1_agreement"] == 1.0
+    result["metrics"]["top1_agreement"] = 0.5
+    write_json(copy / "result.json", result)
+    (copy / "added.txt").write_text("a note")
+    (copy / "divergence.svg").write_text("<svg/>")
+    done = harness("task=audit", f"run={copy}", "name=edited")
+    (folder,) = done.folders
+    rows = {row["what"]: row for row in record.read(folder / "audit.json")["differences"]}
+    forged = rows["result.json: metrics.top1_agreement"]
+    assert (forged["recorded"], forged["found"]) == (0.5, "another value was sealed")
+    assert f"sealed digest {seal['metrics.top1_agreement']}" in forged["explanation"]
+    (own,) = derived.figures(result)
+    assert (own.recorded, own.found) == (None, "a step") and "0.5" in own.explanation
+    picture = rows["divergence.svg"]
+    assert (
+        picture["recorded"] == digest_bytes(b"<svg/>") and "sealed digest" in picture["explanation"]
+    )
+    said = (folder / "report.html").read_text()
+    day = record.read(folder / "result.json")["environment"]["date"].partition("T")[0]
+    assert f", {day}</p>" in said and "<h2>Run it again</h2><pre>" in said
+    more = "and 1 more difference" if len(rows) == 2 else f"and {len(rows) - 1} more differences"
+    assert f"{more}. Compared: only the seal, and the record" in said
+    first = record.read(folder / "result.json")["reason"]
+    assert first.endswith(more) and "recorded" in first.partition(more)[0], "it says what differs"

@@ -109,6 +109,11 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     assert "form" not in done.out.replace("format", "") and "differs: state b (b)" in done.out
     page = (done.folders[0] / "report.html").read_text()
     assert "differs</span>" in page and "diverged</span>" not in page
+    tokens = [
+        text.tokens for text in (one, captured("prompt=text", f"text={short}{more}")[1].state)
+    ]
+    cells = [f">{n}, {n}</td>" for n in tokens]  # what each of the two is, side by side
+    assert cells[0] in page and page.index(cells[0]) < page.index(cells[1])
     assert done.result["verdict"] in ("drifted", "diverged") and done.code == 1
     listed = [d["where"] for d in done.result["differences"]]
     assert "layers[0].kept" in listed and not [where for where in listed if "segments" in where]
@@ -118,3 +123,13 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     assert str(continues(two, turned)).startswith("state a continues state b")
     assert continues(one.document("tokenizer", x=1), two) is None
     assert continues(one, one) is None and continues(edited(one, "token_ids"), two) is None
+
+
+def test_logits_stored_before_pruning_are_said_to_be() -> None:
+    """Two differently pruned states of one text store the same logits: that is no word on what pruning does."""
+    measured = {"stored": diff.compared(torch.ones(1, 4), torch.ones(1, 4))}
+    (row,), told = diff.in_logits(measured, pruned=True)
+    assert row == ["stored, from before pruning", 0.0, 0.0, True]
+    assert "no pruning changes them" in told and "model=NAME" in told
+    assert "model=NAME" not in diff.in_logits({**measured, "next step": {}}, pruned=True)[1]
+    assert diff.in_logits(measured, pruned=False) == ([["stored", 0.0, 0.0, True]], "")

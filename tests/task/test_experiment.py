@@ -47,6 +47,8 @@ def test_a_restored_run_is_the_same_thought(harness, overrides) -> None:
 def test_the_record_has_every_fixed_field(harness) -> None:
     done = harness("steps=4", "prompt=text")
     result = done.result
+    page = (done.folders[0] / "report.html").read_text("utf-8")
+    assert "cache auto (manual)" in page and "by manual, teacher forced" in done.out
     assert set(FIELDS) <= set(result)
     assert set(result["metrics"]) == set(result["noise_floor"]) == set(METRICS)
     assert set(result["mutation"]) == set(MUTATION)

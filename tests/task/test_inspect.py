@@ -22,13 +22,21 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     page = (record.parent / "report.html").read_text()
     assert "<h1>Snapshot b</h1>" in page and "of them kept; every byte matches its digest." in page
 
+    manifest = json.loads((place / "b" / "manifest.json").read_text())
+    for e in manifest[
+        "elements"
+    ]:  # as the run's report, its tags in MLflow and the manifest have it
+        row = rf">{e['name']}<.*?>{e['kept_as']}<.*?>{e['digest'][:16]}</td>"
+        assert re.search(row, page), e["name"]
     refused = harness("task=resume", "snapshot=a", "dtype=bfloat16", "restore.strict=true")
     said = re.findall(
-        r"(token_embeddings|layer_norm|attention_weights).*digest was (\w+)", refused.out
+        r"(token_embeddings|layer_norm|attention_weights): digest of the weights was (\w+)",
+        refused.out,
     )
     assert refused.code == 3 and len(said) == 3, refused.out
-    for name, digest in said:  # what a refusal calls by its digest is found here
-        assert re.search(rf"{name}\W+digest\W+{digest}", shown.out), (name, shown.out)
+    assert '<th scope="col">digest of the weights</th>' in page
+    for name, digest in said:  # what a refusal calls by this name is found here
+        assert re.search(rf">{name}<.*{digest}\w*</td></tr>", page), name
 
 
 def test_rules_that_cannot_be_read_are_told_and_the_ids_are_shown(captured) -> None:

@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from crossing import crossed
 
 TEXT = "text=let k be 5 . the bird sang . the old man walked to the river . what is k ?"
 POLICIES = (
     "keep_last,sink_window,knorm,heavy_hitter,snapkv,tova,keydiff,expected_attention,random,chain"
 )
+
+POSITIONS = ["original", "reindexed"]
 
 
 def test_a_sweep_over_policies_keeps_half(harness):
@@ -18,15 +21,17 @@ def test_a_sweep_over_policies_keeps_half(harness):
         assert result["verdict"] in ("drifted", "diverged") and result["time_s"]["prune"] > 0
 
 
-@pytest.mark.parametrize("positions", ["original", "reindexed"])
-@pytest.mark.parametrize("name", ["sink_window", "heavy_hitter", "snapkv"])
+@pytest.mark.parametrize(
+    "name, positions", crossed(["sink_window", "heavy_hitter", "snapkv"], POSITIONS)
+)
 def test_a_budget_of_everything_is_equivalent(harness, name, positions):
     result = harness(f"prune={name}", "prune.ratio=1.0", f"prune.positions={positions}", TEXT, "steps=8").result  # fmt: skip
     assert result["verdict"] in ("exact", "equivalent") and result["required"] == "equivalent"
 
 
-@pytest.mark.parametrize("positions", ["original", "reindexed"])
-@pytest.mark.parametrize("name", ["keep_last", "heavy_hitter", "snapkv"])
+@pytest.mark.parametrize(
+    "name, positions", crossed(["keep_last", "heavy_hitter", "snapkv"], POSITIONS, 1)
+)
 def test_a_stored_snapshot_is_pruned_and_goes_on(harness, place, name, positions):
     harness("task=save", TEXT, "out=whole")
     whole = json.loads((place / "whole" / "manifest.json").read_text())

@@ -1,7 +1,8 @@
 """The founding toolkit's quick start, and its promise: resumed text is the uninterrupted text.
 
 On the shipped model and on a GPT-2 directory made by `save_pretrained`, in every format, greedy
-(against the library's own `generate`) and sampled (against a run that was never saved).
+(against the library's own `generate`) and sampled (against a run that was never saved): each model in each
+format one way, and both ways with `make test-slow`.
 """
 
 import shlex
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossing import crossed
 
 import harness as api
 from harness.save import registry
 
 TEXT, ADDED = "let k be 5 . the bird sang in the tree .", " what is k ?"
-FORMATS = registry.shipped()
+MODELS, FORMATS = ["tiny", "gpt2"], registry.shipped()
 SAMPLED = ("sampling=sample", "sampling.temperature=0.8")
 FAST = ("compare.oracle=false", "track=none")
 
@@ -46,7 +48,7 @@ def gpt2(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["tiny", "gpt2"])
+@pytest.fixture(params=MODELS)
 def model(request, gpt2) -> tuple[list[str], str]:
     """`(arguments, source)`: how the command line and the Python API name the same model."""
     if request.param == "tiny":
@@ -69,7 +71,7 @@ def continued(harness, snapshot: str, *arguments: str) -> list[int]:
     return done.result["text"]["token_ids"][:-1]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("model, form", crossed(MODELS, FORMATS), indirect=["model"])
 def test_greedy_text_is_the_uninterrupted_text(harness, place, model, form) -> None:
     loaded = api.load_model(model[1])
     ids = torch.tensor([api.capture_text(loaded, TEXT).token_ids[0].tolist()])
@@ -89,7 +91,7 @@ def test_greedy_text_is_the_uninterrupted_text(harness, place, model, form) -> N
     assert first + rest == wanted
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("model, form", crossed(MODELS, FORMATS, 1), indirect=["model"])
 def test_sampled_text_is_the_uninterrupted_text(harness, place, model, form) -> None:
     loaded = api.load_model(model[1])
     state = api.capture_text(loaded, TEXT, seed=3)

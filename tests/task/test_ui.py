@@ -37,6 +37,9 @@ def test_without_gradio_one_message_names_the_command(place):
         (["task.port=-1"], "task.port"),
         (["task.port=70000"], "task.port"),
         (["task.check=0"], "task.check"),
+        (["out=/etc/hostname"], "out=/etc/hostname is a file, or in one: give a folder"),
+        (["out=/etc/hostname/shelf"], "is a file, or in one"),
+        (["out=/proc/shelf"], "out=/proc/shelf cannot be written to"),
     ],
     ids=lambda g: g[0] if isinstance(g, list) else None,
 )

@@ -1,15 +1,18 @@
-"""A PostgreSQL that the tests of servers share."""
+"""A PostgreSQL that the tests of servers share, and a sweep that goes on."""
 
 import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from tracking import free_port
+
+from harness import __main__ as front
 
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
 
@@ -41,3 +44,15 @@ def _served(place: Path, port: int) -> Iterator[str]:
     subprocess.run([*control, "-w", "-l", place / "log", "-o", options, "start"], check=True, capture_output=True)  # fmt: skip
     yield f"postgresql://harness@127.0.0.1:{port}/postgres"
     subprocess.run([*control, "-m", "immediate", "stop"], capture_output=True)
+
+
+@pytest.fixture
+def resumed(monkeypatch, capfd):
+    """Resume the sweep of a folder in this process: the exit code and what was said."""
+
+    def run(folder: Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["harness", "-m", f"resume={folder}"])
+        code = front.main()
+        return code, "".join(capfd.readouterr())
+
+    return run

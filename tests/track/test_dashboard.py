@@ -19,7 +19,7 @@ from tracking import free_port
 
 from harness import __main__ as front
 from harness.snapshot import record
-from harness.track import dashboard
+from harness.track import dashboard, experiment
 from harness.track.mlflow import _KNOWN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,10 +163,32 @@ def test_the_server_is_small_private_and_silent(server, runs):
     assert listening == {"0100007F"}
 
 
-def test_an_empty_store_opens_too(tmp_path):
-    uri, experiment = dashboard.prepare(tmp_path / "runs")
-    assert (tmp_path / "runs" / "mlflow.db").is_file() and experiment != "0"
-    assert uri.startswith("sqlite:///")
+def test_no_store_is_made_by_a_command_that_only_looks(tmp_path, monkeypatch, capfd):
+    """An empty one would be taken for no runs. The one that lies there is named."""
+    (tmp_path / "own").mkdir()
+    dashboard.store_of(tmp_path, f"sqlite:///{tmp_path}/own/x.db").opened({})
+    asked = [
+        ([f"runs_dir={tmp_path}/own"], f"track.uri=sqlite:///{tmp_path}/own/x.db"),
+        ([f"track.uri=sqlite:///{tmp_path}/own/y.db"], "y.db is not there"),
+        (["track.uri=http://127.0.0.1:9"], "is a server"),
+        (["track.uri=file:mlruns"], "is a folder"),
+    ]
+    for words, said in asked:
+        monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"port={free_port()}", *words])
+        assert front.main() == 2 and said in capfd.readouterr().err
+    assert [p.name for p in (tmp_path / "own").glob("*.db")] == ["x.db"]
+
+
+def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr(dashboard, "serve", lambda store, port: served.append((store.uri, port)))
+    uri = f"sqlite:///{tmp_path}/x.db"
+    dashboard.store_of(tmp_path, uri).opened({})
+    port = free_port()
+    monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"track.uri={uri}", f"port={port}"])
+    assert front.main() == 0 and served == [(uri, port)]
+    line = dashboard.command(dashboard.store_of(tmp_path, uri), "127.0.0.1", port)
+    assert uri in line and (tmp_path / "mlartifacts").as_uri() in line
 
 
 def test_what_cannot_be_shown_is_said_in_a_line_before_mlflow_is_begun(
@@ -193,7 +215,7 @@ def test_what_cannot_be_shown_is_said_in_a_line_before_mlflow_is_begun(
 
 
 def test_a_store_of_another_mlflow_is_said_in_a_line(tmp_path, monkeypatch, capfd):
-    dashboard.prepare(tmp_path)
+    dashboard.store_of(tmp_path).opened({})
     with sqlite3.connect(tmp_path / "mlflow.db") as base:
         base.execute("update alembic_version set version_num = '0584bdc529eb'")  # MLflow 2.12's
     monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"runs_dir={tmp_path}", f"port={free_port()}"])  # fmt: skip
@@ -206,10 +228,10 @@ def test_a_store_of_another_mlflow_is_said_in_a_line(tmp_path, monkeypatch, capf
 
 
 def test_a_store_that_can_only_be_read_is_shown_as_it_is(tmp_path):
-    _, experiment = dashboard.prepare(tmp_path)
+    shown = dashboard.store_of(tmp_path).opened(experiment.TAGS)
     if subprocess.run(["chattr", "+i", tmp_path / "mlflow.db"], capture_output=True).returncode:
         pytest.skip("a file that even root may not write needs root and a disk that knows it")
     try:
-        assert dashboard.prepare(tmp_path)[1] == experiment
+        assert dashboard.store_of(tmp_path).opened(experiment.TAGS) == shown
     finally:
         subprocess.run(["chattr", "-i", tmp_path / "mlflow.db"], check=True)

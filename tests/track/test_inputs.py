@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import sqlite3
+import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from harness import track
 from harness.snapshot import record
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import outcome
-from harness.track import contents
+from harness.track import contents, experiment, inputs, models, names, parts
 from harness.track.usage import LONGER, Watch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +45,36 @@ def test_a_run_names_its_prompt_and_its_model_with_their_digests(swept, runs):
     model = client(runs).get_logged_model(given.model_id)
     assert model.tags["element.attention_weights"] == elements["attention_weights"]
     assert model.status.value == "READY" and model.name.startswith("tiny-")
+    shape = {"architecture": "LlamaForCausalLM", "layers": "2", "heads": "4", "dtype": "float32"}
+    assert model.params.items() >= shape.items() and int(model.params["parameters"]) > 500_000
+    assert "layers 2" in model.tags["mlflow.note.content"]
     again = tracked(swept, runs, "2").inputs.model_inputs[0].model_id
     assert again == given.model_id  # one model for all runs of it
+    above = record.read(swept / "sweep.json")["mlflow"]["run_id"]
+    shared = client(runs).get_run(above).inputs
+    assert [m.model_id for m in shared.model_inputs] == [given.model_id]
+
+
+@pytest.mark.parametrize("other, sets, models", [("0", 1, 1), ("prompt", 0, 1), ("model", 1, 0)])
+def test_a_sweep_has_read_what_all_its_points_have_read(swept, tmp_path, other, sets, models):
+    settings = SimpleNamespace(name="mlflow", uri=None, experiment="e", artifact_limit_mb=0.0)
+    ids = []
+    for point, changed in (("0", ""), ("1", other)):
+        folder = tmp_path / point
+        shutil.copytree(swept / "0", folder, ignore=shutil.ignore_patterns("snapshot"))
+        result = record.read(folder / "result.json") | {"mlflow": None}
+        for row in result["elements"]:
+            if row["name"] == {"prompt": "token_buffer", "model": "attention_weights"}.get(changed):
+                row["digest"] = "0" * 64
+        ids.append(track.log(settings, str(tmp_path), folder, result, "x")[0]["run_id"])
+    there = client(tmp_path)
+    place = there.get_run(ids[0]).info.experiment_id
+    above = there.create_run(place).info.run_id
+    points = [run for run in there.search_runs([place]) if run.info.run_id in ids]
+    for _ in range(2):  # the second time adds nothing
+        inputs.share(there, above, [*points, there.get_run(above)])
+    shared = there.get_run(above).inputs
+    assert (len(shared.dataset_inputs), len(shared.model_inputs)) == (sets, models)
 
 
 def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
@@ -63,6 +93,31 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     assert said.data.params["prompt"] == said.data.tags["option.prompt"] == "text"
     models = {run.inputs.model_inputs[0].model_id for run in (evaluated, said)}
     assert len(models) == 1
+    below = f"tags.`mlflow.parentRunId` = '{evaluated.info.run_id}'"
+    there = client(place / "runs")
+    cells = {c.info.run_name: c.info.run_id for c in there.search_runs(["1"], below)}
+    assert cells.keys() == {f"{n}, asked {w}" for n in ("full cache", "keydiff 50%") for w in ("before", "after")}  # fmt: skip
+    cell = there.get_run(cells["keydiff 50%, asked after"])
+    own = {"prune": "keydiff", "prune.ratio": "0.5", "quantize": "none", "task.asked": "after"}
+    assert cell.data.params.items() >= own.items() and "task.prunes" not in cell.data.params
+    for key in ("model", "prompt", "seed", "steps", "dtype", "task"):
+        assert cell.data.params[key] == evaluated.data.params[key]
+    assert cell.inputs.dataset_inputs[0].dataset.digest == sets[0].digest
+    assert {cell.inputs.model_inputs[0].model_id} == models
+    found = there.search_runs(
+        ["1"], f"params.prune = 'keydiff' and params.`prune.ratio` = '0.5' and {below}"
+    )
+    assert len(found) == 2
+    assert "cells/contains" in evaluated.data.metrics
+    assert not any(key.startswith("answers/") for key in evaluated.data.metrics), "the last cell's"
+
+
+def test_a_key_of_an_option_is_a_parameter_of_the_parts_that_have_the_option():
+    above = {"task": "evaluate", "task.prunes": "[snapkv,tova]", "prune": "snapkv", "prune.window": "8", "seed": "1"}  # fmt: skip
+    told = [parts.parameters({"params": {"prune": n}}, above) for n in ("snapkv", "tova")]
+    assert told[0] == {"task": "evaluate", "prune": "snapkv", "prune.window": "8", "seed": "1"}
+    assert told[1] == {"task": "evaluate", "prune": "tova", "seed": "1"}
+    assert parts.parameters({}, above) == {}, "a fault has a model of its own"
 
 
 def test_a_prompt_that_another_worker_notes_at_the_same_moment(swept, tmp_path):
@@ -98,12 +153,12 @@ def test_a_prompt_that_another_worker_notes_at_the_same_moment(swept, tmp_path):
 
 def test_another_model_is_another_logged_model(swept):
     result = record.read(swept / "0" / "result.json")
-    name, tags = contents.model(result)
+    name, tags, _ = models.of(result)
     weights = next(e for e in result["elements"] if e["name"] == "attention_weights")
     weights["digest"] = "0" * 64
-    other, changed = contents.model(result)
+    other, changed, _ = models.of(result)
     assert other != name and changed["identity"] != tags["identity"]
-    assert contents.model({**result, "elements": []}) is None
+    assert models.of({**result, "elements": []}) is None
 
 
 def test_parameters_are_what_was_chosen_and_few(swept, runs, tmp_path):
@@ -130,21 +185,35 @@ def test_yes_and_no_are_tags_and_no_charts(swept, runs):
     )
 
 
-def test_every_recipe_of_the_page_finds_what_it_says(swept, runs):
+def test_every_recipe_of_the_page_finds_what_it_says(swept, recorded, runs):
     page = (ROOT / "harness" / "track" / "README.md").read_text()
     recipes = [
         a or b for a, b in re.findall(r"^\| (?:`` (.+?) ``|`(\w+\..+?)`) \|", page, re.MULTILINE)
     ]
-    assert len(recipes) >= 6
+    assert len(recipes) >= 6 and "tags.`audit.outcome` = 'differs'" in recipes
     there = client(runs)
-    (experiment,) = [e for e in there.search_experiments() if e.name == "harness"]
+    (held,) = [e for e in there.search_experiments() if e.name == "harness"]
     counted = {
-        r: len(there.search_runs([experiment.experiment_id], r.replace("PARENT", "x")))
-        for r in recipes
+        r: len(there.search_runs([held.experiment_id], r.replace("PARENT", "x"))) for r in recipes
     }
     assert counted["attributes.status = 'FAILED'"] >= 4  # three points and their sweep
-    assert counted["params.cache = 'manual' and metrics.`size/stored_bytes` < 1000000"] >= 1
+    served = "tags.`cache.served` = 'manual' and metrics.`size/stored_bytes` < 1000000"
+    found = there.search_runs([held.experiment_id], served)
+    assert counted[served] and "auto" in {run.data.params["cache"] for run in found}
     assert counted["tags.kind = 'sweep summary'"] >= 1
+
+
+def test_the_view_has_the_parameters_that_vary():
+    grid = [{"model": "tiny", "prune": p, "prune.ratio": r, "steps": "8", "text": p + r}
+            for p in ("random", "keydiff", "snapkv") for r in ("0.25", "0.5")]  # fmt: skip
+    assert experiment.varied(grid) == ["prune", "prune.ratio"]
+    assert experiment.varied([*grid, {"seed": "1"}]) == ["prune", "prune.ratio"], (
+        "nothing beside it"
+    )
+    wide = [{f"key{i}": str(j) for i in range(9)} | {"seed": str(j % 2)} for j in range(3)]
+    assert len(experiment.varied(wide)) == experiment.MOST
+    assert experiment.varied(grid[:1]) == [*experiment.USUAL]
+    assert "params.`prune.ratio`" in json.loads(experiment.view(["prune.ratio"]))["columnOrder"]
 
 
 def test_a_longer_run_shows_what_it_took_of_the_machine():
@@ -154,6 +223,15 @@ def test_a_longer_run_shows_what_it_took_of_the_machine():
     assert (
         0 <= sample["cpu_utilization_percentage"] <= 100 and sample["process_memory_megabytes"] > 1
     )
+    ended = subprocess.Popen(
+        ["true"]
+    )  # after `kill -9` it waits to be collected, and holds nothing
+    while Path(f"/proc/{ended.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    watch.pid = ended.pid
+    with pytest.raises(ProcessLookupError):
+        watch._sample()
+    ended.wait()
     watch._samples = [(1000 * second, sample) for second in range(100)]
     short, long = watch.since(0, int(LONGER * 1000) - 1), watch.since(10_000, 60_000)
     assert short == [] and len(long) == 51 * len(sample)
@@ -175,5 +253,5 @@ def test_a_longer_run_shows_what_it_took_of_the_machine():
 )
 def test_a_run_says_what_came_out_in_the_words_of_its_task(result, word, tmp_path):
     assert outcome(result) == word
-    name = contents.run_name(result | {"options": {"model": "tiny"}}, tmp_path, "mine")
-    assert name == (f"{word}: mine tiny" if word else "mine tiny")
+    name = names.of_run(result | {"options": {"model": "tiny"}}, tmp_path, "mine")
+    assert name == (f"mine tiny: {word}" if word else "mine tiny")

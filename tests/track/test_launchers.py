@@ -25,6 +25,7 @@ RAY = importlib.util.find_spec("hydra_plugins.hydra_ray_launcher") is not None
 needs_joblib = pytest.mark.skipif(not JOBLIB, reason="pip install 'harness[joblib]'")
 needs_submitit = pytest.mark.skipif(not SUBMITIT, reason="pip install 'harness[submitit]'")
 FOUR = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=4")
+QUICK = ("steps=1", "prompt=text", "compare.oracle=false")
 
 
 def only(folder: Path) -> Path:
@@ -33,11 +34,10 @@ def only(folder: Path) -> Path:
 
 
 @needs_joblib
-@pytest.mark.parametrize("points", [8, pytest.param(100, marks=pytest.mark.slow)])
-def test_four_joblib_workers_on_a_fresh_store(shell, tmp_path, points):
-    done = shell(
-        "-m", "steps=4", f"seed=range({points})", *FOUR, f"runs_dir={tmp_path}", "name=many"
-    )
+@pytest.mark.parametrize("workers, points", [(2, 4), pytest.param(4, 100, marks=pytest.mark.slow)])
+def test_joblib_workers_on_a_fresh_store(shell, tmp_path, workers, points):
+    done = shell("-m", *QUICK, f"seed=range({points})", FOUR[0], f"hydra.launcher.n_jobs={workers}",
+                 f"runs_dir={tmp_path}", "name=many")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     whole(tmp_path / "mlflow.db", only(tmp_path / "many"), points)
 
@@ -115,7 +115,7 @@ def test_submitit_on_this_machine(shell, tmp_path):
 @needs_submitit
 def test_several_points_in_each_job(shell, tmp_path):
     """The points keep their numbers, and every one of a pack is run."""
-    done = shell("-m", "steps=1", "prompt=text", "compare.oracle=false", "seed=5,6,7,8,9", "track=none",
+    done = shell("-m", *QUICK, "seed=5,6,7,8,9", "track=none",
                  "hydra/launcher=submitit_local_packed", "hydra.launcher.points_per_job=3",
                  f"runs_dir={tmp_path}", "name=packed")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -161,7 +161,7 @@ def test_what_slurm_would_be_given(shell, tmp_path):
     for name, text in {"sbatch": SBATCH, "srun": SRUN, "sacct": SACCT}.items():
         (bins / name).write_text(text.replace("{place}", str(tmp_path)))
         (bins / name).chmod(0o755)
-    done = shell("-m", "steps=4", "seed=1,2", "hydra/launcher=submitit_slurm",
+    done = shell("-m", *QUICK, "seed=1,2", "hydra/launcher=submitit_slurm",
                  "hydra.launcher.partition=gpu", "hydra.launcher.cpus_per_task=3",
                  "hydra.launcher.timeout_min=25", "hydra.launcher.mem_gb=6",
                  f"runs_dir={tmp_path / 'runs'}", "name=slurm",

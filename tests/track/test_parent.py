@@ -10,11 +10,13 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import track
+from harness.cli import lines
 from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, parent
+from harness.track import contents, description, names, parent
+from harness.track.mlflow import PARTS
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
 
@@ -38,6 +40,7 @@ def recorded(folder, runs, point) -> str:
     place = folder / point
     result = json.loads((place / "result.json").read_text())
     result |= {"mlflow": None, "folder": str(place)}
+    (place / "result.json").write_text(json.dumps(result))  # as `finish` leaves it
     return track.log(SETTINGS, str(runs), place, result, "s")[0]["run_id"]
 
 
@@ -62,11 +65,8 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     run = client.get_run(above)
     assert run.info.status == "FAILED" and run.info.end_time
     assert run.data.tags["outcome"] == run.data.tags["verdict"] == "1 exact, 1 failed"
-    assert (
-        run.data.tags["conclusion"]
-        == run.info.run_name
-        == "1 exact, 1 failed: " + track.sweep_name(folder)
-    )
+    assert run.info.run_name == track.sweep_name(folder) + ": 1 exact, 1 failed"
+    assert run.data.tags["conclusion"] == "1 exact, 1 failed"  # there is no best
     assert (
         contents.axes(folder).items() < run.data.params.items()
     )  # what was varied, and what was not
@@ -86,6 +86,31 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert client.get_run(above).info.status == "KILLED"  # nobody ended it
     asked = "tags.kind = 'sweep summary'"
     assert [r.info.run_id for r in client.search_runs(["1"], asked)] == [above]
+
+
+def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
+    """Until nothing is missing any more; however late it is uploaded, it lasted as long as its points."""
+    folder, _, client = sweep
+    points = [folder / "0", folder / "1"]
+    for place, end in zip(points, (2000, 3000), strict=True):
+        os.utime(place / ".hydra" / "config.yaml", (end - 500, end - 500))
+        os.utime(place / "record.json", (end, end))
+    rows = pages.rows(points)
+    table, again = summary.markdown(rows), "python -m harness -m resume=x"
+    ran = {}
+    for total in (12, 2):
+        told = (*summary.told(rows, {}, total), table)
+        block = track.summarise(folder, points, rows, told, total=total, again=again)
+        ran[total] = client.get_run(block["run_id"])
+        parent.keep(folder, block)
+    stopped, whole = (run.data.tags for run in ran.values())
+    assert ran[12].info.run_id == ran[2].info.run_id
+    assert ran[12].info.run_name.endswith(": 2 of 12 points: 1 exact, 1 failed")
+    assert stopped["conclusion"].startswith("2 of 12 points")
+    assert stopped["reason"] == f"stopped after 2 of 12 points; go on with `{again}`"
+    assert stopped["reason"] in stopped["mlflow.note.content"]
+    assert "reason" not in whole and "12" not in whole["conclusion"] + whole["outcome"]
+    assert {(r.info.start_time, r.info.end_time) for r in ran.values()} == {(1500000, 3000000)}
 
 
 def test_a_point_that_is_run_again_has_one_run_and_knows_the_earlier_one(sweep):
@@ -132,13 +157,26 @@ def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
         assert not problem and not (place / "pending.json").exists()
         waiting |= {"run_id": block["run_id"]}
     base = sqlite3.connect(runs / "mlflow.db")
-    asked = "select distinct step, value from metrics where run_uuid=? and key='answers/kl' order by step"
+    asked = (
+        "select distinct step, value from metrics where run_uuid=? and key='parts/kl' order by step"
+    )
+    mine = "select count(*) from metrics where run_uuid=? and key='answers/kl'"
     assert base.execute(asked, (block["run_id"],)).fetchall() == [(1, 1.0), (2, 0.5)]
+    assert base.execute(mine, (block["run_id"],)).fetchone() == (0,), (
+        "the last one's is not its own"
+    )
     below = (
         "select r.name from runs r join tags t using (run_uuid) where r.lifecycle_stage='active'"
         " and t.key='mlflow.parentRunId' and t.value=? order by r.name"
     )
     assert base.execute(below, (block["run_id"],)).fetchall() == [("a",), ("b",)]
+    many = [{**rows[0], "metrics": {"answers/kl": float(i)}} for i in range(PARTS + 1)]
+    write_json(place / "pending.json", {"reason": "x", "children": many})
+    block, _ = track.log(settings, str(runs), place, result | {"mlflow": None}, "x")
+    assert len(base.execute(asked, (block["run_id"],)).fetchall()) == PARTS + 1
+    assert base.execute(below, (block["run_id"],)).fetchall() == [], (
+        "they would fill the first page"
+    )
 
 
 def test_a_sweep_of_what_is_not_tracked_leaves_no_run(harness, swept, tmp_path):
@@ -178,14 +216,12 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     from harness.cli.arguments import literal_text
 
     (tmp_path / ".hydra").mkdir()
-    names = []
+    told = []
     for prunes in ("[none]", "[keydiff,snapkv]"):
         asked = ["task=evaluate", "prompt=recall", f"task.prunes={prunes}", "steps=6"]
         (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(asked))
-        names.append(
-            contents.run_name({"task": "evaluate", "verdict": "unjudged"}, tmp_path, "evaluate")
-        )
-    assert names[1] == "evaluate prompt=recall task.prunes=[keydiff,snapkv] steps=6" != names[0]
+        told.append(names.of_run({"task": "evaluate", "verdict": "unjudged"}, tmp_path, "evaluate"))
+    assert told[1] == "evaluate prompt=recall task.prunes=[keydiff,snapkv] steps=6" != told[0]
     typed = [
         "-m",
         """text="let k be 5 .","what's k ?, m ?\"""",
@@ -197,13 +233,87 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     (tmp_path / "multirun.yaml").write_text(json.dumps(told))
     said = '"let k be 5 .","what\'s k ?, m ?"'
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
-    assert track.sweep_name(tmp_path) == f"sweep text={said} seed=1,2 task.only=[a,b] out=x"
+    assert track.sweep_name(tmp_path) == f"text={said} seed=1,2 task.only=[a,b] out=x"
+
+
+@pytest.mark.parametrize(
+    "typed, points",
+    [
+        (
+            ["prune=random,keydiff,expected_attention", "prune.ratio=0.25,0.5", "steps=8"],
+            {"prune=random prune.ratio=0.25": "0.25 random",
+             "prune=expected_attention prune.ratio=0.5": "0.5 expected_attention"},
+        ),
+        (["prune=random,keydiff", "prune.ratio=0.25,0.5"], {"prune=keydiff prune.ratio=0.5": "keydiff 0.5"}),
+        (["cache=manual,view", "prompt.batch=1,99"], {"cache=manual prompt.batch=99": "manual batch=99"}),
+        (["prune=none,random", "quantize=none,int8"], {"prune=none quantize=int8": "prune=none int8",
+                                                       "prune=random quantize=none": "random quantize=none"}),
+        (["prune.ratio=0.25,0.5"], {"prune.ratio=0.25": "ratio=0.25"}),
+        (["seed=1,2", "sampling.seed=3,4"], {"seed=1 sampling.seed=3": "seed=1 sampling.seed=3"}),
+        (["compact=true,false"], {"compact=true": "compact=true"}),
+        (["model.path=a/b,a/c"], {"model.path=a/b": "b"}),
+    ],
+)  # fmt: skip
+def test_a_points_name_begins_with_what_tells_it_apart(tmp_path, typed, points):
+    """A list cuts a name after some 18 characters."""
+    told = {"hydra": {"overrides": {"task": typed}}}
+    (tmp_path / "multirun.yaml").write_text(json.dumps(told))
+    (tmp_path / "0" / ".hydra").mkdir(parents=True)
+    for asked, said in points.items():
+        shared = [o for o in typed if "," not in o]
+        (tmp_path / "0" / ".hydra" / "overrides.yaml").write_text(
+            json.dumps(asked.split() + shared)
+        )
+        assert names.point(tmp_path / "0") == said
+
+
+@pytest.mark.parametrize(
+    "place, said",
+    [
+        ("runs/grid/2026-11-23_09-32-31_5f3a/0", "0 in grid/5f3a"),
+        ("runs/grid/2026-11-23_09-32-31_5f3a", "grid/5f3a"),
+        ("runs/reference/tiny-cloned-none", "tiny-cloned-none in reference"),
+        ("runs/mine", "mine"),
+        ("0" * 32, "0" * 32),
+    ],
+)
+def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
+    (tmp_path / "audit.json").write_text(json.dumps({"run": place, "compared": "bitwise"}))
+    result = {"task": "audit", "verdict": "diverged", "required": "equivalent", "audit_of": "1f",
+              "audit": {"bitwise": True}, "options": {"task": "audit", "prune": "none"}}  # fmt: skip
+    assert names.of_run(result, tmp_path, "audit") == f"audit {said}: differs"
+    assert (
+        names.asked("audit", ["task=audit", f"run={place}"], result["options"]) == f"audit {said}"
+    )
+    tags = contents.tags(result, tmp_path)
+    assert not {"verdict", "bitwise", "option.prune"} & tags.keys(), "nothing was judged"
+    own = {
+        "audit.outcome": "differs",
+        "audit.of": "1f",
+        "audit.run": place,
+        "audit.compared": "bitwise",
+    }
+    assert tags.items() >= own.items() and tags["outcome"] == "differs"
+    config = {
+        "task": {"name": "audit"},
+        "run": place,
+        "trusted": [],
+        "prune": {"name": "none"},
+        "steps": 32,
+    }
+    assert dict(contents.chosen(config, ["task=audit", "steps=32"])) == {
+        "task": "audit",
+        "run": place,
+    }
+    note = description.note(result, "2e", tmp_path)
+    assert "`python -m harness task=audit run=1f`" in note and "2e" not in note
 
 
 def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep):
     folder, runs, client = sweep
     ids = [recorded(folder, runs, point) for point in ("0", "1")]
     client.delete_run(ids[0])
+    assert concluded(folder)["deleted"] == [ids[0]] and "1 point's run was" in lines.deleted(1)
     above = client.create_run(client.get_run(ids[1]).info.experiment_id).info.run_id
-    assert parent.adopt(client, above, {"0": ids[0], "1": ids[1]}) == {"1": ids[1]}
+    assert parent.adopt(client, above, {"0": ids[0], "1": ids[1]}) == ({"1": ids[1]}, [ids[0]])
     assert client.get_run(ids[1]).data.tags["mlflow.parentRunId"] == above

@@ -1,6 +1,7 @@
 """Many workers, one store: a fresh sqlite file, a real MLflow server over PostgreSQL, and a server
 that is killed in mid-sweep. No run and no metric may be lost."""
 
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from tracking import ENV, ROOT, expected, free_port, start, stop, whole
 
 from harness import track
 from harness.snapshot import record
+from harness.track import beside, experiment
 
 # A worker writes its share of runs the way a finished job does, from sealed folders.
 WORKER = """
@@ -35,7 +37,10 @@ for number in range(int(count)):
 """
 
 
-def four_workers(source: Path, place: Path, uri: str = "", count: int = 25) -> None:
+MANY = pytest.mark.parametrize("count", [6, pytest.param(25, marks=pytest.mark.slow)])
+
+
+def four_workers(source: Path, place: Path, count: int, uri: str = "") -> None:
     script = place / "worker.py"
     script.write_text(WORKER)
     workers = [
@@ -47,33 +52,42 @@ def four_workers(source: Path, place: Path, uri: str = "", count: int = 25) -> N
     assert [w.returncode for w in workers] == [0] * 4, said
 
 
-def test_four_workers_race_for_one_fresh_sqlite_store(recorded, tmp_path):
-    """4 x 25 runs; the store does not exist when they begin."""
-    four_workers(recorded, tmp_path)
+@MANY
+def test_four_workers_race_for_one_fresh_sqlite_store(recorded, tmp_path, count):
+    """The store does not exist when they begin."""
+    four_workers(recorded, tmp_path, count)
     base = sqlite3.connect(tmp_path / "runs" / "mlflow.db")
-    assert base.execute("select count(*) from runs where status='FINISHED'").fetchone()[0] == 100
+    assert (
+        base.execute("select count(*) from runs where status='FINISHED'").fetchone()[0] == 4 * count
+    )
     counts = {n for (n,) in base.execute("select count(*) from metrics group by run_uuid")}
     assert counts == {expected(recorded)}
     assert not list(tmp_path.glob("runs/*/pending.json"))
 
 
-def test_four_workers_on_a_server_over_postgresql(postgres, recorded, tmp_path):
-    """4 x 25 runs through a real server; then read back from the database itself."""
+@MANY
+def test_four_workers_on_a_server_over_postgresql(postgres, recorded, tmp_path, count):
+    """Through a real server; then read back from the database itself."""
     import psycopg
+
+    def finished() -> int:
+        with psycopg.connect(postgres) as connection:
+            query = "select count(*) from runs where status='FINISHED'"
+            return connection.execute(query).fetchone()[0]
 
     port = free_port()
     server = start(postgres, port, tmp_path)
+    before = finished()
     try:
-        four_workers(recorded, tmp_path, f"http://127.0.0.1:{port}")
+        four_workers(recorded, tmp_path, count, f"http://127.0.0.1:{port}")
     finally:
         stop(server)
     with psycopg.connect(postgres) as connection, connection.cursor() as cursor:
-        cursor.execute("select count(*) from runs where status='FINISHED'")
-        assert cursor.fetchone()[0] == 100
+        assert finished() - before == 4 * count
         cursor.execute("select distinct count(*) from metrics group by run_uuid")
         assert [n for (n,) in cursor.fetchall()] == [expected(recorded)]
     kept = list((tmp_path / "kept").rglob("result.json"))
-    assert len(kept) == 100, "artifacts go through the server"
+    assert len(kept) == 4 * count, "artifacts go through the server"
 
 
 def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch):
@@ -81,6 +95,7 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
     from mlflow.tracking import MlflowClient
 
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    monkeypatch.setattr(beside, "_recorder", [])  # of a sweep before; its memory is another's
     port = free_port()
     uri, store = f"http://127.0.0.1:{port}", f"sqlite:///{tmp_path / 'server.db'}"
     held = record.read(recorded / "record.json")
@@ -119,7 +134,31 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
     assert base.execute("select count(*) from runs where status='FINISHED'").fetchone()[0] == 4
     assert {n for (n,) in base.execute("select count(*) from metrics group by run_uuid")} == {expected(recorded)}  # fmt: skip
     for folder in folders:
-        assert record.read(folder / "result.json")["mlflow"]["uri"] == uri
+        told = record.read(folder / "result.json")["mlflow"]
+        assert told["uri"] == uri and told["page"] == experiment.address(uri, "1")
+
+
+def test_our_page_opens_on_runs_also_where_the_experiment_was_there(recorded, tmp_path):
+    """A server's pages need no command of ours: the tags are set by what records, and asked for no more once
+    they are there. A choice that somebody made stays."""
+    from mlflow.tracking import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'server.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    made = experiment.opened(client, "harness", None)
+    assert client.get_experiment(made).tags.items() >= experiment.TAGS.items()
+    kind, wanted = next(iter(experiment.TAGS.items()))
+    theirs = client.create_experiment("theirs", (tmp_path / "kept").as_uri())
+    settings = SimpleNamespace(name="mlflow", uri=uri, experiment="theirs", artifact_limit_mb=0.0)
+    folder = shutil.copytree(recorded, tmp_path / "run", ignore=shutil.ignore_patterns("snapshot"))
+    result = {**record.read(folder / "result.json"), "mlflow": None}
+    assert track.log(settings, str(tmp_path), folder, result, "x")[0]["experiment"] == "theirs"
+    assert client.get_experiment(theirs).tags.items() >= experiment.TAGS.items()
+    client.set_experiment_tag(theirs, kind, "genai_development")
+    asked = []
+    client.set_experiment_tag = lambda *words: asked.append(words)
+    assert experiment.opened(client, "theirs", None) == theirs and not asked
+    assert client.get_experiment(theirs).tags[kind] != wanted
 
 
 def points(folder: Path, name: str) -> list[Path]:
@@ -190,7 +229,7 @@ def test_a_server_that_never_answers(process):
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         began = time.monotonic()
-        done = process("steps=4", f"track.uri=http://127.0.0.1:{mute.getsockname()[1]}",
+        done = process("steps=1", "prompt=text", "compare.oracle=false", f"track.uri=http://127.0.0.1:{mute.getsockname()[1]}",
                        env={"MLFLOW_HTTP_REQUEST_TIMEOUT": "2"})  # fmt: skip
     assert done.code == 0 and "does not answer" in done.out, done.out
     assert time.monotonic() - began < 60

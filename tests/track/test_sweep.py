@@ -16,8 +16,9 @@ from types import SimpleNamespace
 import pytest
 from tracking import whole
 
-from harness import config, track
+from harness import config
 from harness.cli import lines, resume, sweep
+from harness.cli.point import same
 from harness.config.literal import spelled
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome
@@ -25,6 +26,7 @@ from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot import record
 from harness.track import contents, description
+from harness.track.totals import totals
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,10 +95,12 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     names = dict(base.execute("select run_uuid, name from runs").fetchall())
     told = "2 exact, 1 equivalent, 3 failed"  # as on the console
     assert (
-        names[parent]
-        == f"{told}: sweep cache=dynamic,cloned,manual prompt.batch=1,99 steps=6 name=swept"
+        names[parent] == f"cache=dynamic,cloned,manual prompt.batch=1,99 steps=6 name=swept: {told}"
     )
-    assert "failed: cache=manual prompt.batch=99" in names.values()
+    assert "manual batch=99: failed" in names.values()
+    ((shown,),) = base.execute("select value from experiment_tags where key like '%ViewState%'")
+    assert {"params.`cache`", "params.`prompt.batch`"} <= {*json.loads(shown)["columnOrder"]}
+    assert "params.`prune`" not in shown, "it is the same in all"
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/points"] == 6 and found["sweep/failed"] == 3
     states = dict(base.execute("select run_uuid, status from runs").fetchall())
@@ -120,7 +124,7 @@ def test_a_point_whose_configuration_is_no_sound_one_has_its_run_and_its_row(har
     assert pages.varied(rows) == ["prune.ratio"]
     base, run = store(runs), rows[1]["mlflow_run_id"]
     status, name = base.execute("select status, name from runs where run_uuid=?", (run,)).fetchone()
-    assert (status, name) == ("FAILED", "failed: prune.ratio=2.5")
+    assert (status, name) == ("FAILED", "ratio=2.5: failed")
     params = dict(base.execute("select key, value from params where run_uuid=?", (run,)))
     assert (params["prune.ratio"], params["text"]) == ("2.5", " let k be 5 .")
     tags = dict(base.execute("select key, value from tags where run_uuid=?", (run,)))
@@ -180,7 +184,7 @@ def test_every_metric_of_a_point_arrives(swept, runs):
         assert sorted(steps) == told
 
 
-def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
+def test_resume_runs_only_what_is_missing(swept, runs, resumed, tmp_path):
     """Killed half-way: one point gone, one half-written; the finished ones are left alone."""
     folder = tmp_path / "half" / swept.name
     shutil.copytree(swept, folder)
@@ -189,12 +193,12 @@ def test_resume_runs_only_what_is_missing(swept, runs, shell, tmp_path):
     kept = (folder / "0" / "result.json").read_bytes()
     stamp = (folder / "0" / "result.json").stat().st_mtime_ns
     asked = {p: p.stat().st_mtime_ns for p in folder.glob("0/.hydra/*.yaml")}
-    done = shell(f"resume={folder}")
-    assert done.returncode == 2, done.stdout + done.stderr  # the failed points fail again
-    ran = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    code, said = resumed(folder)
+    assert code == 2, said  # the failed points fail again
+    ran = [line for line in said.splitlines() if line.startswith("[")]
     counts = [line.split("]")[0].strip("[ ") for line in ran]  # the failed ones are not yet done
     assert counts == ["2/6", "3/6", "4/6", "5/6", "6/6"], ran
-    assert "cache=dynamic prompt.batch=1" not in done.stdout.replace("99", "")
+    assert "cache=dynamic prompt.batch=1" not in said.replace("99", "")
     assert (folder / "0" / "result.json").read_bytes() == kept
     assert (folder / "0" / "result.json").stat().st_mtime_ns == stamp
     assert len(asked) == 3 and {p: p.stat().st_mtime_ns for p in asked} == asked
@@ -220,8 +224,8 @@ def test_a_changed_point_is_not_taken_for_finished(swept, compose):
                  "prompt.batch=1"]  # fmt: skip
     cfg = compose(*overrides)
     held = record.read(swept / "0" / "record.json")["config"]
-    assert sweep.same(cfg, held)
-    assert not sweep.same(compose(*overrides, "seed=1"), held)
+    assert same(cfg, held)
+    assert not same(compose(*overrides, "seed=1"), held)
 
 
 def test_resume_of_what_is_no_sweep(tmp_path):
@@ -330,13 +334,13 @@ def test_points_of_another_grammar_only_their_sweeper_counts(axis):
     assert config.jobs([axis, "seed=1,2"]) is None
 
 
-EIGHT = ("steps=4", "seed=range(8)")
+SIX = ("steps=4", "prompt=text", "seed=range(6)")
 FIFTY = ("model=tiny", "cache=dynamic,cloned,static,view,manual",
          "save=safetensors,torch,pickle,gzip,blosc2", "prune=none,keep_last")  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "points, varied", [(8, EIGHT), pytest.param(50, FIFTY, marks=pytest.mark.slow)]
+    "points, varied", [(6, SIX), pytest.param(50, FIFTY, marks=pytest.mark.slow)]
 )
 def test_killed_sweep_is_finished_by_resume(tmp_path, shell, points, varied):
     """A real SIGKILL half-way; then the rest, and only the rest."""
@@ -364,7 +368,7 @@ def test_killed_sweep_is_finished_by_resume(tmp_path, shell, points, varied):
     assert len({link.split('"')[0] for link in links if link[0].isdigit()}) == points
 
 
-def test_resume_with_nothing_left_says_so_and_names_points_of_other_code(swept, shell, tmp_path):
+def test_resume_with_nothing_left_says_so_and_names_points_of_other_code(swept, resumed, tmp_path):
     folder = tmp_path / "done" / swept.name
     shutil.copytree(
         swept, folder, ignore=lambda _, names: [n for n in names if n in ("1", "3", "5")]
@@ -379,10 +383,10 @@ def test_resume_with_nothing_left_says_so_and_names_points_of_other_code(swept, 
     result["environment"]["code"] = "0" * 64
     record.write_json(folder / "1" / "result.json", result)
     os.utime(folder / "1" / "result.json")
-    done = shell(f"resume={folder}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 points were there, 0 were run now" in done.stdout
-    assert "other code:   .../1 ran before the code changed" in done.stdout
+    code, said = resumed(folder)
+    assert code == 0, said
+    assert "3 points were there, 0 were run now" in said
+    assert "other code:   .../1 ran before the code changed" in said
 
 
 def test_the_parent_run_describes_what_was_varied(swept):
@@ -429,10 +433,11 @@ def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
     table = ["| folder | reason |", "|---|---|", *rows]
     text = description.of_sweep("words", "", "", "\n".join(table))
     *told, blank, last = text.splitlines()
-    assert 7700 < len(text) <= description.LIMIT and told[2:] == table[: len(told) - 2]
+    assert 7700 < len(text) <= description.LIMIT
+    assert [line.replace("&emsp;", "") for line in told[2:]] == table[: len(told) - 2]
     assert (blank, last) == ("", f"{many - (len(told) - 4)} more rows.")
     whole = description.of_sweep("words", "", "", "\n".join(table[:40]))
-    assert whole.endswith(table[39])
+    assert whole.replace("&emsp;", "").endswith(table[39])
     parts = [{"name": row, "metrics": {"kl": 1.0}} for row in rows]
     result = {"reason": "r", "verdict": "unjudged", "folder": "f"}
     note = description.note(result, "id", tmp_path, parts)
@@ -447,12 +452,21 @@ def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
 def test_a_search_tells_its_objectives_to_its_parent_run():
 
     rows = [{"verdict": "unjudged", "evaluate.contains": value} for value in (0.5, None, 1.0)]
-    told = list(track._totals(rows, ["evaluate.contains"]))
-    assert ("points/evaluate.contains", 1.0, 2) in told and ("sweep/largest_evaluate.contains", 1.0, 0) in told  # fmt: skip
+    told = list(totals(rows, ["evaluate.contains"]))
+    assert ("points/evaluate.contains", 1.0, 3) in told and ("sweep/largest_evaluate.contains", 1.0, 0) in told  # fmt: skip
     assert "sweep/exact" not in {key for key, *_ in told}  # nothing to draw
-    assert ("sweep/exact", 0.0, 0) in track._totals(rows, again=True)  # a later try may correct it
+    assert ("sweep/exact", 0.0, 0) in totals(
+        rows, before=["sweep/exact"]
+    )  # a later try may correct it
     alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
-    assert {key for key, *_ in track._totals(alike)} == {"sweep/points", "sweep/exact"}
+    assert {key for key, *_ in totals(alike)} == {"sweep/points", "sweep/exact"}
+
+
+def test_a_sweep_without_a_choice_says_what_was_varied_and_how_it_came_out():
+    rows = [{"point": str(i), "verdict": "equivalent", "reason": "", "exit_code": 0, "seed": str(i),
+             "error_ratio": 0.3 + i / 10, "stored_bytes": 145408 * (1 + i)} for i in range(2)]  # fmt: skip
+    said = "Varied: seed; the largest error is 0.4 of rounding's own (2 allowed); 142 KiB to 284 KiB on disk."
+    assert summary.measured(rows) == said and summary.measured([]) == ""
 
 
 def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():
@@ -463,17 +477,21 @@ def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():
         for i, size in enumerate((204800.0, 102400.0))
     ]  # fmt: skip
     words, sentence = summary.told(rows, ways)
-    assert (
-        words
-        == "1 of 2 on the Pareto front. The best: prune.ratio=0.1 (share of right answers 1 at 100 KiB)"
+    assert (words, sentence) == (
+        "2 points searched",
+        "1 of 2 on the Pareto front. The best: prune.ratio=0.1 (share of right answers 1 at 100 KiB).",
     )
+    assert summary.told(rows, ways, 2) == (words, sentence)
+    words_of, so_far = summary.told(rows, ways, 9)
+    assert words_of == f"2 of 9 points: {words}" and so_far.startswith("2 of 9 points, 1 of 2 on")
     table = summary.markdown(rows, ways)
     assert table.splitlines()[0] == "| folder | prune.ratio | evaluate.contains | evaluate.kv_bytes | front |"  # fmt: skip
     assert table.splitlines()[2:] == ["| 0 | 0.0 | 1 | 200 KiB |  |", "| 1 | 0.1 | 1 | 100 KiB | \u25c6 |"]  # fmt: skip
     assert description.of_sweep(words, sentence, "LINKS ", table).startswith(
-        f"**{words}**\n\nLINKS |"
+        f"**{words}**\n\n{sentence}\n\nLINKS |"
     )
     grid = [{k: v for k, v in row.items() if "evaluate" not in k} for row in rows]
+    assert summary.told(grid, {}, 9) == ("2 of 9 points: 2 done", "")  # nothing to choose
     assert summary.told(grid, {})[0] == "2 done"  # nothing was asked: nothing is unjudged either
     saved = [{**row, "outcome": "saved"} for row in grid]
     assert summary.told(saved, {})[0] == "2 saved"
@@ -490,11 +508,15 @@ def test_a_description_has_what_was_measured_and_each_sentence_once(tmp_path):
              {"name": "knorm 50%", "metrics": {"answers/contains": 0.25}}]  # fmt: skip
     note = description.note(result, "id", tmp_path, cells)
     assert note.count("24 prompts: all right") == 1 and "None" not in note and "kl_max" not in note
-    assert "| full cache | 1 | 10 |\n| knorm 50% | 0.25 | - |" in note
+    table = ("| &emsp; | contains&emsp; | kv_bytes |", "|---|---|---|", "| full&nbsp;cache&emsp; | 1&emsp; | 10 bytes |",
+             "| knorm&nbsp;50%&emsp; | 0.25&emsp; | - |", "", "&nbsp;", "", "Folder: `f`")  # fmt: skip
+    assert "\n".join(table) in note, "MLflow draws no room around a cell"
     assert "|" not in description.note(result, "id", tmp_path)  # nothing measured, no table
     judged = {**result, "task": "experiment", "metrics": {**nothing, "kl_max": 2.0}}
     note = description.note({**judged, "reason": "other tokens"}, "id", tmp_path, cells)
-    assert "| kl_max | 2 | - |" in note and "top1" not in note and "other tokens" in note
+    assert (
+        "| kl_max&emsp; | 2&emsp; | - |" in note and "top1" not in note and "other tokens" in note
+    )
 
 
 def test_a_point_of_a_search_is_named_by_the_figures_that_it_was_asked_for(tmp_path):

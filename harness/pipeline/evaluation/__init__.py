@@ -46,7 +46,7 @@ def identity(session: Session, cells: Cells, asking: list[Question]) -> Any:
         raise UnsupportedModel("task=evaluate needs a tokenizer. Give model.tokenizer=DIR.")
     values = asdict(cfg)
     chosen = ("dtype", "steps", "task", "tokenizer", "prune", "quantize", "cache")
-    where = {k: v for k, v in session.environment().items() if k not in ("command", "git")}
+    where = {k: v for k, v in session.environment().items() if k not in ("command", "date", "git")}
     return [
         session.documents,
         {key: values[key] for key in chosen},

@@ -5,35 +5,43 @@ and outputs are redirected, and no class or file that it names is opened beyond 
 command line could open.
 """
 
-import re
 from collections.abc import Iterable
-from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from harness import config as configs
 from harness import machine
 from harness.config import Config
-from harness.errors import HarnessError, InputProblem, Untrusted, printable
+from harness.errors import HarnessError, InputProblem, Untrusted
+from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
 from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derived, report
-from harness.task.audit.evidence import keeps_none, place_of, read, sealed, summary, tags, verified
+from harness.task.audit import derived, download, report, tracked
+from harness.task.audit.asked import deleted, read
+from harness.task.audit.difference import formed
+from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
 from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
+from harness.task.audit.target import located
+from harness.track import parent
 
+UNRUN = "only the seal, and the record's figures with one another: they do not hold, so nothing was run again"
+UNRUN_TRACKED = (
+    "only the seal, the record's figures with one another and what MLflow says of it: they do not hold, so "
+    "nothing was run again"
+)
 TASKS = ("experiment", "save", "resume", "prune", "chat", "loop", "evaluate")
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
-    target, run_id = located(cfg)
+    asked, run_id = located(cfg)
+    target, seen = download.unfolded(asked, folder), tracked.Seen(artifacts=run_id is not None)
     if report.is_audit(target):
-        return _checked(cfg, folder, say, target)
+        return _checked(cfg, folder, say, target, seen)
     sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
     points = _points(target) if sweep else [target]
     if not points:
@@ -46,18 +54,20 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.stage(f"verify {machine.many(len(points), 'record')}")
     findings: list[Finding] = []
     for point in points:
-        findings += _named(verified(point, cfg, run_id), point, sweep)
+        mine = None if sweep else run_id
+        findings += _named(verified(point, cfg, mine, seen), point, sweep)
     if sweep:
         findings += [*summary(target, points), *derived.sweep_page(target, points)]
+        findings += formed(tracked.sweep(cfg, target, points, run_id, seen))
     say.done(machine.many(len(findings), "difference"))
     if findings:  # a record that was edited is not executed
-        return _conclude(cfg, folder, say, target, points, findings, None, by)
+        return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
 
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
     environments, evidence = {}, {}
     for point, fresh in again.items():
-        evidence[point.name] = _kept(folder, point, fresh)
+        evidence[point.name] = _kept(cfg, folder, point, fresh)
         differences, environments[point.name] = reproduced(point, fresh)
         findings += _named(differences, point, sweep)
     say.done(machine.many(len(again), "run"))
@@ -68,10 +78,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             evidence[point.name]["floors"] = allowed
             evidence[point.name]["uncompared"] |= ties
         say.done(f"{machine.many(len(unequal), 'run')} in another precision")
-    return _conclude(cfg, folder, say, target, points, findings, environments, by, evidence)
+    return _conclude(cfg, folder, say, asked, points, findings, environments, by, seen, evidence)
 
 
-def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
+def _kept(cfg: Config, folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     """What the report keeps of a point; `floors` of its tensors come later, where bits may differ."""
     recorded, again = (read(p / "result.json") for p in (point, fresh))
     place = place_of(point, recorded)
@@ -80,6 +90,7 @@ def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
         **report.kept(folder, point, fresh),
         "kept": place.is_dir() if place else None if nothing else False,
         "salted": sealed(place),
+        "deleted": deleted(cfg, point),
         "drawn": derived.redrawable(point, recorded),
         "uncompared": left_out(point, recorded, again),
         "noise_floor": again.get("noise_floor") or {},
@@ -87,58 +98,22 @@ def _kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     }
 
 
-def _checked(cfg: Config, folder: Path, say: Say, target: Path) -> Outcome:
+def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: tracked.Seen) -> Outcome:
     """An audit's own report: is it what the auditor left, and does it follow from its evidence?"""
+    from harness.report.audit import REDRAWN
+
     say.stage(f"check the audit in {shown(target)}")
     by = {signed(target, cfg.trusted)} if cfg.trusted else set()
-    findings = list(report.checked(target))
+    result, record = (read(target / name) for name in ("result.json", records.NAME))
+    findings = [*report.checked(target), *formed(tracked.point(cfg, target, result, record, seen))]
     say.done(machine.many(len(findings), "difference"))
     document = read(target / "audit.json")
-    compared = "its report, drawn again from its evidence; nothing was run"
     again: dict[str, Any] = {name: [] for name in document.get("environment") or {}}
     unknown = [*report.ALWAYS, report.CLAIMED]
     points = [target]
-    return _conclude(cfg, folder, say, target, points, findings, again, by, None, compared, unknown)
-
-
-def located(cfg: Config) -> tuple[Path, str | None]:
-    """`(directory, MLflow run id or None)` of the record that `run=` names."""
-    if not cfg.run:
-        raise InputProblem("task=audit needs run=DIR (a run or a sweep) or run=ID (of MLflow).")
-    path = Path(cfg.run).expanduser()
-    if path.is_dir():
-        if not any(
-            (path / n).exists()
-            for n in ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
-        ):
-            raise InputProblem(f"run={cfg.run} holds no record: neither result.json nor a sweep.")
-        return path, None
-    if not re.fullmatch("[0-9a-f]{32}", cfg.run):
-        raise InputProblem(
-            f"run={cfg.run}: no such directory, and not the id of an MLflow run.{_near(path)}"
-        )
-    known = tags(cfg, cfg.run)
-    if not known.get("folder"):
-        raise InputProblem(
-            f"run={cfg.run}: {cfg.track.uri or f'the tracking store of {cfg.runs_dir}'} knows no such "
-            "run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; a folder needs none."
-        )
-    path = Path(known["folder"])
-    if not path.is_dir():
-        raise InputProblem(f"run={cfg.run} was recorded in {path}, which is not there any more.")
-    return path, None if known.get("kind") else cfg.run
-
-
-def _near(path: Path) -> str:
-    """The directory whose name is most like that of `path`, where it is missing, as the end of a message."""
-    missing = next(p for p in [*reversed(path.parents), path] if not p.is_dir())
-    with suppress(OSError):
-        names = [p.name for p in missing.parent.iterdir() if p.is_dir()]
-        if near := get_close_matches(missing.name, names, n=1):
-            whole = missing.with_name(near[0]) / path.relative_to(missing)
-            there = whole if whole.is_dir() else missing.with_name(near[0])
-            return f" Did you mean {printable(str(there))}?"
-    return ""
+    return _conclude(
+        cfg, folder, say, target, points, findings, again, by, seen, None, REDRAWN, unknown
+    )
 
 
 def auditable(points: list[Path]) -> None:
@@ -177,6 +152,7 @@ def _conclude(
     findings: list[Finding],
     again: dict[str, Any] | None,
     by: set[str],
+    seen: tracked.Seen,
     evidence: dict[str, Any] | None = None,
     compared: str | None = None,
     unknown: list[str] | None = None,
@@ -191,7 +167,7 @@ def _conclude(
         "points": len(points),
         "compared": compared
         if compared
-        else "not run again: the record itself does not hold"
+        else (UNRUN_TRACKED if seen.runs else UNRUN)
         if again is None
         else "within the noise floors of the second run"
         if rounded
@@ -199,26 +175,35 @@ def _conclude(
         "differences": rows,
         "environment": environments,
         "signed_by": sorted(by),
-        "uncompared": report.uncompared(evidence or {}),
+        "tracked": seen.document(),
+        "uncompared": [*report.uncompared(evidence or {}), *seen.left],
         "evidence": evidence or {},
-        "unknown": unknown
-        or report.unknown(
-            evidence or {}, environments, {n for n, e in (evidence or {}).items() if e["salted"]}
-        ),
+        "unknown": (
+            unknown
+            or report.unknown(
+                evidence or {},
+                environments,
+                {n for n, e in (evidence or {}).items() if e["salted"]},
+            )
+        )
+        + [f"not compared: {what}: {why}" for what, why in seen.left.items()],
     }
     write_json(folder / "audit.json", document)
     reason = page.reason(document)
     verdict = "diverged" if rows else "equivalent" if rounded else "exact"
-    original = (read(points[0] / "result.json").get("mlflow") or {}).get("run_id")
+    original = parent.known(target) if points[0].parent == target else None  # of a sweep its own
+    if original is None:
+        original = read(points[0] / "result.json").get("mlflow") or {}
     result = {
         "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason,
-        "required": "equivalent", "audit_of": original,
+        "required": "equivalent", "audit_of": original.get("run_id"),
         "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded},
         "options": options(cfg), "folder": shown(folder), "mlflow": None,
+        "environment": environment(cfg, "none", "none"),
     }  # fmt: skip
 
-    def draw(path: Path, _: Any) -> None:
-        page.write(path, document)
+    def draw(path: Path, result: Any) -> None:
+        page.write(path, document, result)
 
     return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
 

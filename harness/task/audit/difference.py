@@ -46,7 +46,7 @@ def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[
     rows = []
     for key in dict.fromkeys([*before, *after]):
         was, now = before.get(key), after.get(key)
-        if was != now and key != "command":
+        if was != now and key not in ("command", "date"):
             decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
             rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})
     return rows

@@ -3,46 +3,64 @@ place it lies in, and what the tracking store remembers of it. The record is onl
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from harness import config as configs
 from harness.config import Config
-from harness.errors import HarnessError, SnapshotInvalid, Unreachable, Untrusted, UntrustedPlugin
+from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
+from harness.task.audit import tracked
+from harness.task.audit.asked import read
 from harness.task.audit.difference import changes, flat, formed
 from harness.task.audit.finding import Finding
-from harness.track import contents, tracker
-from harness.track.contents import wordless
 
+DIGEST = re.compile("[0-9a-f]{64}")
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
 
-def verified(point: Path, cfg: Config, run_id: str | None = None) -> Iterator[Finding]:
-    """What can be told without running: the seal, the configuration, the snapshot, the tracker."""
+def verified(
+    point: Path, cfg: Config, run_id: str | None = None, seen: tracked.Seen | None = None
+) -> Iterator[Finding]:
+    """What can be told without running: the seal, the configuration, the snapshot, the tracker. seen: is told
+    what was compared with the tracker."""
     for what, was, now in records.broken(point):
         if was is None and now == "added":
             continue  # a note beside a record claims nothing
-        yield Finding(what, was, now, _edited(what, now))
+        yield edited(what, was, now, read(point / "result.json"))
     result, record = read(point / "result.json"), read(point / records.NAME)
     if not (_misconfigured(result) and not _sound(point, cfg.plugins)):
         yield from _configuration(point, record.get("config"), cfg.plugins)
     yield from formed(_snapshot(point, result))
-    yield from formed(_swapped(point, result, record, cfg, run_id))
+    yield from formed(_swapped(point, result, record, run_id))
+    yield from formed(tracked.point(cfg, point, result, record, seen))
 
 
-def _edited(what: str, now: Any) -> str:
-    if now == "missing":
-        return "this file of the record is missing"
+def edited(what: str, sealed: Any, now: Any, result: dict[str, Any]) -> Finding:
+    """What a seal does not confirm: what the record says now, and that it is not what was sealed, of which
+    only the digest is known."""
+    digest = isinstance(sealed, str) and DIGEST.fullmatch(sealed)
+    told = f"; sealed digest {sealed}" if digest else ""
     if what.startswith("result.json: "):
-        return "the sealed digest of this value is another: it was edited after the run"
-    return "the file is not what was sealed when the run ended"
+        gone = records.value_at(result, what.removeprefix("result.json: ")) is None
+        which = "a" if gone else "another" if sealed else "no such"
+        found = f"{which} value was sealed"
+        return Finding(what, now, found, f"edited after the run{told}")
+    if now == "missing":
+        return Finding(what, "a file", "missing", f"this file of the record is missing{told}")
+    if what == f"{records.NAME}: id":
+        return Finding(
+            what, sealed, now, "the id that the record gives itself is not that of its contents"
+        )
+    if told:
+        found = "another file was sealed"
+        return Finding(what, now, found, f"not the file that was there when the run ended{told}")
+    return Finding(what, sealed, now, "not what was sealed when the run ended")
 
 
 def _misconfigured(result: dict[str, Any]) -> bool:
@@ -149,9 +167,9 @@ def sealed(place: Path | None) -> bool:
 
 
 def _swapped(
-    point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Config, run_id: str | None
+    point: Path, result: dict[str, Any], record: dict[str, Any], run_id: str | None
 ) -> Iterator[Finding]:
-    """A sound record in another record's place: seen by its name, its neighbour, its tracker."""
+    """A sound record in another record's place: seen by its name, its neighbour, the run that was asked for."""
     said = Path(str(record.get("folder", point)))
     stamped = STAMP.fullmatch(point.name) or STAMP.fullmatch(point.absolute().parent.name)
     moved = (said.name, said.parent.name) != (point.absolute().name, point.absolute().parent.name)
@@ -160,40 +178,10 @@ def _swapped(
         yield Finding(
             "folder", str(said), shown(point), "a swapped run: this record was made elsewhere"
         )
-    tracked = result.get("mlflow") or {}
-    if run_id and tracked.get("run_id") != run_id:
+    claimed = (result.get("mlflow") or {}).get("run_id")
+    if run_id and claimed != run_id:
         why = "a swapped run: this directory holds another run's record"
-        yield Finding("mlflow.run_id", run_id, tracked.get("run_id"), why)
-    yield from _tracked(point, result, record, cfg, tracked.get("run_id"))
-
-
-def _tracked(
-    point: Path, result: dict[str, Any], record: dict[str, Any], cfg: Config, claimed: Any
-) -> Iterator[Finding]:
-    """What the tracking store holds of this run. It is found by the record's own digest; where there
-    is none, by the run that the record claims and by the folder, which honest runs of it had."""
-    runs = search(cfg, "record", record.get("id"))
-    if not runs:
-        beside = [r for r in [lookup(cfg, claimed)] if r]
-        for folder in {shown(point), str(record.get("folder"))}:
-            beside += search(cfg, "folder", folder)
-        for run in beside[:1]:
-            why = "the tracking store holds another seal for this run"
-            yield Finding("record.json: id", run["tags"].get("record"), record.get("id"), why)
-        return
-    metrics = {
-        key: value for key, value, _ in contents.metrics(result) if not key.startswith("by_step/")
-    }
-    for run in runs:
-        there = run["tags"].get("verdict")  # none where the task has no word for it
-        if there != str(result.get("verdict")) and not (there is None and wordless(result)):
-            why = "the tracking store holds another verdict for this record"
-            yield Finding("mlflow: verdict", result.get("verdict"), there, why)
-        for key, value in metrics.items():
-            there = run["metrics"].get(key)
-            if there is not None and isfinite(value) and there != value:
-                why = "the tracking store holds another value for this record"
-                yield Finding(f"mlflow: {key}", value, there, why)
+        yield Finding("mlflow.run_id", run_id, claimed, why)
 
 
 def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
@@ -226,46 +214,28 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
             if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
-    data = digest_bytes((sweep / "sweep.csv").read_bytes())
-    if seal and seal.get("sweep.csv") != data:
-        why = "the table was edited after the sweep"
-        yield Finding("sweep.csv", seal.get("sweep.csv"), data, why)
+    yield from _answers(sweep, points)
+    for name in (pages.TABLE, *[pages.CELLS] * (pages.CELLS in seal)):
+        table = sweep / name
+        data = digest_bytes(table.read_bytes()) if table.is_file() else "missing"
+        if seal and seal.get(name) != data:
+            why = f"the table was edited after the sweep; sealed digest {seal.get(name)}"
+            yield Finding(name, data, "another table was sealed", why)
 
 
-def tags(cfg: Config, run_id: str) -> dict[str, str]:
-    """The tags of a run in the audit's own tracking store; a record's URI is never contacted."""
-    return (lookup(cfg, run_id) or {}).get("tags", {})
+def _answers(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
+    """Whether the table of cells, which a sweep from before there was one has not, says what the evaluations of
+    its points say."""
+    from harness.report import sweep as pages
 
-
-def lookup(cfg: Config, run_id: Any) -> dict[str, Any] | None:
-    """`tags` and `metrics` of the run with this id; None where there is none."""
-    return _asked(cfg, lambda store: store.run(str(run_id))) if run_id else None
-
-
-def search(cfg: Config, tag: str, value: Any) -> list[dict[str, Any]]:
-    """The same of every run that bears this tag."""
-    if not isinstance(value, str) or not value or set(value) & set("'\\"):
-        return []
-    return _asked(cfg, lambda store: store.search(tag, value)) or []
-
-
-def _asked(cfg: Config, ask: Any) -> Any:
-    track = getattr(cfg, "track", None)
-    if track is None or track.name == "none":
-        return None
-    local = track.name == "mlflow" and track.uri is None
-    if local and not (Path(cfg.runs_dir) / "mlflow.db").is_file():
-        return None
-    try:
-        return ask(tracker(track, cfg.runs_dir))
-    except Unreachable:
-        return None
-
-
-def read(path: Path, kind: type = dict) -> Any:
-    """The JSON in `path`; an empty `kind` where there is none."""
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return kind()
-    return document if isinstance(document, kind) else kind()
+    if not (sweep / pages.CELLS).is_file():
+        return
+    rows = pages.rows([p for p in points if (p / "result.json").is_file()])
+    recorded, fresh = pages.read_csv(sweep, pages.CELLS), pages.as_text(pages.cells(sweep, rows))
+    if len(recorded) != len(fresh):
+        why = "the table does not have a row per point and cell"
+        yield Finding(f"{pages.CELLS}: rows", len(recorded), len(fresh), why)
+    for was, row in zip(recorded, fresh):
+        for key in [k for k, value in was.items() if row.get(k, "") != value]:
+            why = "the table does not say what the answers of the point say"
+            yield Finding(f"{pages.CELLS}: {key}", was[key], row.get(key), why, row["point"])

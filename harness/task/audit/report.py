@@ -17,6 +17,7 @@ from harness.snapshot.digest import digest_bytes
 from harness.task.audit import derived
 from harness.task.audit.difference import changes, compare, formed, turns
 from harness.task.audit.evaluation import differences
+from harness.task.audit.evidence import edited
 from harness.task.audit.finding import Finding
 
 NAME = "audit.json"
@@ -41,6 +42,10 @@ UNDRAWN = (
     "alone; an audit by that version compares it whole"
 )
 SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
+DELETED = (
+    "{points}: its run in MLflow was deleted, by whom and why no store says; what that held was compared all "
+    "the same"
+)
 CLAIMED = (
     "how the state of the record compares with that of the second run, number by number: the auditor's "
     "word, since snapshots are not part of the evidence"
@@ -81,6 +86,8 @@ def unknown(
     undrawn = [n for n, p in points.items() if p.get("drawn") is False]
     if undrawn:
         said.append(UNDRAWN.format(points=", ".join(undrawn)))
+    if erased := [n for n, p in points.items() if p.get("deleted")]:
+        said.append(DELETED.format(points=", ".join(erased)))
     alike = {}
     for name, point in points.items():
         for what, detail in (point.get("uncompared") or {}).items():
@@ -107,9 +114,9 @@ def checked(folder: Path) -> Iterator[Finding]:
     Its files against its seal; its verdict against its differences; each pair of results that it
     kept against what it says of them.
     """
-    for what, was, now in records.broken(folder):
-        yield Finding(what, was, now, "the audit's report was edited after it was sealed")
     document, result = _read(folder / NAME), _read(folder / "result.json")
+    for what, was, now in records.broken(folder):
+        yield edited(what, was, now, result)
     rows = document.get("differences")
     if not isinstance(rows, list) or not isinstance(document.get("evidence"), dict):
         yield Finding(NAME, "an audit's report", "none", "it holds no differences and no evidence")

@@ -80,7 +80,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = f"{report.fastest(rows)}{machine.many(len(rows), 'figure')} measured in {seconds:.{0 if seconds > 9 else 2}f} s of decoding, not judged"  # fmt: skip
     if fast := sum((r["times_limit"] or 1) < 1 for r in rows):
         reason += f"; {fast} are faster than memory, so a processor's cache held what they read"
-    record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model)}}
+    dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
+    record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model), "dtypes": dtypes}}
     return finish_table(
         session, "bench", rows, sections, UNJUDGED, reason, report.CONSOLE, record=record
     )

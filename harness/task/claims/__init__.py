@@ -54,4 +54,4 @@ def _child(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, bool | int | float) and abs(value) < float("inf")
     }
     tags = {"claim": row["claim"], "verdict": row["verdict"], "says": row["says"]}
-    return {"name": f"{row['verdict']}: claim {row['claim']}", "tags": tags, "metrics": numbers}
+    return {"name": f"claim {row['claim']}: {row['verdict']}", "tags": tags, "metrics": numbers}

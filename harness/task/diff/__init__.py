@@ -9,6 +9,7 @@ from harness.config import Config
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.origin import chosen
+from harness.pipeline.stored import needs
 from harness.report import html
 from harness.report.console import Say, tabled
 from harness.save import store
@@ -16,6 +17,11 @@ from harness.snapshot.state import State
 from harness.task.diff import foreign
 from harness.task.diff.deviation import BRIEF, Deviation, continues, explained
 
+BEFORE = (
+    "The stored logits are those of the last token that was read, kept from before anything was pruned: no "
+    "pruning changes them."
+)
+NEXT = "With model=NAME both states are fed the next token, and the logits after it are compared."
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
 
@@ -45,20 +51,36 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record["reason"] = grown or _reason(deviations)
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     rows = [d.row() for d in listed]
-    sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
-    figures = [[name, *m.values()] for name, m in measured.items()]
+    these, those = dict(needs(one, first)), dict(needs(two, second))
+    what = [[name, these.get(name), those.get(name)] for name in these | those]
+    sections = [
+        html.section("Differences", columns=COLUMNS, rows=rows),
+        html.section("What they are", columns=["what", "a", "b"], rows=what),
+    ]
+    pruned = any(state.kept_tokens < state.tokens for state in (one, two))
+    figures, told = in_logits(measured, pruned)
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if figures:
-        sections.append(html.section("In logits", columns=columns, rows=figures))
+        sections.insert(1, html.section("In logits", text=told, columns=columns, rows=figures))
     outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0)
     if deviations:
         tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
         say.line()
         tabled(say, "In logits", columns, figures)
         say.line()
+        if told:
+            say.fact("stored", told)
     say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
     say.line(f"report: {shown(folder)}/report.html")
     return outcome
+
+
+def in_logits(measured: dict[str, Any], pruned: bool) -> tuple[list[list[Any]], str]:
+    """The rows of what was `compared`, and what is to be known of them where a state is pruned: logits are
+    stored before that."""
+    called = {"stored": "stored, from before pruning"} if pruned else {}
+    rows = [[called.get(name, name), *figures.values()] for name, figures in measured.items()]
+    return rows, (BEFORE if "next step" in measured else f"{BEFORE} {NEXT}") * pruned
 
 
 def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
@@ -101,4 +123,4 @@ def _reason(deviations: list[Deviation]) -> str:
         place = first.where.strip("[]").rpartition(",")[2].strip()
         return f"{count} at token {int(place) + 1} of what was read: {first.a} against {first.b}"
     bits = f", {first.bits}" if first.bits else ""
-    return f"{count} in {first.what} at {first.where}{bits}"
+    return f"{count} in {first.what} at {first.place}{bits}"

@@ -11,6 +11,7 @@ import torch
 from harness.errors import InputProblem
 from harness.pipeline.stored import words
 from harness.report.console import number
+from harness.snapshot.elements import called
 from harness.snapshot.state import State
 
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
@@ -33,14 +34,19 @@ class Deviation:
     amount: str = ""
 
     def row(self) -> list[str]:
-        return [self.what, self.where, self.a, self.b, self.bits, self.amount]
+        return [self.what, self.place, self.a, self.b, self.bits, self.amount]
+
+    @property
+    def place(self) -> str:
+        """`where`, as people are told of it."""
+        return called(self.what, self.where)
 
     def brief(self) -> list[str]:
         """What a terminal has room for: `BRIEF`. The page and `result.json` have every digit."""
         short = [_brief(side) for side in (self.a, self.b)]
         a, b = short if short[0] != short[1] else (self.a, self.b)
         return [
-            f"{self.what} {self.where}",
+            f"{self.what} {self.place}",
             a,
             b,
             "; ".join(filter(None, (self.amount, self.bits))),

@@ -163,4 +163,4 @@ def _child(row: dict[str, Any]) -> dict[str, Any]:
     if row["shift"] is not None and row["shift"] < float("inf"):
         numbers["logits/shift_in_noise_floors"] = row["shift"]
     word = "control" if row["fault"] == "none" else "caught" if caught(row) else "not caught"
-    return {"name": f"{word}: {row['fault']}", "tags": tags, "metrics": numbers}
+    return {"name": f"{row['fault']}: {word}", "tags": tags, "metrics": numbers}

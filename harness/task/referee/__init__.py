@@ -61,10 +61,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     said, reason = overall(rows)
     outside = Outside(cfg, folder, say, {"engine": cfg.engine.name, **known})
     floors = {} if isinstance(yard, str) else yard.others
-    sections = report.sections(rows, floors, known, outside.environment())
+    made = outside.environment()
+    sections = report.sections(rows, floors, known, made)
     sections += report.scan_sections(scanned, scan.conclusion(scanned))
     sections += report.script_sections(scripts)
-    report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason)
+    report.write(folder, f"Cache of {cfg.engine.name}", sections, said, reason, made["command"])
     block = {"versions": known, "floors": report.floor_rows(floors), "scan": scanned}
     code = 1 if said == "unjudged" else None  # nothing reused, nothing proven
     columns, record = report.CONSOLE, {"referee": block}

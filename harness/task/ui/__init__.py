@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from harness.engine import Engine
     from harness.report.console import Say
 
+PAUSE = 0.5  # seconds; Python looks for a Ctrl-C that another thread was woken for in between
+
 
 def run(cfg: Any, folder: Path, say: Any) -> Any:
     """Serves the page on 127.0.0.1 until Ctrl-C, or for `task.seconds`. Snapshots go to `out=DIR`
@@ -27,7 +29,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.task.ui.desk import Desk
     from harness.task.ui.elsewhere import places
     from harness.task.ui.evaluation import SETS
-    from harness.task.ui.shelf import Shelf
+    from harness.task.ui.shelf import Shelf, check_folder
     from harness.task.ui.tabs import Tabs
 
     within("task.port", cfg.task.port, 0, 65535)
@@ -41,6 +43,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
         )
     if source:
         store.read_manifest(store.place(source))
+    check_folder(place)
     prompt, _ = prompt_text(cfg)
     session = Session.open(cfg, folder, say)
     session.say = type(say)(quiet=True)  # from now on the page speaks
@@ -110,7 +113,7 @@ def _wait(seconds: float) -> None:
     end = time.monotonic() + seconds if seconds else float("inf")
     try:
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 3600))
+            time.sleep(min(left, PAUSE))
     except KeyboardInterrupt:
         interrupt.heard()  # it is how a page ends; what is left to do is done in peace
 

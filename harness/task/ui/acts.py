@@ -32,6 +32,13 @@ SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
   status.setAttribute('role', 'status');  // one that stays, or nothing is read out
   status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.told').hidden = true; };
   document.getElementById('prompt').oninput = (e) => sessionStorage.setItem('prompt', e.target.value);
+  let missed = 0;
+  const beat = setInterval(() => fetch('gradio_api/app_id', {cache: 'no-store'}).then(() => { missed = 0 }, () => {
+    if (++missed < 2) return;
+    clearInterval(beat);
+    status.querySelector('.told').hidden = false;
+    status.querySelector('.told').textContent = 'The server has stopped: start it again and reload; every branch is kept.';
+  }), 1500);
   for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
 BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"
 RECALL = """() => { const fresh = new URLSearchParams(location.search).has('new');
@@ -71,6 +78,7 @@ class Page(View):
         self._on([c.run.click], self._run, [c.count])
         self._on([c.stop.click], self._stop, [])
         self._on([c.undo.click], self._undo, [])
+        self._on([c.redo.click], self._redo, [])
         self._on([c.more.submit, c.add.click], self._add, [c.more])
         self._on([s.input for s in settings], self._sample, settings)
         self._on([c.pruned.click], self._prune, [c.policy, c.keep, c.per_head])
@@ -106,7 +114,9 @@ class Page(View):
 
         def handled(desk: Desk | None, *values: Any) -> Iterator[dict[Any, Any]]:
             if desk is None:
-                yield {self.c.status: '<div class="told">The page was not opened. Reload it.</div>'}
+                yield {
+                    self.c.status: '<div class="told">The server knows no thought of this page: it was started anew, or could not open the page. Reload it; every branch that was kept comes back.</div>'
+                }
                 return
             try:
                 doing, before = act(desk, *values), None
@@ -177,8 +187,10 @@ class Page(View):
         yield desk.said, {} if known == desk.branches.keys() else self._turned(desk)
 
     def _undo(self, desk: Desk) -> Any:
-        desk.undo()
-        yield "Undone.", self._turned(desk)
+        yield f"Undone: {desk.undo()}{_now(desk)}.", self._turned(desk)
+
+    def _redo(self, desk: Desk) -> Any:
+        yield f"Done again: {desk.redo()}{_now(desk)}.", self._turned(desk)
 
     def _quantize(self, desk: Desk, name: str) -> Any:
         codes, before = desk.quantize(name)
@@ -202,7 +214,7 @@ class Page(View):
 
     def _step(self, desk: Desk) -> Any:
         token = desk.step()
-        yield f"Wrote <code>{picture.shown(desk.text([token]))}</code>, token {token}.", {}
+        yield f"Wrote <code>{picture.shown(desk.spelled(token))}</code>, id {token}.", {}
 
     def _run(self, desk: Desk, count: float | None) -> Any:
         many = words.whole(count, LONGEST, "Tokens of a run")
@@ -230,7 +242,7 @@ class Page(View):
         yield f"The next token is chosen by {how}, temperature {heat:g}.", {}
 
     def _prune(self, desk: Desk, policy: str, keep: float | None, per_head: bool) -> Any:
-        budget = int(keep or 0)
+        budget = words.whole(keep, desk.branch.state.tokens, "Tokens to keep")
         said = words.pruned(desk, policy, desk.prune(policy, budget, per_head), budget)
         yield said, {self.c.keep: self._turned(desk)[self.c.keep]}
 
@@ -238,7 +250,8 @@ class Page(View):
         manifest, name = desk.save(name), name.strip()
         size = picture.size(desk.shelf.stored_bytes(name))
         said = (
-            f"Saved as {picture.safe(name)}: {size}, read back and verified, {manifest['id'][:16]}."
+            f"Saved as {picture.safe(name)}: {size}, read back and verified, {manifest['id'][:16]}"
+            f"{words.needing(manifest)}."
         )
         emptied = {self.c.name: gr.update(value="", interactive=True)}
         yield said, {**emptied, **self._chosen(desk, name)}
@@ -311,6 +324,10 @@ class Page(View):
                 return
             ran = True
             time.sleep(LOOK)
+
+
+def _now(desk: Desk) -> str:
+    return f"; now on branch {desk.current}" if desk.current else ""
 
 
 def _asking(kind: str) -> tuple[Any, Any]:

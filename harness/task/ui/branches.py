@@ -9,6 +9,7 @@ from itertools import product
 from string import ascii_uppercase
 from typing import Any
 
+from harness import machine
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
@@ -52,6 +53,15 @@ class Branch:
         return replace(self, state=state, own=own, growth=(*self.growth, noted))
 
 
+@dataclass(frozen=True)
+class Stand:
+    """How things stand between two acts: the branches, the current one's name, and how it chooses."""
+
+    branches: dict[str, Branch]
+    current: str
+    sampling: Any
+
+
 class Branches:
     """sampling: how the first branch chooses. `branches` and `current` are one person's alone."""
 
@@ -64,7 +74,8 @@ class Branches:
         self.judged: dict[str, tuple[State, Any]] = {}  # the last verdict on a branch, and on what
         self.said = ""  # how the last work ended
         self.problem: Exception | None = None  # that ended it
-        self._before: list[tuple[dict[str, Branch], str, Any]] = []
+        self._before: list[tuple[Stand, str]] = []  # how it was, and what was done then
+        self._after: list[tuple[Stand, Stand, str]] = []  # what was taken back: before it, after it
         self._journal: Journal | None = None
         self._thread: threading.Thread | None = None
 
@@ -80,7 +91,6 @@ class Branches:
     def start(self, count: int) -> None:
         """Write `count` tokens on the current branch."""
         name, _ = self.current, self.branch
-        self._mark()
         self.do(Work("Wrote", count), lambda work: self._write(name, count, work))
 
     def do(self, work: Work, act: Callable[[Work], str]) -> None:
@@ -117,7 +127,7 @@ class Branches:
         try:
             for _ in range(count):
                 work.advance(0)
-                self._step(name)
+                self._step(name, "" if work.done else "Run")  # all of it is one act
                 work.advance()
                 if time.monotonic() - kept > OFTEN:
                     kept = time.monotonic()
@@ -129,13 +139,14 @@ class Branches:
     def fork(self) -> str:
         """A second branch from where the current one stands, sharing all of its memory; its name."""
         here = self.branch
-        self._mark()
-        return self._add(here)
+        self._idle()
+        return self._add(here, "Branch here")
 
     def close(self) -> str:
         """Put the current branch away (undo brings it back); its name."""
         name, _ = self.current, self.branch
-        self._mark()
+        self._idle()
+        self._mark("Put away")
         self.branches = {n: b for n, b in self.branches.items() if n != name}
         self.current = next(reversed(self.branches), "")
         if self.branches:
@@ -146,17 +157,41 @@ class Branches:
     @property
     def undoable(self) -> bool:
         """Whether there is an act to take back."""
-        return any(branches is not self.branches for branches, *_ in self._before)
+        return bool(self._before)
 
-    def undo(self) -> None:
-        """Take the last act back, whichever branch it was on. Raises InputProblem where there is none."""
+    @property
+    def redoable(self) -> bool:
+        """Whether an act was taken back, and nothing else done since."""
+        return bool(self._after)
+
+    def undo(self) -> str:
+        """Take the last act back, whichever branch it was on; which one, in words. Raises InputProblem
+        where there is none."""
         self._idle()
-        while self._before and self._before[-1][0] is self.branches:
-            self._before = self._before[:-1]  # acts that changed nothing
         if not self._before:
             raise InputProblem("there is nothing to undo.")
-        self.branches, self.current, self.sampling = self._before.pop()
+        before, act = self._before.pop()
+        made = self.branches.keys() - before.branches.keys()
+        acted = before.current if before.current in self.branches else self.current
+        after = Stand(self.branches, next(iter(made), acted), self.sampling)
+        self._after.append((before, after, act))
+        return f"{act}{self._stand(before)}"
+
+    def redo(self) -> str:
+        """Do again what was taken back last; which act, in words. Raises InputProblem where there is none."""
+        self._idle()
+        if not self._after:
+            raise InputProblem("there is nothing to redo.")
+        before, after, act = self._after.pop()
+        self._before.append((before, act))
+        return f"{act}{self._stand(after)}"
+
+    def _stand(self, there: Stand) -> str:
+        """Let everything be as it was `there`; what that changes, in words."""
+        was = self.branches
+        self.branches, self.current, self.sampling = there.branches, there.current, there.sampling
         self._note()
+        return _difference(was, there.branches, there.current)
 
     def switch(self, name: str) -> None:
         """Make `name` the current branch."""
@@ -180,11 +215,12 @@ class Branches:
         if self._journal is not None:
             self._journal.flush()
 
-    def _new(self, state: State, own: tuple[int, ...] = (), prompt: str = "") -> str:
-        return self._add(Branch(state, self.sampling, prompt=prompt).then(state, own))
+    def _new(self, state: State, act: str, own: tuple[int, ...] = (), prompt: str = "") -> str:
+        return self._add(Branch(state, self.sampling, prompt=prompt).then(state, own), act)
 
-    def _add(self, branch: Branch) -> str:
+    def _add(self, branch: Branch, act: str) -> str:
         """Make `branch` the current one; its name. A verdict on an earlier one of that name is not its."""
+        self._mark(act)
         self.current = self._free()
         self.judged.pop(self.current, None)
         self._put(branch)
@@ -194,7 +230,10 @@ class Branches:
         names = (*ascii_uppercase, *map("".join, product(ascii_uppercase, repeat=2)))
         return next(name for name in names if name not in self.branches)
 
-    def _put(self, branch: Branch, name: str | None = None) -> None:
+    def _put(self, branch: Branch, act: str = "", name: str | None = None) -> None:
+        """Set the current branch, or `name`. act: that `undo` is to take back, if any."""
+        if act:
+            self._mark(act)
         self.branches = {**self.branches, name or self.current: branch}
         self._note()
 
@@ -202,19 +241,31 @@ class Branches:
         if self.running is not None and threading.current_thread() is not self._thread:
             raise InputProblem("the model is at work. Stop it first, or wait until it is done.")
 
-    def _mark(self) -> None:
-        """Remember how it is now: what follows is one act. Raises InputProblem while a run goes on."""
-        self._idle()
-        self._before = [*self._before, (self.branches, self.current, self.sampling)][-DEPTH:]
+    def _mark(self, act: str) -> None:
+        """Remember how it is now, right before `act` changes it: what was refused is no act."""
+        now = Stand(self.branches, self.current, self.sampling)
+        self._before = [*self._before, (now, act)][-DEPTH:]
+        self._after = []
 
     def _note(self, midway: bool = False) -> None:
         if self._journal is None or (self.running is not None and not midway):
             return  # work is kept when it ends, and a long run now and then
         self._journal.note(self.current, {n: (b.state, told(b)) for n, b in self.branches.items()})
 
-    def _step(self, name: str) -> int:
+    def _step(self, name: str, act: str) -> int:
         """Choose and feed the next token of branch `name`; return its id."""
         raise NotImplementedError
+
+
+def _difference(was: dict[str, Branch], now: dict[str, Branch], acted: str) -> str:
+    """What has changed where one act is taken back or done again, as it is said. acted: the branch it is on."""
+    for name in was.keys() - now.keys():
+        return f" (branch {name} is gone)"
+    for name in now.keys() - was.keys():
+        return f" (branch {name} is back)"
+    more = abs(now[acted].state.tokens - was[acted].state.tokens)
+    many = f" of {machine.many(more, 'token')}" if more else ""
+    return f"{many} on branch {acted}"
 
 
 def told(branch: Branch) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import rewound
 from harness.pipeline.sampling import saved_settings
 from harness.pipeline.session import Session
-from harness.pipeline.step import feed, joined
+from harness.pipeline.step import compact, feed
 from harness.pipeline.yardstick import cost
 from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
@@ -72,7 +72,7 @@ class Desk(Sight):
         """Prefill `text` under the tokenizer policy, as a branch of its own; return its tokens."""
         if not text:
             raise InputProblem("there is no prompt. Type one first.")
-        self._mark()
+        self._idle()
         row = encode(self.cfg.tokenizer, self.loaded.tokenizer, text)
         check_length(self.loaded, len(row.ids), 1)
         work = work or Work("Read")
@@ -81,13 +81,13 @@ class Desk(Sight):
             capture = self._session.capture
             state = capture([replace(row, ids=first)], Sampler(self.sampling, self.cfg.seed)).state
         work.advance(len(first))
-        self._new(self._read(state, row.ids[self.piece :], work), prompt=text)
+        self._new(self._read(state, row.ids[self.piece :], work), "Start", prompt=text)
         return len(row.ids)
 
     def say(self, text: str, work: Work | None = None) -> int:
         """Feed `text`, exactly as typed, to the current branch; return how many tokens it has."""
         branch = self.branch
-        self._mark()
+        self._idle()
         ids = continuation(self.cfg.tokenizer, self.loaded.tokenizer, text).ids
         if not ids:
             raise InputProblem("there is no text to add. Type some first.")
@@ -95,22 +95,21 @@ class Desk(Sight):
         work = work or Work("Read")
         work.total = len(ids)
         fed = self._read(branch.state, ids, work).document("generation", begun=None)
-        self._put(branch.then(fed))
+        self._put(branch.then(fed), "Add")
         return len(ids)
 
     def step(self) -> int:
         """Choose the next token of the current branch and feed it; return its id."""
-        if self.branches:
-            self._mark()
-        return self._step(self.current)
+        self._idle()
+        return self._step(self.current, "Step")
 
-    def _step(self, name: str) -> int:
+    def _step(self, name: str, act: str) -> int:
         branch = self.branches[name] if self.branches else self.branch
         sampler = branch.sampler()
         sampler.begin(branch.state)
         token = sampler.choose(branch.state.logits, branch.state.token_ids)
         state = sampler.paused(self._fed(branch.state, token))
-        self._put(branch.then(state, (*branch.own, branch.state.tokens)), name)
+        self._put(branch.then(state, (*branch.own, branch.state.tokens)), act, name)
         return int(token)
 
     def sample(self, name: str, **settings: Any) -> None:
@@ -124,7 +123,7 @@ class Desk(Sight):
         """Keep at most `keep` tokens per layer of the current branch, each KV head its own where
         `per_head` and the policy scores them; return how many went."""
         branch, before = self.branch, self.branch.state
-        self._mark()
+        self._idle()
         budget = {"tokens": keep, "ratio": None, "positions": "original"}
         ours = self.cfg.prune if self.cfg.prune.name == policy else option("prune", policy)
         settings = replace(ours, **budget, **({} if per_head else {"per_head": False}))
@@ -135,50 +134,55 @@ class Desk(Sight):
             with MODEL:
                 seen = observe_again(self.loaded, before, chosen.observes)
         small = pruned(chosen, seen)
+        if list(map(_held, small.layers)) == list(map(_held, before.layers)):
+            return 0
         layers = [_rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
-        self._put(branch.then(self._answering(small.with_layers(tuple(map(joined, layers))))))
+        answered = self._answering(small.with_layers(tuple(map(compact, layers))))
+        self._put(branch.then(answered), "Prune")
         return before.kept_tokens - self.branch.state.kept_tokens
 
     def quantize(self, name: str) -> tuple[int, int]:
         """Keep the current branch's keys and values as codes, and go on from what these say; bytes of
-        the codes, and of what they replaced."""
+        the codes, and of what they replaced. Raises InputProblem where nothing would be coded."""
         branch = self.branch
-        self._mark()
+        self._idle()
         coder = quantizer_of(
             self.cfg.quantize if self.cfg.quantize.name == name else option("quantize", name)
         )
         assert coder is not None
         coded = coder.quantize(branch.state)
-        opened = tuple(
-            replace(joined(new), received=old.received)
-            for old, new in zip(branch.state.layers, coded.layers, strict=True)
-        )
-        self._put(branch.then(self._answering(coded.with_layers(opened))))
+        if not coded.quantized:
+            raise InputProblem(
+                f"{name} keeps the last {coder.recent} tokens in full precision, and this thought has no "
+                "more: nothing would change. Go on first, or choose another."
+            )
+        self._put(branch.then(self._answering(coded)), "Quantize")
         return coded.kv_bytes, branch.state.kv_bytes
 
     def back(self, at: int) -> str:
         """A branch that stands after the first `at` tokens of the current one; its name. Raises
         InputProblem for a place that it does not have."""
         branch = self.branch
-        self._mark()
+        self._idle()
         with MODEL:
             made = rewound(self.loaded, branch.state, at, self.cfg.cache)
-            state = made.state.with_layers(tuple(map(joined, made.state.layers)))
+            state = made.state.with_layers(tuple(map(compact, made.state.layers)))
             unseen = bright(branch.state) and not bright(state) and not state.pruned
             if unseen and not self.loaded.cost(at).worth_saying:
                 state = observe_again(self.loaded, state, EVERY_QUERY)
-        return self._new(state, tuple(i for i in branch.own if i < at), branch.prompt)
+        own = tuple(i for i in branch.own if i < at)
+        return self._new(state, "Branch there", own, branch.prompt)
 
     def go_on(self, where: str, steps: int, work: Work | None = None) -> Continued:
         """Continue the current branch elsewhere, as a branch of its own, beside how it goes on here."""
         work = work or Work(where, steps)
         here, branch = self.current, self.branch
-        self._mark()
+        self._idle()
         check_length(self.loaded, int(branch.state.next_position.max()), steps)
         made = self.elsewhere.go_on(branch.state, where, steps, work)
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
         own = (*branch.own, *range(begun, end))
-        name = self._new(self._read(branch.state, made.tokens), own, branch.prompt)
+        name = self._new(self._read(branch.state, made.tokens), "Go on", own, branch.prompt)
         self.went = name, here, made
         return made
 
@@ -200,20 +204,22 @@ class Desk(Sight):
         """Go on from a stored State that was read from `where`."""
         if state.batch != 1:
             raise InputProblem("the page follows one thought; this snapshot holds several.")
-        self._mark()
+        self._idle()
         with MODEL:
             state, _ = identity_check(self._session, state, where)
         generation = state.documents["generation"]
-        self.sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
+        sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
         own = tuple(i for i in generation.get("own", ()) if isinstance(i, int))
-        self._new(state.to(self.loaded.device), own)
+        restored = Branch(state.to(self.loaded.device), sampling)
+        self._add(restored.then(restored.state, own), "Load")
+        self.sampling = sampling
 
     def judging(self, steps: int) -> str:
         """What a verdict is going to take, where that is worth knowing; else nothing."""
         tokens, settings = self.branch.state.tokens, self.cfg.compare
         if tokens > settings.limit:
             return ""
-        ahead = cost(self.loaded, 1, tokens + steps, settings.oracle)
+        ahead = cost(self.loaded, 1, tokens + steps, settings.oracle, (1,) * steps)
         return f", {ahead}" if ahead.worth_saying else ""
 
     def verdict(self, steps: int, work: Work | None = None) -> Proof:
@@ -242,16 +248,16 @@ class Desk(Sight):
             try:
                 with MODEL:
                     state, _ = identity_check(self._session, state, journal.folder)
-            except HarnessError as problem:  # another model is loaded today: it stays where it is
+            except HarnessError as problem:  # it stays where it is
                 log.warning("branch %s was not taken over: %s", name, problem)
-                journal.leave(name, told, "belongs to another model")
+                journal.leave(name, told, _unlike(problem))
                 continue
             sampling = saved_settings(state.documents, name) or SamplingConfig(name="greedy")
             growth = tuple(Growth(*row) for row in told.get("growth", ()))
             own, prompt = tuple(told.get("own", ())), str(told.get("prompt", ""))
             here = state.to(self.loaded.device)
             self.branches[name] = Branch(here, sampling, own, growth, prompt)
-        self._before = []
+        self._before, self._after = [], []
         if self.branches:
             self.current = current if current in self.branches else next(iter(self.branches))
             self.sampling = self.branch.sampling
@@ -261,13 +267,13 @@ class Desk(Sight):
         with MODEL:
             made = answering(self.loaded, state, self.cfg.cache)
         self.asked = made is not None
-        return state if made is None else made.with_layers(tuple(map(joined, made.layers)))
+        return state if made is None else made.with_layers(tuple(map(compact, made.layers)))
 
     def _fed(self, state: State, ids: torch.Tensor) -> State:
         wanted = EVERY_QUERY if bright(state) else None
         with MODEL:
             grown = feed(self.loaded, state, ids, self.cfg.cache, wanted).state
-        return grown.with_layers(tuple(map(joined, grown.layers)))
+        return grown.with_layers(tuple(map(compact, grown.layers)))
 
     @property
     def piece(self) -> int:
@@ -282,6 +288,21 @@ class Desk(Sight):
             if work is not None:
                 work.advance(len(piece))
         return state
+
+
+def _unlike(problem: HarnessError) -> str:
+    """What a branch is that cannot be taken over."""
+    rows = getattr(problem, "differences", None) or ()
+    if rows and all(str(row.field).startswith("proof") for row in rows):
+        return "fails its proof: its keys and values do not give the logits it was kept with"
+    return "belongs to another model"
+
+
+def _held(layer: LayerState) -> float:
+    """Tokens that `layer` holds, on average over KV heads."""
+    if not layer.segments:
+        return 0.0
+    return float((layer.positions >= 0).sum(-1).double().mean())
 
 
 def _rescored(old: LayerState, new: LayerState) -> LayerState:

@@ -1,6 +1,7 @@
 """What stands where on the page. `acts` connects it; the look is in page.css."""
 
 import json
+from abc import ABCMeta
 from typing import Any
 
 import gradio as gr
@@ -20,6 +21,17 @@ WORDS = {"recall": "recall dialogues", "needle": "a needle in prose", "multi_key
 PURPOSE = (
     "Watch a language model think, one token at a time. Pause it, save it, change its memory, bring it back: "
     "is it still thinking the same thought?"
+)
+
+
+# A slider whose number box says what was typed: nothing (None) while it is emptied, or more than its end.
+# The act refuses that in words; gradio's own refusal is a traceback on the terminal. Made without gradio's
+# metaclass, which would write a file of types beside this one.
+Slider = ABCMeta.__new__(
+    type(gr.Slider),
+    "Slider",
+    (gr.Slider,),
+    {"is_template": True, "preprocess": lambda self, payload: payload, "__module__": __name__},
 )
 
 
@@ -73,12 +85,13 @@ class Controls:
             self.step = _button("Step", "step", variant="primary", scale=0, min_width=92)
             self.run = _button("Run", "run", scale=0, min_width=72)
             self.count = gr.Number(
-                run, label="Tokens of a run", show_label=False, container=False, precision=0, scale=0,
+                run, label="Tokens of a run", show_label=False, container=False, scale=0,
                 min_width=96, elem_id="count",
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
             self.stop = _button("Stop", "stop", scale=0, min_width=72, interactive=False)
             self.undo = _button("Undo", "undo", scale=0, min_width=72)
+            self.redo = _button("Redo", "redo", scale=0, min_width=72)
         with gr.Row(elem_classes="line"):
             self.more = gr.Textbox(
                 label="Text to add", show_label=False, container=False, elem_id="more", lines=1, max_lines=4, scale=1,
@@ -145,7 +158,7 @@ class Controls:
                 self.close = _button("Put away", "close", scale=0, min_width=108)
             with gr.Row(elem_classes="line bottom"):
                 self.place = gr.Number(
-                    1, label="Go back to token", precision=0, elem_id="place", min_width=80
+                    1, label="Go back to token", elem_id="place", min_width=80
                 )  # fmt: skip
                 self.back = _button("Branch there", "back", scale=0, min_width=132)
             with gr.Row(elem_classes="line bottom"):
@@ -185,7 +198,7 @@ class Controls:
                         elem_id="questions", min_width=120,
                     )  # fmt: skip
                     self.samples = gr.Number(
-                        12, label="How many", precision=0, scale=0, min_width=96,
+                        12, label="How many", scale=0, min_width=96,
                         elem_id="samples", visible=questions != FILE,
                     )  # fmt: skip
                 self.file = gr.Textbox(
@@ -230,4 +243,4 @@ def _button(label: str, name: str, **keys: object) -> gr.Button:
 
 
 def _slider(ends: tuple[float, float], at: float, step: float, label: str, name: str | None = None) -> gr.Slider:  # fmt: skip
-    return gr.Slider(*ends, at, step=step, label=label, elem_id=name, buttons=[], min_width=220)
+    return Slider(*ends, at, step=step, label=label, elem_id=name, buttons=[], min_width=220)

@@ -70,8 +70,8 @@ def thought(desk: Desk) -> str:
     full = _full(bright) if bright else 1.0
     own, special = set(branch.own), set(desk.loaded.tokenizer.all_special_ids)
     spans, marks = [], set()
-    for place, token in enumerate(ids):
-        text, kinds, told = desk.text([token]), ["t"], [f"token {token} at position {place}"]
+    for place, (token, text) in enumerate(zip(ids, desk.pieces(ids), strict=True)):
+        kinds, told = ["t"], [f"id {token} at position {place}"]
         glow = min((bright[place] / full) ** GAMMA, 1.0) if bright else 0.0
         if bright:
             told.append(f"received {bright[place]:.2f}")
@@ -102,13 +102,13 @@ def likely(desk: Desk) -> str:
         return '<p class="empty">The model\'s next choice appears here.</p>'
     rows = desk.likely()
     rest = max(1.0 - sum(p for _, _, p in rows), 0.0)
-    most, alike = max(p for *_, p in rows), Counter(text for _, text, _ in rows)
+    alike = Counter(text for _, text, _ in rows)
     body = "".join(
-        f'<tr title="token {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
-        f'<td>{_track(p / most)}</td><td class="p">{_share(p)}</td></tr>'
+        f'<tr title="id {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
+        f'<td>{_track(p)}</td><td class="p">{_share(p)}</td></tr>'
         for i, text, p in rows
     )
-    others = f'<tr class="rest"><th scope="row">all others</th><td></td><td class="p">{_share(rest)}</td></tr>'
+    others = f'<tr class="rest"><th scope="row">all others</th><td>{_track(rest)}</td><td class="p">{_share(rest)}</td></tr>'
     return f'<table class="bars" aria-label="The most probable next tokens"><tbody>{body}{others}</tbody></table>'
 
 
@@ -168,10 +168,10 @@ def _old(why: str) -> str:
 
 def comparison(pair: Comparison) -> str:
     """Two branches' next tokens, one bar above the other."""
-    most, alike = max(max(p, q) for *_, p, q in pair.rows), Counter(row[1] for row in pair.rows)
+    alike = Counter(row[1] for row in pair.rows)
     body = "".join(
-        f'<tr title="token {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
-        f"<td>{_track(p / most)}{_track(q / most, 'other')}</td>"
+        f'<tr title="id {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
+        f"<td>{_track(p)}{_track(q, 'other')}</td>"
         f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
         for i, text, p, q in pair.rows
     )
@@ -282,7 +282,7 @@ def _label(text: str, token: int, alike: int) -> str:
 
 
 def _track(p: float, look: str = "") -> str:
-    """A bar; p: its share of the longest."""
+    """A bar; full where the probability `p` is 1."""
     return f'<div class="track"><div class="fill {look}" style="width:{p * 100:.2f}%"></div></div>'
 
 

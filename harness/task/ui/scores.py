@@ -86,16 +86,22 @@ def _lost(cell: dict[str, Any]) -> bool:
 
 
 def _otherwise(made: Evaluation) -> str:
-    rows = evaluate.otherwise(made.answered, made.asking)[:SAID]
+    rows = [
+        f'<tr><th scope="row">{safe(cell)}{_of(len(every)) if not number else ""}</th>'
+        f"<td>{safe(said['text'])}</td><td>{safe(whole['text'])}</td></tr>"
+        for cell, every in evaluate.changed(made.answered, made.asking).items()
+        for number, (_, _, _, said, whole, _) in enumerate(every[: evaluate.BEST])
+    ][:SAID]
     if not rows:
         return ""
-    body = "".join(
-        f'<tr><th scope="row">{safe(cell)}</th><td>{safe(said["text"])}</td>'
-        f"<td>{safe(whole['text'])}</td></tr>"
-        for cell, _, _, said, whole, _ in rows
-    )
+    body = "".join(rows)
     return (
         "<details><summary>What was said otherwise</summary>"
         '<table class="plain words"><thead><tr><th scope="col">setting</th><th scope="col">said</th>'
         f'<th scope="col">the whole state said</th></tr></thead><tbody>{body}</tbody></table></details>'
     )
+
+
+def _of(every: int) -> str:
+    """That a setting said more otherwise than is shown of it; nothing where all of it is."""
+    return f"<br><small>{evaluate.BEST} of {every}</small>" if every > evaluate.BEST else ""

@@ -1,10 +1,12 @@
 """Snapshots by the names a person types: one folder, nothing outside it, nothing written over."""
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputProblem, printable, suggestion
+from harness.errors import InputProblem, SnapshotInvalid, printable, suggestion
 from harness.save import store
 from harness.snapshot.state import State
 
@@ -33,13 +35,21 @@ class Shelf:
     def save(self, state: State, name: str) -> dict[str, Any]:
         """Write `state` under a new name, read every byte back; return the manifest.
 
-        Raises InputProblem for a name that is taken or is no name, and when the disk refuses.
+        Raises InputProblem for a name that is taken or is no name, and when the disk refuses: nothing
+        stays there then.
         """
         target = self.folder / checked(name)
         if target.exists() or target.is_symlink():
             raise InputProblem(f"'{target.name}' is taken, and a snapshot is never written over. Type another name.")  # fmt: skip
         manifest = store.save(state, target, self.settings)
-        store.load(target)
+        try:
+            store.load(target)
+        except SnapshotInvalid as problem:
+            shutil.rmtree(target)
+            raise InputProblem(
+                f"'{target.name}' was not saved: it could not be read back as it was written: "
+                f"{problem.faults[0]}. Look after the disk, then save again."
+            ) from problem
         return manifest
 
     def load(self, name: str) -> State:
@@ -54,6 +64,20 @@ class Shelf:
     def stored_bytes(self, name: str) -> int:
         """Bytes that the snapshot's own files take."""
         return store.stored_bytes(self.folder / name)
+
+
+def check_folder(folder: Path) -> None:
+    """Make `folder`, where snapshots and the autosave go. Raises InputProblem where nothing can be kept:
+    a page that found out later would answer no act."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except (FileExistsError, NotADirectoryError):
+        raise InputProblem(f"out={folder} is a file, or in one: give a folder.") from None
+    except OSError as problem:
+        raise InputProblem(
+            f"out={folder} cannot be written to: {problem.strerror}. Give a folder of yours."
+        ) from None
 
 
 def checked(name: str | None) -> str:

@@ -10,6 +10,7 @@ from harness.compare import metrics
 from harness.errors import InputProblem
 from harness.snapshot.state import State
 from harness.task.ui.branches import Branches
+from harness.tokenizer import pieces
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Sight(Branches):
         apart = metrics.compare(two.logits[:, None], one.logits[:, None], ids)
         p, q = (s.logits[0].double().softmax(-1) for s in (one, two))
         best = torch.maximum(p, q).topk(min(top, len(p))).indices.tolist()
-        rows = [(i, self.text([i]), float(p[i]), float(q[i])) for i in best]
+        rows = [(i, self.spelled(i), float(p[i]), float(q[i])) for i in best]
         parted = _parted(one, two)
         stale = parted is None and apart["bitwise_equal"] and not _alike(one, two)
         made = Comparison(a, b, (one.tokens, two.tokens), parted, apart, rows, stale)
@@ -60,7 +61,9 @@ class Sight(Branches):
         branch = self.branch
         p = branch.sampler().probabilities(branch.state.logits, branch.state.token_ids)[0]
         best = p.topk(min(top, len(p)))
-        return [(i, self.text([i]), v) for i, v in zip(best.indices.tolist(), best.values.tolist())]
+        return [
+            (i, self.spelled(i), v) for i, v in zip(best.indices.tolist(), best.values.tolist())
+        ]
 
     @property
     def prompt(self) -> str:
@@ -134,7 +137,15 @@ class Sight(Branches):
 
     def text(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens shown."""
-        return self.loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        return pieces.text(self.loaded.tokenizer, ids)
+
+    def spelled(self, token: int) -> str:
+        """Text of `token` alone; `<E6>` for each byte of a character that it holds only a part of."""
+        return pieces.piece(self.loaded.tokenizer, token)
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """Text of each of `ids`; of the tokens of one character the last has it."""
+        return pieces.pieces(self.loaded.tokenizer, ids)
 
 
 def bright(state: State) -> bool:

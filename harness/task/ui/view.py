@@ -20,7 +20,7 @@ class View:
         ]  # fmt: skip
         self.asked = [c.scores, c.evaluate, c.enough, c.status]
         self.everything = [
-            c.desk, c.tab, c.undo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
+            c.desk, c.tab, c.undo, c.redo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
             c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
             c.choice, c.judged, c.prompt, c.begin, c.stop, c.more, c.name, *self.acts,
         ]  # fmt: skip
@@ -46,6 +46,7 @@ class View:
             c.begin: gr.update(variant="secondary" if ready else "primary", interactive=not busy),
             c.load: gr.update(interactive=bool(saved) and not busy),
             c.undo: gr.update(interactive=desk.undoable and not busy),
+            c.redo: gr.update(interactive=desk.redoable and not busy),
             c.compare: gr.update(interactive=many and not busy),
             c.stop: gr.update(interactive=busy),
             **{field: gr.update(interactive=ready) for field in (c.more, c.name)},

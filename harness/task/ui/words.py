@@ -82,16 +82,23 @@ def beside(desk: Desk) -> str:
     return f", as branch {desk.current}; the others are kept" if len(desk.branches) > 1 else ""
 
 
+def needing(manifest: dict[str, Any]) -> str:
+    """Which snapshots the one of `manifest` takes files from; nothing where it is complete in itself."""
+    places = sorted({row["place"] for row in manifest["lineage"]})
+    return f"; it needs {picture.safe(' and '.join(places))} beside it" if places else ""
+
+
 def counted(tokens: int) -> str:
     """So many tokens."""
     return machine.many(tokens, "token")
 
 
 def whole(value: Any, most: int, name: str) -> int:
-    """What was typed into the box `name`: 1 to `most`. Raises InputProblem for anything else."""
-    if not isinstance(value, int | float) or not 1 <= value <= most:
-        what = "is empty" if value is None else f"cannot be {value:,.0f}"
-        raise InputProblem(f"'{name}' {what}. Type a number from 1 to {most}.")
+    """What was typed into the box `name`: a whole number, 1 to `most`. Raises InputProblem for anything
+    else."""
+    if not isinstance(value, int | float) or not 1 <= value <= most or value != int(value):
+        what = "is empty" if value is None else f"cannot be {value:,.10g}"
+        raise InputProblem(f"'{name}' {what}. Type a whole number from 1 to {most}.")
     return int(value)
 
 

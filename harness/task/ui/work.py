@@ -96,6 +96,9 @@ class Counted:
         self._work.advance(0)
         self._turns.breathe()
 
+    def name(self, what: str, still: bool = False) -> None:
+        """Parts of a whole are not told."""
+
     def end(self) -> None:
         """What comes next says its own name."""
 

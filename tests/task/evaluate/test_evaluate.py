@@ -10,7 +10,7 @@ from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
-from harness.report.evaluate import pareto
+from harness.report.budget import pareto
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
 

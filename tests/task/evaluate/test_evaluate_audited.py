@@ -1,6 +1,7 @@
 """An evaluation's record, run again: the honest one is the same, and whoever edits an answer, a row, an
 interval or the sentence and renews the seal is told, with everything that follows edited too or not."""
 
+import csv
 import json
 import shutil
 import sys
@@ -13,10 +14,11 @@ import pytest
 
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.record import Evaluation
+from harness.report import sweep
 from harness.report.evaluate import conclusion
 from harness.snapshot import record
 from harness.snapshot.result import write_json
-from harness.task.audit import derived, evaluation, replay, report
+from harness.task.audit import derived, evaluation, evidence, replay, report
 
 ASK = ("task=evaluate", "prompt=recall", "prompt.distance=24", "prompt.samples=3", "steps=4",
        "task.prunes=[random]", "task.quantizers=[none,int8]", "task.budgets=[0.25]",
@@ -185,6 +187,42 @@ def test_the_auditors_evidence_holds_the_answers(runs, tmp_path) -> None:
     assert any(": answers.jsonl: 0/after" in what for what in named), named
 
 
+RENEWED = {
+    "again": ("sweep.csv", "answers.csv"),
+    "without it": ("sweep.csv",),
+    "an older sweep": (),
+}
+
+
+@pytest.mark.parametrize("sealed", ["as it was", *RENEWED])
+def test_the_table_of_cells_of_a_sweep_says_what_its_points_say(runs, tmp_path, sealed) -> None:
+    """Also where who edited it renewed the seal, or left it out."""
+    points = [Path(shutil.copytree(runs[0], tmp_path / n)) for n in "01"]
+    sweep.write(tmp_path, sweep.rows(points), 2)
+    seal(tmp_path, points, "answers.csv", "sweep.csv")
+    assert list(evidence.summary(tmp_path, points)) == []
+    table = tmp_path / "answers.csv"
+    honest = table.read_text()
+    lines = [*csv.reader(honest.splitlines())]
+    lines[1][lines[0].index("contains")] = "0.123"
+    table.write_text("".join(",".join(line) + "\n" for line in lines))
+    if sealed != "as it was":
+        seal(tmp_path, points, *RENEWED[sealed])
+    named = {f.what: f.recorded for f in evidence.summary(tmp_path, points)}
+    assert named.pop("answers.csv: contains") == "0.123"
+    assert [*named] == ["answers.csv"] * (sealed == "as it was")
+    table.write_text(honest.rstrip().rpartition("\n")[0] + "\n")
+    assert "answers.csv: rows" in [f.what for f in evidence.summary(tmp_path, points)]
+
+
+def seal(folder: Path, points: list[Path], *names: str) -> None:
+    """The document of a sweep that ended with these files; with no name, as one had none."""
+    files = {name: record.digest_bytes((folder / name).read_bytes()) for name in names}
+    records = {p.name: record.read(p / record.NAME)["id"] for p in points}
+    told = {"sealed": {"records": records, **files}} if names else {}
+    write_json(folder / "sweep.json", {"finished": len(points), **told})
+
+
 def finite_answers(folder: Path) -> list[Row]:
     return [{k: v for k, v in line.items() if k != "per_token_s"} for line in of(folder).answers]
 
@@ -245,6 +283,9 @@ def rounded(line: Row) -> None:
 
 def test_a_page_of_other_answers_is_named(copy) -> None:
     result = record.read(copy / "result.json")
+    page = (copy / "report.html").read_text("utf-8")
+    files = ("result.json", "record.json", "evaluate.json", "answers.jsonl")
+    assert all(f'<a href="{name}">{name}</a>' in page for name in files)
     assert list(derived.page(copy, result)) == []
     answers(right)(copy)
     assert [f.what for f in derived.page(copy, result)] == ["report.html"]

@@ -1,11 +1,14 @@
 """Nothing is lost on the page: undo, autosave, a server that was killed, runs without a page."""
 
+import contextlib
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 
-from harness.errors import InputProblem
+from harness.errors import HarnessError, InputProblem
+from harness.pipeline import step
 from harness.task.ui import journal, picture, words
 from harness.task.ui.desk import Desk
 from harness.task.ui.journal import Journal, tabs
@@ -96,6 +99,21 @@ def test_a_damaged_branch_is_left_out_and_the_others_come_back(kept, tmp_path):
     assert damaged.is_dir()
 
 
+def test_a_branch_that_went_back_in_codes_comes_back_and_one_that_fails_its_proof_says_so(kept):
+    one = kept()
+    one.begin(TEXT)
+    one.quantize("fp8_e4m3")
+    one.back(10)
+    one.fork()
+    state = one.branch.state
+    layers = tuple(replace(la, segments=(step.joined(la).segments[0],)) for la in state.layers)
+    one._put(replace(one.branch, state=state.with_layers(layers, quantized=[])))
+    one.flush()  # the last one's codes were opened, and nothing says so
+    two = kept()
+    assert list(two.branches) == ["A", "B"] and two.branches["B"].state.quantized
+    assert "Branch C fails its proof" in two.aside[0] and "model" not in two.aside[0]
+
+
 def test_a_branch_of_another_model_waits_and_what_is_new_is_kept(kept):
     one = kept()
     one.begin(TEXT)
@@ -171,6 +189,69 @@ def test_load_and_start_add_branches_and_undo_takes_acts_back(desk):
     assert not one.branches
     with pytest.raises(InputProblem, match="nothing to undo"):
         one.undo()
+
+
+def test_undo_says_what_it_took_back_and_what_did_nothing_is_no_act(desk):
+    one = desk()
+    one.begin(TEXT)
+    one.fork()
+    tokens, settings = one.branch.state.tokens, one.sampling
+    one.start(16)
+    finished(one)
+    one.switch("A")
+    one.step()
+    one.save("pause")
+    one.sample("sample", temperature=1.3)
+    one.load("pause")
+    one.close()
+    for act in (
+        lambda: one.prune("keep_last", one.branch.state.tokens),  # everything may stay
+        lambda: one.prune("knorm", 10_000),
+        lambda: one.say(""),
+        lambda: one.quantize("kivi"),
+        lambda: one.back(10_000),
+        lambda: one.load("nowhere"),
+    ):
+        held = one.branches
+        with contextlib.suppress(HarnessError):
+            assert act() == 0
+        assert one.branches is held
+    one.save("again")  # what was refused is no act either once something else has changed
+    held, told = one.branches, []
+    while one.undoable:
+        told.append((one.undo(), one.current))
+        if told[-1][0].startswith("Load"):
+            assert one.sampling.name == "sample"  # as it was before the snapshot's own
+    assert told == [
+        ("Put away (branch C is back)", "C"),
+        ("Load (branch C is gone)", "A"),
+        ("Step of 1 token on branch A", "A"),
+        ("Run of 16 tokens on branch B", "B"),
+        ("Branch here (branch B is gone)", "A"),
+        ("Start (branch A is gone)", ""),
+    ]
+    assert one.sampling == settings
+    again = []
+    while one.redoable:
+        again.append((one.redo(), one.current))
+    assert again == [
+        ("Start (branch A is back)", "A"),
+        ("Branch here (branch B is back)", "B"),
+        ("Run of 16 tokens on branch B", "B"),
+        ("Step of 1 token on branch A", "A"),
+        ("Load (branch C is back)", "C"),
+        ("Put away (branch C is gone)", "B"),
+    ]
+    assert one.branches == held  # states are never changed, so these are the very same
+    with pytest.raises(InputProblem, match="nothing to redo"):
+        one.redo()
+    assert one.undo() == told[0][0]
+    one.switch("A")
+    one.step()
+    assert not one.redoable  # what was done since would be lost
+    one.begin(TEXT)
+    one.prune("keep_last", tokens - 1)  # the twin: it drops one
+    assert one.undo() == "Prune on branch D" and one.redo() == "Prune on branch D"
 
 
 def test_a_run_needs_no_page_and_nothing_comes_between(desk):

@@ -15,7 +15,7 @@ from harness.prune.base import EVERY_QUERY
 from harness.save import store
 from harness.task.ui import picture
 from harness.task.ui.acts import Page
-from harness.task.ui.desk import POLICIES, Desk
+from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
 from harness.task.ui.shelf import Shelf
 from tests.pipeline.test_judge import Remembering
 
@@ -266,7 +266,7 @@ def test_long_work_is_announced_by_the_page(desk, monkeypatch):
     assert said.startswith("Saving, restoring, judging, about ")
 
 
-def test_what_was_quantized_can_be_saved_loaded_and_judged(desk, monkeypatch):
+def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
     one = begun(desk(), 2)
     whole = one.branch.state
     for _ in range(2):
@@ -277,28 +277,63 @@ def test_what_was_quantized_can_be_saved_loaded_and_judged(desk, monkeypatch):
     expected = one.branch
     one.load("small")
     assert torch.equal(one.branch.state.logits, expected.state.logits)
+    assert not torch.equal(
+        expected.state.logits, whole.logits
+    )  # full precision would go on otherwise
     assert one.step() == int(expected.state.logits.argmax())
-    one.undo()
-    monkeypatch.setattr(Desk, "_answering", lambda self, state: replace(state, logits=whole.logits))
-    one.quantize("fp8_e4m3")  # the twin: logits that full precision gave
-    with pytest.raises(RestoreRefused, match="do not reproduce"):
-        one.verdict(4)
+
+
+@pytest.mark.parametrize("name", QUANTIZERS)
+def test_codes_stay_codes_whatever_is_done_with_them(desk, name):
+    """Stepped, gone back in, saved, loaded, pruned: as small as was said, and never refused."""
+    one = begun(desk("quantize=kivi", "quantize.recent=4") if name == "kivi" else desk(), 6)
+    plain = one.branch.state.kv_bytes
+    codes, _ = one.quantize(name)
+    assert one.branch.state.kv_bytes == codes < plain
+    one.save("all")
+    assert (one.shelf.folder / "all").is_dir()
+    one.step()
+    assert one.branch.state.quantized and one.branch.state.kv_bytes < plain
+    for at in (one.branch.state.tokens - 3, 10):
+        one.back(at)
+        one.save(f"back {at}")
+        here = one.branch.state
+        one.load(f"back {at}")
+        assert torch.equal(one.branch.state.logits, here.logits) and one.branch.state.tokens == at
+        one.step()
+    one.prune("keep_last", 6)
+    one.step()
+    one.save("little")
+    one.load("little")
+
+
+def test_a_quantizer_with_nothing_to_code_says_so(desk):
+    one = begun(desk(), 2)
+    with pytest.raises(InputProblem, match="nothing would change"):
+        one.quantize("kivi")  # keeps more of the last tokens than there are
+    assert "quantized" not in one.branch.state.documents["kv_format"]
 
 
 def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(desk):
     one = begun(desk(), 2)
     one.quantize("fp8_e4m3")
-    one.step()  # a token in full precision behind the codes' values
+    one.step()  # a token in full precision behind the codes
     state = one.branch.state
     told = diagnose(one.loaded, state)
     assert told.cause == "rounding" and "quantized on purpose" in told.evidence
+    told = diagnose(one.loaded, replace(state, logits=state.logits + 0.5))
+    assert told.cause == "logits"  # the twin: neither full precision nor the codes give these
     layer = state.layers[1]
-    key, value = layer.key.clone(), layer.value.clone()
-    for tensor in (key, value):  # the twin: two tokens changed places
-        tensor[:, :, [5, 9]] = tensor[:, :, [9, 5]]
-    (segment,) = layer.segments
-    moved = replace(layer, segments=(replace(segment, key=key, value=value),))
-    told = diagnose(one.loaded, state.with_layers((state.layers[0], moved)))
+    coded, *rest = layer.segments
+    order = torch.arange(coded.tokens)
+    order[[5, 9]] = order[[9, 5]]  # the twin: two tokens changed places
+    moved = [
+        replace(c, codes=c.codes[:, :, order], scale=c.scale[:, :, order])
+        for c in (coded.key, coded.value)
+    ]
+    swapped = replace(coded, key=moved[0], value=moved[1])
+    wrong = replace(layer, segments=(swapped, *rest))
+    told = diagnose(one.loaded, state.with_layers((state.layers[0], wrong)))
     assert told.cause != "rounding" and "on purpose" not in told.evidence
 
 

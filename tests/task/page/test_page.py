@@ -36,7 +36,7 @@ def page(tmp_path_factory):
     process, address = started(folder, f"text={PROMPT}", f"out={folder / 'shelf'}")
     yield process, address, folder
     if process.poll() is None:
-        ended(process)
+        ended(process, folder / "console.txt")
 
 
 @pytest.mark.browser
@@ -49,6 +49,11 @@ def test_step_save_reload_load_step_is_the_same_token(browser, page):
     click(browser, drawn(browser, "#how input[value=sample]"))
     said(browser, "chosen by sample")
     write(browser, "temperature", "2\ue004")
+    said(browser, "chosen by sample, temperature 2.")
+    box = browser.find_element("css selector", "#temperature input[type=number]")
+    box.send_keys("\ue009a\ue000", "\ue003")  # all of it, gone
+    said(browser, "A number is missing")  # and no traceback in the terminal: see the last test
+    box.send_keys("2\ue004")
     said(browser, "chosen by sample, temperature 2.")
     press(browser, "step")
     assert len(wrote(browser, SENT)) == SENT + 1
@@ -100,7 +105,7 @@ def test_branch_compare_prune_and_verdict(browser, page):
     write(browser, "count", "-3")
     press(browser, "run")
     said(
-        browser, "Type a number from 1 to 4096."
+        browser, "Type a whole number from 1 to 4096."
     )  # and no traceback in the terminal: see the last test
     write(browser, "count", "6")
     press(browser, "run")
@@ -217,7 +222,7 @@ def test_readable_in_light_and_dark_wide_and_narrow(browser, page, tmp_path, sch
             assert browser.execute_script(CONTRAST) == []
             assert browser.execute_script(OUTSIDE) == []
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-            line = [at(browser, name).location["y"] for name in ("step", "run", "stop", "undo")]
+            line = [at(browser, name).location["y"] for name in ("step", "run", "stop", "undo", "redo")]  # fmt: skip
             assert len(set(line)) == 1  # none of them wraps alone
         browser.save_screenshot(str(tmp_path / "page.png"))
         assert (tmp_path / "page.png").stat().st_size > 20_000
@@ -280,7 +285,11 @@ def test_a_run_goes_on_while_the_page_is_closed_and_undo_takes_it_back(browser, 
     shown(browser, "Ready. One branch, as you left", f"{SENT + 120} held")
     assert len(wrote(browser, SENT + 119)) == SENT + 120
     press(browser, "undo")
-    said(browser, "Undone.")
+    said(browser, "Undone: Run of 120 tokens on branch A; now on branch A.")
+    press(browser, "redo")
+    said(browser, "Done again: Run of 120 tokens on branch A; now on branch A.")
+    press(browser, "undo")
+    said(browser, "Undone: Run of 120 tokens on branch A; now on branch A.")
     shown(browser, f"{SENT} held")
     write(browser, "place", "5")
     press(browser, "back")
@@ -324,8 +333,9 @@ def test_ctrl_c_in_the_middle_of_a_run_ends_the_page_and_nothing_stays_or_left_t
     press(browser, "run")
     said(browser, "Wrote ", "of 3000")
     asked = time.time()
-    assert ended(process) == 0
+    assert ended(process, folder / "console.txt") == 0
     assert time.time() - asked < 15
+    said(browser, "The server has stopped: start it again and reload")
     printed = (folder / "console.txt").read_text()
     assert "snapshots in" in printed and "task=ui out=" in printed and "Traceback" not in printed
     called = {line.split()[1] for line in printed.splitlines() if line.startswith("CONNECT")}

@@ -7,6 +7,7 @@ import pytest
 
 from harness.config import SaveConfig
 from harness.errors import InputProblem, SnapshotInvalid
+from harness.save import store
 from harness.task.ui.shelf import LONGEST, Shelf, checked
 
 HOSTILE = (
@@ -82,6 +83,21 @@ def test_damage_is_found_before_anything_is_restored(shelf, state):
     payload.write_bytes(data)
     with pytest.raises(SnapshotInvalid):
         shelf.load("one")
+
+
+def test_a_failed_save_leaves_nothing_and_does_not_speak_of_restoring(shelf, state, monkeypatch):
+    def damaged(source):
+        raise SnapshotInvalid(str(source), ["kv does not match its digest"])
+
+    monkeypatch.setattr(store, "load", damaged)
+    with pytest.raises(
+        InputProblem, match=r"was not saved: .*does not match its digest"
+    ) as problem:
+        shelf.save(state, "four")
+    assert "restore" not in str(problem.value) and "four" not in shelf.names()
+    assert not [p for p in shelf.folder.iterdir() if "four" in p.name]
+    monkeypatch.undo()
+    shelf.save(state, "four")  # the name is free
 
 
 def test_checked_says_what_a_name_may_hold():

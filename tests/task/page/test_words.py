@@ -12,10 +12,12 @@ import pytest
 from transformers import MambaConfig, MambaForCausalLM
 
 from harness.errors import HarnessError, InputProblem, RestoreRefused
-from harness.task.ui import picture, words
+from harness.report import evaluate
+from harness.task.ui import picture, scores, words
 from harness.task.ui.acts import Page
 from harness.task.ui.branches import Growth
 from harness.task.ui.desk import Desk
+from harness.task.ui.layout import _slider
 from harness.task.ui.shelf import Shelf
 
 TEXT = "let k be 5 . the bird sang . what is"
@@ -54,12 +56,38 @@ def test_messages_name_no_setting_of_a_command_line(desk):
     assert left.endswith("given when the page is started.)")
 
 
-@pytest.mark.parametrize("typed", [-3, 0, None, 5000])
+@pytest.mark.parametrize("typed", [-3, 0, None, 5000, 1.5])
 def test_a_number_that_cannot_be_is_said(desk, typed):
     page = object.__new__(Page)
     with pytest.raises(InputProblem, match=r"'Tokens of a run' .*from 1 to 4096"):
         next(page._run(desk(), typed))
     assert words.whole(7.0, 4096, "Tokens of a run") == 7
+
+
+@pytest.mark.parametrize("typed", [None, 0, 2.5])
+def test_a_prune_without_a_number_of_tokens_is_refused(desk, typed):
+    one = desk()
+    with pytest.raises(InputProblem, match=r"'Tokens to keep' .*Type a whole number from 1 to"):
+        next(object.__new__(Page)._prune(one, "keep_last", typed, True))
+    assert one.branch.state.kept_tokens == one.branch.state.tokens
+
+
+def test_a_number_box_beside_a_slider_may_stand_empty():
+    gradio = pytest.importorskip("gradio")
+    box, plain = _slider((0.1, 3.0), 1, 0.05, "Temperature"), gradio.Slider(0.1, 3.0)
+    assert box.preprocess(None) is None and box.preprocess(0.5) == 0.5 and box.preprocess(9.0) == 9
+    assert box.get_block_name() == "slider"  # the browser draws gradio's own
+    with pytest.raises(TypeError):  # the twin: gradio's own compares it with the ends
+        plain.preprocess(None)
+
+
+def test_a_save_says_which_snapshots_it_needs(desk):
+    one = desk()
+    page = object.__new__(Page)
+    page._chosen, page.c = lambda desk, name: {}, SimpleNamespace(name=None)
+    ((alone, _),) = page._save(one, "first")
+    ((told, _),) = page._save(one, "second")
+    assert "beside it" not in alone and told.endswith("; it needs first beside it.")
 
 
 def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
@@ -109,7 +137,30 @@ def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(desk, monkeyp
     )
     shown = picture.likely(one)
     assert "\u2205 <i>7</i>" in shown and "\u2205 <i>8</i>" in shown and "<i>9</i>" not in shown
-    assert "width:100.00%" in shown and "width:25.00%" in shown and shown.count("fill") == 3
+    widths = re.findall(r"width:([\d.]+)%", shown)  # of probability 1, whatever the largest is
+    assert widths == ["0.20", "0.10", "0.05", "99.65"]  # the last: all others
+
+
+def test_the_bytes_of_a_character_are_one_character(desk):
+    one = desk()
+    one.say(" \u601d\u00e9 k \U0001f600")
+    ids = one.branch.state.token_ids[0].tolist()
+    said = picture.thought(one)
+    assert "\ufffd" not in said and all(c in said for c in "\u601d\u00e9\U0001f600")
+    assert "".join(one.pieces(ids)).replace("\u2009", "") == one.text(ids)
+    parts = [one.spelled(token) for token in ids[-4:]]
+    assert parts == ["<F0>", "<9F>", "<98>", "<80>"]
+    assert one.text(ids[-1:]) == "\ufffd"  # the twin: what a token alone is decoded to
+    assert one.pieces(ids[:-1])[-3:] == parts[:3]  # until the character is whole
+
+
+def test_what_was_said_otherwise_says_of_how_many_answers(monkeypatch):
+    row = ["", "k ?", "5", {"text": "here"}, {"text": "there"}, "1"]
+    every = {"int4": [row] * 19, "int8": [row] * 3}
+    monkeypatch.setattr(evaluate, "changed", lambda *given: every)
+    shown = scores._otherwise(SimpleNamespace(answered={}, asking=[]))
+    assert shown.count("<td>here</td>") == 6 and shown.count("3 of 19") == 1
+    assert "of 3<" not in shown  # the twin: all of it is shown
 
 
 def test_the_cache_steps_down_where_it_was_pruned(desk):

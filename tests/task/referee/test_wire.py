@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from crossing import crossed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "engine"))
 from toy import FAULTS, Toy, serving
@@ -33,21 +34,17 @@ def judged(harness, place):
     return run
 
 
-SERVERS = pytest.mark.parametrize(
-    "server",
-    [
-        {},
-        {"salts": False, "together": True},
-        {"salts": False},
-        {"salts": False, "keeps": 1, "fixed": True},
-    ],
-    ids=["salts", "never sent before", "shares at once", "keeps one"],
-)
+SERVERS = {
+    "salts": {},
+    "never sent before": {"salts": False, "together": True},
+    "shares at once": {"salts": False},
+    "keeps one": {"salts": False, "keeps": 1, "fixed": True},
+}
 
 
-@SERVERS
+@pytest.mark.parametrize("server", SERVERS)
 def test_an_honest_server_passes(judged, server) -> None:
-    done, rows = judged(Toy(**server))
+    done, rows = judged(Toy(**SERVERS[server]))
     assert done.code == 0, done.out
     assert rows["hit"]["verdict"] in GOOD and rows["hit"]["reused_tokens"] >= len(IDS) - 1
     if "cold_again" in rows:
@@ -56,10 +53,11 @@ def test_an_honest_server_passes(judged, server) -> None:
     assert done.result["verdict"] in GOOD
 
 
-@SERVERS
-@pytest.mark.parametrize("fault", [f for f in FAULTS if f != "empty_restore"])
+@pytest.mark.parametrize(
+    "fault, server", crossed([f for f in FAULTS if f != "empty_restore"], [*SERVERS])
+)
 def test_every_fault_is_found(judged, fault, server) -> None:
-    done, rows = judged(Toy(fault, **server))
+    done, rows = judged(Toy(fault, **SERVERS[server]))
     assert done.code == 1, done.out
     assert rows["hit"]["verdict"] in ("drifted", "diverged"), rows["hit"]
     assert rows["hit"]["first_beyond"] is not None and rows["hit"]["first_beyond"] < 64

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from harness import progress
 from harness.attention.kernels.cpu import team
 from harness.attention.kernels.cpu.layout import (
     AT_ONCE,
@@ -152,10 +153,8 @@ class Program:
 
     def ready(self) -> "Ready":
         """The program as it is now."""
-        compiled = _compiled()
-        assert compiled is not None, "nobody asked `available` first"
         began = time.perf_counter()
-        function = compiled.runner(self._kind).address
+        function = _runner(self._kind)
         _compiling[0] += time.perf_counter() - began
         sizes = (len(self._phases), self._rows, self._queries, self._depth)
         lines = [(*sizes, *_UNUSED[len(sizes) :]), *self._phases, *self._entries]
@@ -220,11 +219,21 @@ def readable(dtype: torch.dtype, *stored: Any) -> bool:
 
 
 @cache
+def _runner(kind: str) -> int:
+    """The address of the compiled code; making it takes up to a minute, reading it from a cache a moment."""
+    compiled = _compiled()
+    assert compiled is not None, "nobody asked `available` first"
+    with progress.meanwhile("making kernels ready"):
+        return int(compiled.runner(kind).address)
+
+
+@cache
 def _compiled() -> Any:
     """The module that compiles, or None where Numba cannot be imported."""
     began = time.perf_counter()
     try:
-        from harness.attention.kernels.cpu import compiled
+        with progress.meanwhile("importing Numba"):
+            from harness.attention.kernels.cpu import compiled
     except ImportError as problem:
         warnings.warn(f"{SLOWER} ({problem})", RuntimeWarning, stacklevel=4)
         return None

@@ -1,0 +1,46 @@
+"""What `--cfg` and `--info` show of a sweep: its first point, as the sweep itself would compose it."""
+
+from typing import Any
+
+from harness.cli import point, search
+from harness.cli.arguments import MULTIRUN, SHOWING, parted
+from harness.config.chain import loader
+from harness.config.compose import values
+from harness.errors import ConfigProblem
+
+
+def one_point(arguments: list[str]) -> list[str]:
+    """`-m ... --cfg job` (or `--info`): the arguments for the first point of the sweep, also of one that a file
+    declares; a comment says so. Anything else is left alone. Raises ConfigProblem for a sweep without points."""
+    showing = any(a.partition("=")[0] in SHOWING for a in arguments)
+    if not showing or not any(a in MULTIRUN for a in arguments):
+        return arguments
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    flags, typed = parted([a for a in arguments if a not in MULTIRUN])
+    hydra, points, single = [a for a in typed if a.lstrip("+~").startswith("hydra")], 1, []
+    sweep = _sweep([*flags, *typed])
+    asked = OverridesParser.create().parse_overrides([*point.swept(sweep)])
+    for override in asked:
+        if not override.is_sweep_override():
+            single.append(str(override.input_line))
+            continue
+        interval = override.is_interval_sweep()
+        chosen = [override.value().start] if interval else values(override)
+        if not chosen:
+            raise ConfigProblem(f"{override.input_line} gives no point: it has no value.")
+        points *= 0 if interval else len(chosen)  # 0: nobody knows how many
+        single.append(f"{str(override.input_line).partition('=')[0]}={chosen[0]}")
+    many = f" of {trials} trials" if (trials := search.trials(sweep)) else ""
+    drawn = search.of(sweep) or not points
+    print(f"# a point of the search{many}" if drawn else f"# the first of {points} points")
+    return [*flags, *hydra, *single]
+
+
+def _sweep(arguments: list[str]) -> Any:
+    """The sweep's own configuration, none of its points composed; what it varies is at its default."""
+    from hydra.types import RunMode
+
+    hydras, name = loader(arguments)
+    _, overrides = parted(arguments)
+    return hydras.load_configuration(name, overrides, run_mode=RunMode.MULTIRUN)

@@ -1,0 +1,60 @@
+"""Which options Hydra itself comes to, where that takes more than a look at one defaults list: a primary config of the
+user's own, or an experiment that is built on another."""
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness import variants
+
+# the flags that choose a primary config -> what of it they choose
+PRIMARY = {"--config-name": "name", "-cn": "name", "--config-path": "path", "-cp": "path"}
+
+
+def loader(flags: Sequence[str]) -> tuple[Any, str]:
+    """Hydra's own loader of what these arguments choose, and the name of the primary configuration."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
+    from hydra.core.config_search_path import SearchPathQuery
+
+    said, _ = get_args_parser().parse_known_args(flags)
+    main = str(Path(said.config_path).absolute() if said.config_path else variants.conf_dir())
+    place = create_automatic_config_search_path(None, "harness", main)
+    if said.config_dir:
+        path = f"file://{Path(said.config_dir).absolute()}"
+        place.prepend("command-line", path, SearchPathQuery(provider="schema"))
+    return ConfigLoaderImpl(place), said.config_name or "config"
+
+
+def needed(named: Sequence[tuple[str, str]]) -> bool:
+    """Whether the options that a job leads to hang on more than its own file's `override`s. named: group and option
+    that it chooses."""
+    if any(argument.partition("=")[0] in PRIMARY for argument in sys.argv[1:]):
+        return True
+    for group, option in named:
+        for entry in variants.defaults(group, option):
+            says = list(entry) if isinstance(entry, dict) else [entry]
+            override = any(str(key).startswith("override ") for key in says)
+            if group in ("experiment", "task"):
+                if entry != "_self_" and not override:
+                    return True
+            elif override:
+                return True
+    return False
+
+
+@cache
+def choices(flags: tuple[str, ...], overrides: tuple[str, ...]) -> dict[str, str]:
+    """Group -> option as Hydra composes it; empty where it cannot, which it says itself."""
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        hydras, name = loader(flags)
+        found = hydras.compute_defaults_list(name, list(overrides), RunMode.RUN)
+    except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError):
+        return {}
+    return {k: str(v) for k, v in found.overrides.known_choices.items() if v is not None}

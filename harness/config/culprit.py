@@ -1,0 +1,69 @@
+"""Which YAML holds what Hydra cannot compose, and what was probably meant in it."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from harness import variants
+from harness.config.key import wanted
+from harness.config.option import schemas
+from harness.config.schema import Config
+from harness.config.unknown import unknown_key
+from harness.errors import suggestion
+from harness.variants import folders, options
+
+PACKAGE = "# @package _global_"
+HEADER = re.compile(r"\s*#\s*@package\b")  # which Hydra reads in the first line alone
+
+
+def in_yaml(text: str, argv: list[str]) -> str | None:
+    """One plain message for a mistake that lies in a file; None for any other. text: what Hydra says."""
+    where = said[1] if (said := re.match(r"In '([\w/.-]+)': ", text)) else ""
+    if (path := _file(where)) is None:
+        return _named_in_defaults(text, argv)
+    called = where.replace("/", "=")
+    if where.startswith("experiment/") and not HEADER.match(path.read_text("utf-8")):
+        return (
+            f"{called}: {path} has no `{PACKAGE}` as its first line, so what it sets would lie below "
+            "`experiment`. Write it there."
+        )
+    if key := re.search(r"Key '.+?' not in '\w+'\n *full_key: (\S+)", text):
+        hint = " Hydra has no such key; `--cfg hydra` shows its own."
+        near = hint if key[1].startswith("hydra.") else unknown_key(key[1], "")
+        return f"{called}: {path} sets '{key[1]}', which is not a key of the configuration.{near or ''}"
+    value = re.search(r"Value '(.*?)' .*\n *full_key: (\S+)", text)
+    if value and (meant := wanted(text)):
+        return f"{called}: {path} sets {value[2]} to '{value[1]}', which is not possible: give {meant}."
+    return _named_in_defaults(text, argv)
+
+
+def _file(where: str) -> Path | None:
+    """The YAML that Hydra calls by the name `where`."""
+    return next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
+
+
+def _named_in_defaults(text: str, argv: list[str]) -> str | None:
+    """A YAML whose defaults list names a group or an option that there is not: which, and what is meant."""
+    said = re.match(r"In '([\w/.-]+)': Could not (?:override|find|load) '(\w+)(?:/([^']+))?'", text)
+    if said is None:
+        return None
+    where, group, option = said.groups()
+    if where == "config":  # Hydra speaks of the whole where an override of an option's YAML fails
+        pairs = (a.lstrip("+").partition("=")[::2] for a in argv)
+        chose = [(g, o) for g, o in pairs if g in ("experiment", "task")]
+        texts = {f"{g}/{o}": str(variants.defaults(g, o)) for g, o in chose}
+        where = next(
+            (w for w, list_ in texts.items() if group in list_ and str(option) in list_), ""
+        )
+    if (path := _file(where)) is None:
+        return None
+    if any((folder / group).is_dir() for folder in folders()):
+        return (
+            f"{where.replace('/', '=')}: {path} names {group}: {option}, and '{option}' is not an option "
+            f"of {group}.{suggestion(str(option), options(group))}"
+        )
+    keys = [f.name for f in fields(Config) if f.name not in schemas()]
+    near = suggestion(group, [*schemas(), *keys])
+    if any(f"mean '{key}'" in near for key in keys):
+        near += " That is a key, not a group: it stands outside of `defaults`."
+    return f"{where.replace('/', '=')}: {path} names a group '{group}', which there is not.{near}"

@@ -1,0 +1,67 @@
+"""A key that there is not: what was probably meant by it."""
+
+from dataclasses import fields, is_dataclass
+
+from harness import variants
+from harness.config.option import UNREAD, readable, schemas
+from harness.config.schema import Config
+from harness.errors import suggestion
+from harness.variants import options
+
+
+def unknown_key(key: str, value: str) -> str | None:
+    """A suggestion when `key` (dotted) is no common key; None when it is one, or a group's own."""
+    schema: type = Config
+    parts = key.split(".")
+    if parts[0] in schemas():
+        return None
+    for i, part in enumerate(parts):
+        known = {f.name: f.type for f in fields(schema)}
+        if part not in known:
+            if i == 0 and parts[1:] and (near := _of_a_task(parts)):
+                return near
+            return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(known))
+        inner = known[part]
+        if not (isinstance(inner, type) and is_dataclass(inner)):
+            return None
+        schema = inner
+    return None
+
+
+def _of_a_task(parts: list[str]) -> str:
+    """For `port` and `ui.port`: that is `task.port`, which task=ui reads."""
+    *above, key = parts
+    tasks = [
+        t
+        for t in variants.sound("task")
+        if key in variants.signature("task", t) and above in ([], [t])
+    ]
+    if not tasks or key in ("name", "reads", UNREAD):
+        return ""
+    return f" Did you mean 'task.{key}'? {' and '.join(f'task={t}' for t in tasks[:4])} read{'s' * (len(tasks) == 1)} it."
+
+
+def _nested(above: list[str], part: str, known: list[str]) -> str:
+    return suggestion(part, known).replace("mean '", f"mean '{'.'.join(above)}.")
+
+
+def _meant(part: str, value: str) -> str:
+    """Also `temperature` for `sampling.temperature`, and `format=gzip` for `save=gzip`, where only
+    one group fits."""
+    top = [*(f.name for f in fields(Config)), "experiment"]
+    owners: dict[str, list[str]] = {}
+    for group in schemas():
+        known = set().union(*(readable(group, option) for option in variants.sound(group)))
+        for inner in known if group != "task" else ():
+            owners.setdefault(inner, []).append(group)
+    if part not in (*owners, *top) and (near := _of_a_task([part])):
+        return near
+    nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
+    groups = [n for n in schemas() if value in options(n) and value != "none"]
+    if part not in nested and part.lower() not in top and len(groups) == 1:
+        return f" Did you mean '{groups[0]}={value}'?"
+    near = suggestion(part, [*top, *(k for k in nested if k not in top)])
+    for key, full in nested.items():
+        if key not in top:
+            near = near.replace(f"'{key}'", f"'{full}'")
+    return near if "Did you mean" in near else suggestion(part, top)

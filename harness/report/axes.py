@@ -1,0 +1,79 @@
+"""How far an axis reaches, and where marks stand that would hide one another."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+ROOM = 0.08  # of an axis beyond its first and last value: half a mark needs it
+ALIKE = 0.01  # an axis spans at least that share of its values: to a byte nobody looks
+MARK, STEP, ABREAST = 6.0, 7.0, 42.0  # points: marks nearer hide one another; apart; a row at most
+
+
+def between(axis: Any, values: list[float]) -> None:
+    """Limit an axis (`.xaxis` or `.yaxis`) to these values, as it is scaled, with room for whole marks; plain
+    numbers at its ticks. A lower limit that `scaled` has set stays."""
+    some = [v for v in values if math.isfinite(v)] or [0.0]
+    scale, there = axis.get_scale(), axis.get_transform()
+    foot = axis.get_view_interval()[0] if scale == "symlog" else min(some)
+    low, high = (float(there.transform([v])[0]) for v in (foot, max(some)))
+    spare = ROOM * (high - low)
+    if scale == "linear":
+        axis.axes.ticklabel_format(axis=axis.axis_name, useOffset=False)
+        least = ALIKE * max(abs(low), abs(high)) or 1.0
+        spare = max(spare, (least - (high - low)) / 2)
+    ends = [low - spare * (scale != "symlog"), high + spare]
+    axis.axes.set(**{f"{axis.axis_name}lim": there.inverted().transform(ends)})
+
+
+def abreast(
+    axis: Any,
+    xs: list[float],
+    ys: list[float],
+    groups: list[int],
+    step: float = STEP,
+    most: float = ABREAST,
+) -> list[float]:
+    """How far aside of their `xs`, in its units, marks are drawn so that they do not hide one of another group:
+    side by side in the order of their places, as near to these as that goes and as far apart at any scale; 0
+    for what stands alone. The axes have their limits. step: points between two neighbours; most: of a row."""
+    pixel = axis.figure.dpi / 72  # of a point
+    wide = (axis.get_xlim()[1] - axis.get_xlim()[0]) / axis.bbox.width * pixel
+    spots = axis.transData.transform(list(zip(xs, ys, strict=True))) / pixel if xs else []
+    aside = [0.0] * len(xs)
+    for lane in _lanes([float(y) for _, y in spots]):
+        marks = sorted({(float(spots[place][0]), groups[place]) for place in lane})
+        drawn = dict(zip(marks, _spread(marks, step, most), strict=True))
+        for place in lane:
+            x = float(spots[place][0])
+            aside[place] = wide * (drawn[x, groups[place]] - x)
+    return aside
+
+
+def _lanes(ys: list[float]) -> list[list[int]]:
+    """The marks that lie so near one another in height that one may hide another."""
+    lanes: list[list[int]] = []
+    for place in sorted(range(len(ys)), key=ys.__getitem__):
+        if lanes and ys[place] - ys[lanes[-1][0]] < MARK:
+            lanes[-1].append(place)
+        else:
+            lanes.append([place])
+    return lanes
+
+
+def _spread(marks: list[tuple[float, int]], step: float, row: float) -> list[float]:
+    """Where these `(place, group)`, in order, are drawn: two neighbours of other groups at least a step apart.
+    Those that are too near share out the way, so that the least of it is gone."""
+    most = max(len({g for other, g in marks if abs(other - x) < MARK}) for x, _ in marks)
+    step = min(step, row / max(most - 1, 1))
+    feet = [0.0]  # how far a mark has to be from the first
+    for (x, one), (after, two) in pairwise(marks):
+        feet.append(feet[-1] + step * (one != two and after - x < MARK))
+    blocks: list[tuple[float, int]] = []  # the mean of those that stand together, how many
+    for (x, _), foot in zip(marks, feet, strict=True):
+        mean, count = x - foot, 1
+        while blocks and blocks[-1][0] > mean:
+            before, many = blocks.pop()
+            mean, count = (before * many + mean * count) / (many + count), many + count
+        blocks.append((mean, count))
+    means = [mean for mean, count in blocks for _ in range(count)]
+    return [mean + foot for mean, foot in zip(means, feet, strict=True)]

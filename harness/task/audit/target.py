@@ -1,0 +1,98 @@
+"""Which record `run=` names: a folder, or a run of the tracking store."""
+
+import re
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+
+from harness.config import Config
+from harness.errors import InputProblem, printable
+from harness.report.sweep import TABLE, read_csv
+from harness.snapshot import record as records
+from harness.task.audit import download
+from harness.task.audit.asked import Run, lookup
+from harness.track import place
+
+RECORD = ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
+ABOVE = "mlflow.parentRunId"
+TABLES = (
+    "holds the tables and the page of a sweep, as MLflow has them with the sweep's own run, and none of its "
+    "points: each has a run of its own there. Audit the whole sweep by its id"
+)
+
+
+def located(cfg: Config) -> tuple[Path, str | None]:
+    """`(directory, MLflow run id or None)` of the record that `run=` names."""
+    if not cfg.run:
+        raise InputProblem("task=audit needs run=DIR (a run or a sweep) or run=ID (of MLflow).")
+    path = Path(cfg.run).expanduser()
+    if path.is_dir():
+        if not any((path / name).exists() for name in RECORD):
+            what = _of_sweep(cfg, path) or "holds no record: neither result.json nor a sweep."
+            raise InputProblem(f"run={cfg.run} {what}")
+        return path, None
+    if not re.fullmatch("[0-9a-f]{32}", cfg.run):
+        raise InputProblem(
+            f"run={cfg.run}: no such directory, and not the id of an MLflow run.{_near(path)}"
+        )
+    run = lookup(cfg, cfg.run)
+    known = run["tags"] if run else {}
+    if not known.get("folder"):
+        raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run)}")
+    near, path = Path(known["folder"]), place.of(known)
+    path = near if near.is_dir() else path
+    if not path.is_dir():
+        gone = f"run={cfg.run} was recorded in {path}, which is not there any more."
+        if not known.get("kind"):  # of a sweep every point has its own files
+            uri = cfg.track.uri or f"sqlite:///{cfg.runs_dir}/mlflow.db"
+            gone += f" Its files are in the store: {download.command(cfg.run, uri)}."
+        raise InputProblem(gone)
+    return path, cfg.run
+
+
+def _unrecorded(cfg: Config, run: Run | None) -> str:
+    """Why a run of this id, `run` where there is one, has no record, as the end of a message."""
+    store = cfg.track.uri or f"the tracking store of {cfg.runs_dir}"
+    if run is None:
+        return (
+            f": {store} knows no such run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; "
+            "a folder needs none."
+        )
+    above = lookup(cfg, run["tags"].get(ABOVE))
+    if above and above["tags"].get("folder"):
+        part = "cell" if above["tags"].get("task") == "evaluate" else "part"
+        return (
+            f" is a {part} ({printable(run['name'])}) of run {above['id']}, whose record holds it; audit "
+            f"that: task=audit run={above['id']}{_there(cfg)}"
+        )
+    return (
+        f": {store} has it ({printable(run['name'])}), with no folder, so nothing here recorded it."
+    )
+
+
+def _of_sweep(cfg: Config, path: Path) -> str:
+    """What a folder is that holds the files of a sweep's own run, as a server hands them out; empty of another."""
+    if not (path / TABLE).is_file():
+        return ""
+    with suppress(OSError, ValueError):
+        for row in read_csv(path):
+            run = lookup(cfg, row.get("mlflow_run_id")) or {"tags": {}}
+            if above := run["tags"].get(ABOVE):
+                return f"{TABLES}: task=audit run={above}{_there(cfg)}"
+    return f"{TABLES}: task=audit run=ID of the sweep's run."
+
+
+def _there(cfg: Config) -> str:
+    return f" track.uri={cfg.track.uri}" if cfg.track.uri else ""
+
+
+def _near(path: Path) -> str:
+    """The directory whose name is most like that of `path`, where it is missing, as the end of a message."""
+    missing = next(p for p in [*reversed(path.parents), path] if not p.is_dir())
+    with suppress(OSError):
+        names = [p.name for p in missing.parent.iterdir() if p.is_dir()]
+        if near := get_close_matches(missing.name, names, n=1):
+            whole = missing.with_name(near[0]) / path.relative_to(missing)
+            there = whole if whole.is_dir() else missing.with_name(near[0])
+            return f" Did you mean {printable(str(there))}?"
+    return ""

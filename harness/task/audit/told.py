@@ -1,0 +1,103 @@
+"""What a tracking server was told of a run, of its cells and of a sweep: derived again from their folders by
+the functions that told it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import track
+from harness.report import evaluate, search, summary
+from harness.report import sweep as pages
+from harness.snapshot import record as records
+from harness.snapshot.result import ROWS, exit_code
+from harness.task.audit.asked import read
+from harness.track import contents, description, names, parent, parts
+from harness.track.totals import totals
+
+Result = dict[str, Any]
+Values = dict[str, dict[int, float]]  # by name and step
+
+
+@dataclass(frozen=True)
+class Told:
+    """status: empty where the record does not say. notes: its description, in every form that an honest one may
+    have; none where it is not derived."""
+
+    name: str
+    word: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: Values
+    status: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str | None]) -> Told:
+    """Of a single run or a point. held: the run as the server has it. uris: addresses of the server that its
+    description may name."""
+    config = read(folder / records.NAME).get("config") or {}
+    rows = _cells(folder, result)
+    numbered = [*contents.metrics(result), *parts.numbered(rows, str(result.get("task")))]
+    return Told(
+        names.of_run(result, folder, str(config.get("name"))),
+        contents.word(result, folder),
+        contents.tags(result, folder),
+        dict(contents.parameters(folder)),
+        _stepped(numbered),
+        "FAILED" if exit_code(result) else "FINISHED",
+        [description.note(result, held["id"], folder, rows, uri) for uri in dict.fromkeys(uris)],
+    )
+
+
+def cells(folder: Path, result: Result) -> list[Told]:
+    """Of the runs below that of an evaluation, one for each cell; none where they were too many."""
+    above = dict(contents.parameters(folder))
+    made = []
+    for row in _cells(folder, result):
+        said = parts.told(row)
+        figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
+        params = parts.parameters(row, above)
+        notes = [said["mlflow.note.content"]] if said else []
+        tags = {**row["tags"], **said}
+        made.append(Told(row["name"], said.get("outcome", ""), tags, params, figures, "", notes))
+    return made
+
+
+def sweep(folder: Path, points: list[Path], held: dict[str, Any], uris: Iterable[str | None]) -> Told:  # fmt: skip
+    """Of the run above the points of a sweep, which are those with a result. held, uris: as of `run`."""
+    rows = pages.rows(points)
+    ways = search.ways(folder, rows)
+    document = read(folder / "sweep.json")
+    asked = document.get("asked", document.get("points"))
+    words, sentence, table = summary.said(rows, ways, asked)
+    missing = len(rows) < (asked or 0)
+    before = held["metrics"]  # what an earlier try counted, and is zero now
+    tail = held["tags"].get("reason", "") if missing else ""
+    text = "\n\n".join(filter(None, (sentence, tail)))
+    notes = [
+        description.of_sweep(words, text, "", table, description.audited(held["id"], uri))
+        for uri in dict.fromkeys(uris)
+    ]
+    return Told(
+        names.ended(track.sweep_name(folder), words),
+        words,
+        parent.tags(folder) | parent.told(words, sentence),
+        dict(parent.parameters(folder)),
+        _stepped(totals(rows, list(ways), before)),
+        "KILLED" if missing else contents.status(rows),
+        notes,
+    )
+
+
+def _cells(folder: Path, result: Result) -> list[dict[str, Any]]:
+    """The rows of the runs below that of an evaluation; none of another task, or of one that came to no end."""
+    table = read(folder / ROWS, list) if result.get("task") == "evaluate" else []
+    return evaluate.children(table) if table else []
+
+
+def _stepped(figures: Iterable[tuple[str, float, int]]) -> Values:
+    made: Values = {}
+    for key, value, step in figures:
+        made.setdefault(key, {})[step] = value
+    return made

@@ -1,0 +1,88 @@
+"""The experiment that our runs are in: the tags by which its page opens as runs, with columns that tell them
+apart, and the address of that page."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FIRST = ("attributes.`Created`", "tags.`outcome`", "tags.`conclusion`")
+LAST = ("metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`")
+USUAL = ("cache", "prune")  # where nothing varies
+UNTOLD = ("task", "run", "snapshot", "a", "b", "text")  # in every name, or too wide for a column
+MOST, LATEST = 6, 200  # columns of parameters, and runs that are asked for them
+WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 460}  # pixels
+VIEW = "mlflow.sharedViewState.harness"
+
+
+def view(params: Sequence[str] = USUAL) -> str:
+    """Our columns, those of `params` among them, as MLflow keeps them."""
+    columns = [*FIRST, *(f"params.`{key}`" for key in params), *LAST]
+    told = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS}
+    return json.dumps(told)
+
+
+KIND = "custom_model_development"  # runs and charts, not traces of language model applications
+TAGS = {"mlflow.experimentKind": KIND, VIEW: view()}
+
+
+def address(server: str, experiment_id: str) -> str:
+    """Where the browser should go: our experiment's runs. A password in the server's address is left out."""
+    shown = f"{experiment_id}/runs?viewStateShareKey=harness&workflowType=machine_learning"
+    return f"{re.sub('//[^/@]*@', '//', server).rstrip('/')}/#/experiments/{shown}"
+
+
+def is_server(uri: str) -> bool:
+    """Whether a store has pages of its own."""
+    return uri.startswith(("http://", "https://"))
+
+
+def database(uri: str) -> Path | None:
+    """The file of a store that is one."""
+    held = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", uri)
+    return Path(held[1]) if held else None
+
+
+def opened(client: Any, name: str, place: str | None) -> str:
+    """The id of the experiment `name`, made with its artifacts at `place` if need be; one that lacks our tags
+    gets them, where we may give it any. Raises MlflowException."""
+    from mlflow.exceptions import MlflowException
+
+    known = client.get_experiment_by_name(name)
+    if known is None:
+        try:
+            return str(client.create_experiment(name, place, TAGS))
+        except MlflowException:  # another worker was quicker
+            known = client.get_experiment_by_name(name)
+            if known is None:
+                raise
+    for tag in [tag for tag in TAGS if tag not in known.tags]:
+        with suppress(MlflowException):
+            client.set_experiment_tag(known.experiment_id, tag, TAGS[tag])
+    return str(known.experiment_id)
+
+
+def varied(runs: Iterable[Mapping[str, str]]) -> list[str]:
+    """The parameters in which `runs` differ, at most six: those with the most runs that have another value than
+    most. A run that has none of a name says nothing about it."""
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    for params in runs:
+        for key, value in params.items():
+            values[key][value] += 1
+    others = {k: v.total() - max(v.values()) for k, v in values.items() if k not in UNTOLD}
+    most = sorted((k for k, count in others.items() if count), key=lambda k: -others[k])[:MOST]
+    return sorted(most) or [*USUAL]
+
+
+def show(client: Any, experiment_id: str) -> None:
+    """Let our view of the experiment have the parameters that vary in it as columns, as far as its latest runs
+    say. A sweep's own has lists of values and is left out; a store that can only be read stays as it is."""
+    from mlflow.exceptions import MlflowException
+
+    runs = client.search_runs([experiment_id], max_results=LATEST)
+    told = varied(run.data.params for run in runs if "kind" not in run.data.tags)
+    with suppress(MlflowException):
+        client.set_experiment_tag(experiment_id, VIEW, view(told))

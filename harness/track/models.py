@@ -1,0 +1,48 @@
+"""A run's model as MLflow's logged model: one for all runs of it, told apart by the digests of its elements."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.snapshot.elements import MODEL
+
+SHAPE = ("architecture", "layers", "heads", "kv_heads", "hidden_size", "parameters")
+NOTE = "mlflow.note.content"
+
+
+class Told(NamedTuple):
+    """What a logged model is made of; its name ends in its digest."""
+
+    name: str
+    tags: dict[str, str]
+    params: dict[str, str]
+
+
+def of(result: dict[str, Any]) -> Told | None:
+    """The model of a run, of what its `result.json` says; None where it used none."""
+    digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in MODEL}
+    if len(digests) < len(MODEL):
+        return None
+    told = result.get("model") or {}
+    plain = Path(str(told.get("name") or told.get("option"))).name
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in plain)[:60]
+    identity = hashlib.sha256("".join(digests[name] for name in MODEL).encode()).hexdigest()
+    tags = {f"element.{name}": digest for name, digest in digests.items()}
+    source = {k: str(v) for k, v in told.items() if v and k not in SHAPE}
+    params = {k: str(told[k]) for k in SHAPE if told.get(k)} | _dtype(result)
+    note = {NOTE: _described(plain, params)}
+    return Told(f"{safe}-{identity[:12]}", {**tags, "identity": identity, **source, **note}, params)
+
+
+def _dtype(result: dict[str, Any]) -> dict[str, str]:
+    dtype = (result.get("environment") or {}).get("dtype")
+    return {"dtype": str(dtype)} if dtype else {}
+
+
+def _described(name: str, params: dict[str, str]) -> str:
+    """Its shape in a sentence, and how its runs are known to be of it."""
+    shape = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in params.items())
+    return (
+        f"**{name}**: {shape or 'its shape was not recorded'}.\n\nThe runs below have read these very weights, "
+        "this configuration and this tokenizer: its name ends in the digest of their digests, which are its tags."
+    )

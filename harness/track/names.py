@@ -1,0 +1,100 @@
+"""What a run is called on a tracking server. A list of runs shows no more than the beginning of a name, so that
+begins with what tells the run apart."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.track import contents
+
+NAMED = 120  # characters of a name
+SEEN = 18  # of them that a list shows
+LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
+WORD = re.compile(
+    r"(?!(?:true|false|null)$)[A-Za-z_][\w.-]*$|[\"'].*"
+)  # a value that says what it is of
+STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_(\w+)")  # of a run's folder: its own part last
+
+
+def of_run(result: Mapping[str, Any], folder: Path, name: str) -> str:
+    """What was asked, and what came out. name: as it was configured."""
+    return ended(_asked(result, folder, name), contents.word(dict(result), folder))
+
+
+def ended(name: str, outcome: str) -> str:
+    """A run's name that ends with what came out, where there is a word for it."""
+    return f"{name}: {outcome}" if outcome else name
+
+
+def asked(name: str, overrides: list[str], options: Mapping[str, str]) -> str:
+    """The configured name and what was typed; of an audit, of what it is."""
+    typed = [contents.read(o, True) for o in overrides if contents.telling(o)]
+    if options.get("task") == contents.AUDIT:
+        runs = [o.partition("=")[2] for o in overrides if o.startswith("run=")]
+        typed = [within(runs[-1])] if runs else []
+    said = " ".join(typed if name == "experiment" and typed else [name, *typed])
+    if said == name:
+        said = f"{name} {options.get('model', '')}".strip()
+    return said if len(said) <= NAMED else said[: NAMED - 3] + "..."
+
+
+def within(place: str) -> str:
+    """A run's folder as its own name and where it lies, of stamps their last part: `0 in grid/5f3a`,
+    `grid/5f3a`."""
+    parts = [STAMP.sub(r"\1", part) for part in Path(place).parts[-3:]]
+    if STAMP.fullmatch(Path(place).name):
+        return "/".join(parts[-2:])
+    above = parts[-3:-1] if STAMP.fullmatch(Path(place).parent.name) else parts[1:-1]
+    return " in ".join(filter(None, (parts[-1], "/".join(above))))
+
+
+def point(folder: Path) -> str:
+    """What a sweep's point was asked that its others were not, by its values where these say of what they are
+    (`random 0.25`): the short ones first where together they are more than a list shows."""
+    told = dict(_pair(override) for override in contents.varied(folder))
+    offered = {
+        key: {*re.split(r"[,()]", text)} for key, text in contents.axes(folder.parent).items()
+    }
+
+    def said(key: str, value: str) -> str:
+        others = [some for other, some in offered.items() if other != key]
+        alone = not any(value in some for some in others)
+        if alone and (WORD.match(value) or (_fraction(value) and _words(told, key))):
+            return value
+        last = key.rpartition(".")[2]
+        clash = any(other.rpartition(".")[2] == last for other in told if other != key)
+        return f"{key if clash else last}={value}"
+
+    def width(key: str) -> int:
+        return max(len(said(key, value)) for value in {told[key]} | offered.get(key, set()))
+
+    keys = list(told)
+    if sum(map(width, keys)) + len(keys) - 1 > SEEN:
+        keys.sort(key=width)
+    text = " ".join(said(key, told[key]) for key in keys)
+    return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", text)[:NAMED]
+
+
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = contents.read(override, True).partition("=")
+    return key.lstrip("+~"), value
+
+
+def _fraction(value: str) -> bool:
+    return re.fullmatch(r"\d*\.\d+", value) is not None
+
+
+def _words(told: Mapping[str, str], key: str) -> bool:
+    """Whether all else that was varied is words: then a number needs no name."""
+    others = [value for other, value in told.items() if other != key]
+    return bool(others) and all(map(WORD.match, others))
+
+
+def _asked(result: Mapping[str, Any], folder: Path, name: str) -> str:
+    if contents.in_sweep(folder):
+        return point(folder) or name
+    options, typed = result.get("options") or {}, contents.overrides(folder)
+    if run := contents.audited(folder).get("run"):
+        typed = [f"run={run}"]
+    return asked(name, typed, options)

@@ -1,0 +1,69 @@
+"""What is told of the parts of a run that have runs of their own below it: cells, faults, claims."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.objective import shown
+from harness.snapshot.result import ROWS
+
+SAID = {
+    "contains": "{} of the answers right", "exact": "{} to the letter",
+    "nll": "{} nats per token of the expected text", "kl": "KL {} nats from the full cache",
+    "divergence_step": "{} tokens said before one that the full cache does not say",
+    "key_error": "keys off by {}", "value_error": "values off by {}", "perplexity": "perplexity {}",
+    "kv_bytes": "{} of keys and values", "per_token": "{} ms per token",
+}  # fmt: skip
+RIGHT = "contains"  # the measure that an answer is right by
+SECTIONS = {"evaluate": "cells", "faults": "faults", "claims": "claims"}  # by task
+
+
+def numbered(rows: list[dict[str, Any]], task: str) -> list[tuple[str, float, int]]:
+    """The metrics of `rows` as those of the run above them, each row's at the step of its number, the first is
+    1. They have a section of their own: what the last one came to would be taken for the run's."""
+    section = SECTIONS.get(task, "parts")
+    told = [(k, float(v), i) for i, row in enumerate(rows, 1) for k, v in row["metrics"].items()]
+    return [(f"{section}/{key.rpartition('/')[2]}", value, i) for key, value, i in told]
+
+
+def parameters(row: dict[str, Any], above: dict[str, str]) -> dict[str, str]:
+    """The parameters of a part: its own and, where it has any, those of the run `above` that hold for it too. A
+    key of an option (`prune.window`) holds where the option does."""
+    own: dict[str, str] = row.get("params") or {}
+    other = {key for key, value in own.items() if above.get(key) != value}
+    same = {k: v for k, v in above.items() if k.partition(".")[0] not in other}
+    chosen = {k: v for k, v in same.items() if not k.startswith("task.")}  # lists of all parts
+    return chosen | own if own else {}
+
+
+def told(row: dict[str, Any]) -> dict[str, str]:
+    """The tags that say what a part came to: the share of right answers of a cell, of a fault and of a claim the
+    word that its name ends with; all its figures in a sentence, which is its description too."""
+    figures = {key.rpartition("/")[2]: shown(key, value) for key, value in row["metrics"].items()}
+    word = f"{RIGHT} {figures[RIGHT]}" if RIGHT in figures else row["name"].partition(": ")[2]
+    if not word:
+        return {}
+    told = [_said(key.rpartition("/")[2], value) for key, value in row["metrics"].items()]
+    said = row["tags"].get("says") or ", ".join(filter(None, told)) or word
+    return {"outcome": word, "conclusion": said, "mlflow.note.content": f"**{word}**: {said}"}
+
+
+def _said(key: str, value: float | None) -> str:
+    """A figure in words with its unit; nothing of one that was not measured."""
+    if value is None or value != value:
+        return ""
+    if key.startswith("per_token"):
+        value *= 1000
+    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(shown(key, value))
+
+
+def answered(folder: Path) -> str:
+    """What an evaluation came to, in a few words: its share of right answers, the least and the most of its
+    cells; empty of a run that asked nothing."""
+    try:
+        rows = json.loads((folder / ROWS).read_text("utf-8"))
+        shares = sorted({float(row["value"]) for row in rows if row["measure"] == RIGHT})
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    ends = dict.fromkeys(shown(RIGHT, share) for share in (*shares[:1], *shares[-1:]))
+    return f"{RIGHT} {' to '.join(ends)}" if ends else ""

@@ -1,0 +1,21 @@
+"""Why a store or a server takes nothing, in plain words."""
+
+from textwrap import shorten
+
+_SAID = {
+    "NewConnectionError": "no server answers there",
+    "NameResolutionError": "there is no such host",
+    "ReadTimeoutError": "it takes the request and does not answer",
+    "ConnectTimeoutError": "it does not answer",
+    "No space left": "the disk is full",
+    "disk is full": "the disk is full",
+    "readonly database": "it can only be read",
+    "out-of-date database schema": "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address",
+}  # fmt: skip
+
+
+def plain(problem: Exception) -> str:
+    """What is wrong, without a full stop: in our words where the sign of it is known, else its own first line."""
+    text = str(problem).strip() or type(problem).__name__
+    known = (said for sign, said in _SAID.items() if sign in text)
+    return next(known, shorten(text.splitlines()[0], 300, placeholder=" ...").rstrip("."))

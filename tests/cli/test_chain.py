@@ -1,0 +1,95 @@
+"""Primary configurations and experiments that are built on others: what they choose, and where their records go."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.config.launched import primary
+
+HEAD = "# @package _global_\ndefaults:\n"
+RATIO = ("--cfg", "job", "-p", "prune.ratio")
+
+
+@pytest.fixture
+def own(place: Path) -> Path:
+    """A folder with `mine` (which chooses snapkv), two that are built on it, and a primary config."""
+    folder = place / "own" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(f"{HEAD}  - override /prune: snapkv\n")
+    (folder / "built.yaml").write_text(f"{HEAD}  - mine\n  - _self_\nsteps: 3\n")
+    (folder / "named.yaml").write_text(f"{HEAD}  - /experiment/mine\n")
+    (place / "own" / "my2.yaml").write_text("defaults:\n  - config\n  - override prune: snapkv\n")
+    return place / "own"
+
+
+@pytest.mark.parametrize("way", ["experiment=built", "experiment=named", "-cn my2"])
+@pytest.mark.parametrize("typed, said", [("prune.ratio=0.9", "0.9\n"), ("-m prune.ratio=0.8,0.7", "# the first of 2 points\n0.8\n")])  # fmt: skip
+def test_a_key_is_checked_against_what_hydra_composes(harness, own, way, typed, said) -> None:
+    done = harness("-cd", "own", *way.split(), *typed.split(), *RATIO)
+    assert done.code == 0 and done.out == said, done.out
+    wrong = harness("-cd", "own", *way.split(), "prune=none", *typed.split())
+    assert wrong.code == 2 and "prune.ratio is not read by prune=none" in wrong.out
+
+
+def test_a_primary_config_of_one_s_own_writes_over_no_record(harness, own, place: Path) -> None:
+    (own / "my3.yaml").write_text("defaults: [config]\n")
+    asked = ["-cd", "own", "-cn", "my3", "task=save", "name=x"]
+    assert harness(*asked, "hydra.run.dir=runs/a").folders == [place / "runs" / "a"]
+    assert primary(place / "runs" / "a") == ["--config-name=my3"]
+    again = harness("task=save", "name=x", "hydra.run.dir=runs/a")
+    assert again.code == 2 and "holds the record of another run (--config-name=my3 " in again.out
+    recorded = (place / "runs" / "a" / ".hydra" / "config.yaml").read_text()
+    (place / "bare").mkdir()
+    (place / "bare" / "whole.yaml").write_text(recorded)  # without any hydra block
+    bare = f"--config-path={place}/bare"
+    done = harness(bare, "-cn", "whole", "track={}", "name=y")
+    assert done.code == 0 and done.folders[0].parent == place / "runs" / "y", done.out
+    assert {p.name for p in place.iterdir()} == {"own", "runs", "bare"}
+    assert primary(done.folders[0]) == [bare, "--config-name=whole"]
+    refused = harness(f"--config-path={place}/runs/a/.hydra", "-cn", "config")
+    other = harness("-cd", "runs/a/.hydra", "-cn", "config")
+    assert refused.code == other.code == 2
+    command = "python -m harness --config-dir own --config-name=my3 task=save name=x track=none"
+    assert command in refused.out and command in other.out
+
+
+@pytest.mark.parametrize("typed", [["hydra.run.dir=."], ["-m", "hydra.sweep.dir=.", "seed=1,2"]])
+def test_no_job_writes_into_the_working_directory(harness, place: Path, typed: list[str]) -> None:
+    done = harness("task=save", *typed)
+    assert done.code == 2 and "is the working directory or one above it" in done.out
+    assert not list(place.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:Callback NoneType")
+def test_a_configuration_without_the_harness_s_own_callback_writes_nothing(
+    harness, own, place: Path
+) -> None:
+    (own / "deaf.yaml").write_text(
+        "defaults: [config, _self_]\nhydra:\n  callbacks:\n    sweep: null\n"
+    )
+    done = harness("-cd", "own", "-cn", "deaf", "task=save")
+    assert done.code == 2 and "hydra.callbacks" in done.out, done.out
+    assert not [p for p in place.rglob("*") if p.is_file() and "own" not in p.parts]
+
+
+def test_an_experiment_that_leads_to_itself_is_told_so(harness, own) -> None:
+    (own / "experiment" / "loop.yaml").write_text(f"{HEAD}  - /experiment: mine\n")
+    done = harness("-cd", "own", "experiment=loop")
+    assert done.code == 2 and "`- /experiment/mine`" in done.out and "Traceback" not in done.out
+
+
+DICTS = {
+    "-m prune={ratio:0.5},{ratio:0.3} steps=1": "prune.ratio is not read by prune=none",
+    "-m prune={ratio:0.5} seed=1,2": "prune.ratio is not read by prune=none",
+    "-m sampling={temperature:0.5},{temperature:0.9}": "is not read by sampling=greedy",
+    "prune={name:snapkv,ratio:0.5}": "prune.name=snapkv: an option brings all of its keys",
+}
+
+
+@pytest.mark.parametrize("typed", DICTS)
+def test_keys_in_braces_are_checked_like_others(harness, place: Path, typed: str) -> None:
+    done = harness(*typed.split())
+    assert done.code == 2 and DICTS[typed] in done.out, done.out
+    assert done.out.count("\n") == 1 and not list(place.iterdir())
+    good = harness("prune=snapkv", "prune={ratio:0.3}", *RATIO)
+    assert good.code == 0 and good.out == "0.3\n"

@@ -1,0 +1,200 @@
+"""Hydra's own flags and settings: what it stumbles over is one plain message, and its idioms work."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.cli.resume import resumed
+
+WRONG = {
+    "track=none --config-dir": "--config-dir needs a value after it.",
+    "track=none --cfg": "--cfg needs a value after it.",
+    "--cfg job -p": "-p needs a value after it.",
+    "--cfg job -p nope": "package 'nope' not found in config",
+    "--info nope": "--info nope is not possible. There is: all, config",
+    "--resolve": "The --resolve flag can only be used in conjunction with --cfg",
+    "-r -m seed=1": "Only one of --run, --multirun, --cfg, --info",
+    "--config-name nope": "Options of your own are added with --config-dir DIR.",
+    "+model=tiny": "model is chosen already; without the plus: model=tiny",
+    "~restore.strict": "~restore.strict takes away what every run needs. Set it: restore.strict=",
+    "hydra.nope=1": "hydra.nope: Hydra has no such key or group",
+    "hydra.verbose={}": "hydra.verbose={} is not possible: Hydra cannot use such a value",
+    "hydra.callbacks.sweep=null": "the harness itself calls that callback sweep",
+    "~hydra.callbacks.sweep": "the harness itself calls that callback sweep",
+    "+hydra.callbacks.mine._target_=no.X": "no.X: there is no such class",
+    "-m hydra.launcher=joblib seed=1,2": "is chosen with a slash: hydra/launcher=joblib",
+    "-m hydra.sweeper.max_batch_size=0 seed=1,2": "hydra.sweeper.max_batch_size=0 is not possible",
+    "-m hydra.sweeper.params={seed:1} task=save": "Hydra takes hydra.sweeper.params from a file",
+    "-m +hydra.sweeper.params.seed=1 --cfg job": "Hydra takes hydra.sweeper.params from a file",
+    "-m hydra/sweeper=optuna hydra.sweeper.n_trials=0 report.objectives=[metrics.kl_mean] seed=1,2": "hydra.sweeper.n_trials=0 is no search: give 1 or more",
+    "seed=${oc.env:NOT_SET_AT_ALL}": "seed: there is no environment variable NOT_SET_AT_ALL. Set it",
+    "--cfg hydra --resolve": "Interpolation key 'runs_dir' not found: Hydra's own part names keys of the job",
+    "hydra.searchpath=[/no/where]": "hydra.searchpath /no/where: there is no such folder",
+    "hydra/launcher=slurm": "There is: basic, joblib, submitit_local, submitit",
+    "=3": "=3 names no key: KEY=3",
+    "hydra.job.chdir=true": "hydra.job.chdir=true is not possible: runs_dir, out",
+    "-m hydra.job.chdir=true seed=1,2": "hydra.job.chdir=true is not possible: runs_dir, out",
+    "hydra.job.env_set.A=b": "add it with a plus: +hydra.job.env_set.A=...",
+    "+hydra/launcher=joblib -m seed=1,2": "hydra/launcher is chosen already; without the plus: hydra/launcher=joblib",
+    "~hydra/launcher -m seed=1,2": "~hydra/launcher takes away what every run needs: hydra/launcher=",
+    "-m hydra.sweeper.params.seed=1,2": "Hydra takes hydra.sweeper.params from a file",
+    "--experimental-rerun a.pickle": "--experimental-rerun reads a pickle, which nothing here does",
+    "track.name=none": "is chosen by its group: track=none. In a file: `override /track: none`",
+    "-m name=${oc.env:NOT_SET_AT_ALL} seed=1,2": "there is no environment variable NOT_SET_AT_ALL",
+    "-m hydra/sweeper=optuna hydra.sweeper.storage=sqlite:///a.db report.objectives=[metrics.kl_mean] prune=knorm prune.ratio=interval(0.1,0.5)": "keep no study in a database together (AssertionError). Leave it out",
+    "-m task=save steps=2,4": "steps=2,4 is not read by task=save without from=FILE",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_a_mistake_in_hydra_s_own_words_is_one_message(harness, place: Path, typed: str) -> None:
+    done = harness(*typed.split())
+    assert done.code == 2 and WRONG[typed] in done.out and "Traceback" not in done.out, done.out
+    assert "Warning" not in done.out
+    assert "[1/2]" not in done.out and not list(place.iterdir())
+
+
+@pytest.mark.parametrize("typed", ["+experiment=claims", "++experiment=claims"])
+def test_an_experiment_is_added_as_in_other_apps(harness, typed: str) -> None:
+    done = harness(typed, "--cfg", "job", "--package", "task.name")
+    assert done.code == 0 and done.out.strip() == "claims"
+
+
+def test_a_fault_in_a_task_is_not_laid_at_hydra_s_door(harness, monkeypatch) -> None:
+    from harness import task
+
+    def broken(*_: object) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(task, "dispatch", broken)
+    with pytest.raises(AssertionError, match="ours"):
+        harness("hydra.verbose=true")
+
+
+@pytest.mark.parametrize("kind", ["launcher", "sweeper"])
+def test_what_a_flag_is_given_is_no_override(harness, kind: str) -> None:
+    done = harness("--cfg", "hydra", "-p", f"hydra.{kind}")
+    assert done.code == 0 and f"@package hydra.{kind}" in done.out, done.out
+
+
+def test_a_sweep_resumed_with_places_of_hydra_s_is_the_same_sweep(
+    harness, process, place: Path
+) -> None:
+    named = ["hydra.sweep.subdir=${hydra.job.override_dirname}", "hydra.sweep.dir=runs/x"]
+    named += ["hydra.job.config.override_dirname.exclude_keys=[task,track]"]
+    assert harness("-m", "task=save", *named, "seed=1,2").code == 0
+    done = process("-m", "resume=runs/x")
+    assert done.code == 0 and "2 points were there, 0 were run now." in done.out, done.out
+    assert sorted(p.name for p in place.glob("runs/x/*/")) == ["seed=1", "seed=2"]
+    assert len((place / "runs/x/sweep.csv").read_text().splitlines()) == 3
+
+
+def test_a_resume_keeps_all_that_was_typed_of_hydra_but_what_it_says_anew(tmp_path: Path) -> None:
+    before = [
+        "hydra.sweep.dir=elsewhere", "hydra.mode=MULTIRUN", "hydra/launcher=joblib",
+        "hydra.launcher.n_jobs=2", "hydra.job.name=mine", "+hydra.job.env_set.A=1",
+    ]  # fmt: skip
+    overrides = {"task": ["seed=1,2"], "hydra": before}
+    (tmp_path / "multirun.yaml").write_text(yaml.safe_dump({"hydra": {"overrides": overrides}}))
+    head, place = ["-m", "seed=1,2"], f'hydra.sweep.dir="{tmp_path}"'
+    resume = f"resume={tmp_path}"
+    assert resumed([resume]) == [*head, *before[2:], place]
+    typed = ["hydra/launcher=basic", "hydra.job.env_set.A=2"]
+    assert resumed([resume, *typed]) == [*head, "hydra.job.name=mine", *typed, place]
+
+
+WEEK = """\
+# @package _global_
+defaults:
+  - override /prune: knorm
+hydra:
+  sweeper:
+    params:
+      prune.ratio: 0.25,0.5
+      seed: range(0,2)
+"""
+FIRST = {
+    "experiment=week": "# the first of 4 points\n0.25\n",
+    "experiment=week seed=4 prune.ratio=0.1,0.2,0.3": "# the first of 3 points\n0.1\n",
+    "experiment=prune_search": "# a point of the search of 20 trials\n0.02\n",
+}
+
+
+def own(place: Path, name: str, text: str) -> None:
+    """An experiment of one's own, in the folder `own`."""
+    (place / "own" / "experiment").mkdir(parents=True)
+    (place / "own" / "experiment" / f"{name}.yaml").write_text(text)
+
+
+@pytest.mark.parametrize("typed", FIRST)
+def test_the_first_point_of_a_sweep_that_a_file_declares_is_shown(
+    harness, place: Path, typed: str
+) -> None:
+    own(place, "week", WEEK)
+    shown = ["--config-dir", "own", "--cfg", "job", "-p", "prune.ratio"]
+    done = harness("-m", *shown, *typed.split())
+    assert done.code == 0 and done.out == FIRST[typed], done.out
+
+
+HEADER = "# @package _global_\n"
+OWN = {
+    HEADER + "stps: 4\n": "typo.yaml sets 'stps', which is not a key of the configuration. Did you mean 'steps'?",
+    HEADER + "restore:\n  strct: false\n": "sets 'restore.strct', which is not a key of the configuration. Did you mean 'restore.strict'?",
+    HEADER + "hydra:\n  swep:\n    dir: x\n": "sets 'hydra.swep', which is not a key of the configuration. Hydra has no such key",
+    HEADER + "steps: few\n": "typo.yaml sets steps to 'few', which is not possible: give a whole number.",
+    "defaults:\n  - override /cache: cloned\n": "typo.yaml has no `# @package _global_` as its first line",
+    "# mine\n" + HEADER + "steps: 2\n": "typo.yaml has no `# @package _global_` as its first line",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_a_mistake_in_an_experiment_of_one_s_own_is_told_with_its_file(
+    harness, place: Path, text: str
+) -> None:
+    own(place, "typo", text)
+    done = harness("--config-dir", "own", "experiment=typo")
+    assert done.code == 2 and done.out.startswith("harness: experiment=typo: own/experiment/typo")
+    assert OWN[text] in done.out and done.out.count("\n") == 1, done.out
+
+
+def test_help_names_one_s_own_options_first(process, place: Path) -> None:
+    (place / "own" / "experiment").mkdir(parents=True)
+    for i in range(1, 10):
+        (place / "own" / "experiment" / f"week{i}.yaml").write_text(HEADER)
+    told = " ".join(process("--config-dir", "own", "--help").out.split())
+    assert "experiment week1 week2 week3 week4 week5 week6 week7 week8 week9 and" in told
+    assert "more: experiment --help" in told
+
+
+def test_help_of_an_option_shows_the_keys_that_it_inherits(harness, place: Path) -> None:
+    (place / "own" / "prune").mkdir(parents=True)
+    own = "# Mine.\ndefaults:\n  - snapkv\n  - _self_\nwindow: 4  # of mine\n"
+    (place / "own" / "prune" / "gentle.yaml").write_text(own)
+    told = harness("--config-dir", "own", "prune=gentle", "--help").out
+    assert "  window: 4  # of mine\n" in told and "  pool: 5" in told
+    assert "defaults" not in told and "window: 8" not in told
+
+
+@pytest.mark.parametrize("typed", ["hydra/launcher", "hydra/launcher=joblib"])
+def test_help_of_a_launcher_says_where_its_keys_are(harness, typed: str) -> None:
+    done = harness(typed, "--help")
+    asked = f"hydra/launcher={typed.partition('=')[2] or 'OPTION'} --cfg hydra -p hydra.launcher`"
+    assert done.code == 0 and f"`python -m harness {asked}" in done.out
+
+
+def test_a_recorded_configuration_is_not_mistaken_for_a_folder_of_options(
+    harness, place: Path
+) -> None:
+    (place / "run").mkdir()
+    (place / "run" / "config.yaml").write_text("steps: 2\n")
+    shown = ["--config-name", "config", "--cfg", "job", "-p", "steps"]
+    done = harness("--config-dir", "run", *shown)
+    assert done.code == 2 and f"--config-path={place}/run --config-name config" in done.out
+
+
+def test_a_point_that_is_called_by_its_overrides_can_be_given_to_a_flag(harness, place) -> None:
+    (place / "seed=1" / "prune").mkdir(parents=True)
+    (place / "seed=1" / "prune" / "mine.yaml").write_text("name: mine\nratio: 0.3\n")
+    done = harness("--config-dir", "seed=1", "prune=mine", "--cfg", "job", "-p", "prune.ratio")
+    assert done.code == 0 and done.out == "0.3\n", done.out

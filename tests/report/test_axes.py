@@ -1,0 +1,149 @@
+"""Where marks stand on an axis, and how far it reaches."""
+
+import re
+
+import pytest
+
+from harness.report import axes, budget, panels, plots, scatter
+
+ROWS = [
+    {"point": str(place), "verdict": "equivalent", "cache": cache, "save": save, "stored_bytes": held,
+     "per_token_s": seconds, "save_s": 1.0, "load_s": 1.0, "kl_max": 1.0, "kept_tokens": 9,
+     "max_abs_diff": 1.0, "error_ratio": 1.0}
+    for place, (cache, save, held, seconds) in enumerate(
+        [("manual", "raw", 290_739, 0.5), ("manual", "gzip", 251_005, 0.1),
+         ("cloned", "raw", 290_739, 0.9), ("cloned", "gzip", 251_005, 0.9)]
+    )
+]  # fmt: skip
+
+
+def drawn(limits: tuple[float, float] = (0.0, 100.0)):
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    axis.set_xlim(*limits)
+    axis.set_ylim(0, 1)
+    return axis
+
+
+def test_marks_keep_their_place_unless_one_of_another_group_would_hide_them():
+    axis = drawn()
+    assert axes.abreast(axis, [24.0, 24.0, 60.0], [0.1, 0.9, 0.1], [0, 1, 0]) == [0, 0, 0]
+    assert axes.abreast(axis, [24.0, 24.0], [0.5, 0.5], [3, 3]) == [0, 0]  # one group: one mark
+    left, right, alone = axes.abreast(axis, [24.0, 24.0, 60.0], [0.5, 0.5, 0.5], [0, 1, 1])
+    assert left == -right < 0 and alone == 0
+    wide = axes.abreast(drawn((0, 1e6)), [24.0, 24.0], [0.5, 0.5], [0, 1])
+    assert wide[1] == pytest.approx(1e4 * right)  # as many points of the page at any scale
+
+
+def test_marks_that_stand_aside_keep_the_order_of_their_places():
+    axis = drawn((0.0, 320.0))
+    xs, groups = [31.0, 31.0, 24.0, 24.0, 5.0, 300.0], [0, 1, 2, 3, 3, 0]
+    aside = axes.abreast(axis, xs, [0.0] * 6, groups)
+    at = [x + by for x, by in zip(xs, aside, strict=True)]
+    assert max(at[2], at[3]) < min(at[0], at[1]) and at[4] < at[2] and aside[5] == 0
+    unit = (axis.get_xlim()[1] / axis.bbox.width) * axis.figure.dpi / 72
+    apart = [(b - a) / unit for a, b in zip(sorted(at), sorted(at)[1:])]
+    assert min(apart) > axes.MARK
+    assert sum(aside[:4]) == pytest.approx(sum(aside) - aside[4])
+
+
+def test_points_of_the_same_size_stand_at_it_and_a_page_says_where_they_do_not():
+    block, _ = panels.sections(ROWS, ["cache", "save"])
+    assert scatter.ASIDE not in block["text"]  # their times are far apart
+    close = [{**r, "per_token_s": 0.1 if r["save"] == "gzip" else 0.9} for r in ROWS]
+    block, _ = panels.sections(close, ["cache", "save"])
+    assert scatter.ASIDE in block["text"]
+
+
+def test_lines_join_points_of_one_model_only_and_along_what_a_place_tells(monkeypatch):
+    joined: list[list[tuple[float, float]]] = []
+    monkeypatch.setattr(scatter, "_joined", lambda axis, line, ink: joined.append(line))
+    rows = [{**ROWS[0], "noise_kl_max": None, "model": m, "prune": p, "prune.ratio": r, "kept_tokens": k, "kl_max": k + 0.1 * n}
+            for n, m in enumerate("ab") for p in ("u", "v") for r, k in (("0.2", 20 + n), ("0.5", 50 + n))]  # fmt: skip
+    panels.sections(rows, ["model", "prune", "prune.ratio"])
+    assert len(joined) >= 4 and {len(line) for line in joined[-4:]} == {2}
+    joined.clear()
+    panels.sections(ROWS, ["cache", "save"])
+    assert joined and {len(line) for line in joined} == {1}  # no option leads along these bytes
+
+
+def test_cells_of_an_evaluation_stand_at_their_size():
+    cell = {
+        "quantize": "none",
+        "budget": 0.25,
+        "cache": "auto",
+        "asked": "after",
+        "low": 0.1,
+        "high": 0.9,
+    }
+    full = {
+        **cell,
+        "prune": "none",
+        "budget": 1.0,
+        "kv_bytes": 4096,
+        "value": 0.5,
+        "measure": "contains",
+    }
+    cells = [
+        full,
+        *({**full, **cell, "prune": p, "kv_bytes": b} for p, b in (("a", 1024), ("b", 2048))),
+    ]
+    assert not budget._panel(cells, "contains", "after")[1]
+    crowded = [*cells, {**cells[1], "prune": "c"}]
+    picture, moved = budget._panel(crowded, "contains", "after")
+    assert (
+        moved and picture.count("stroke-dasharray") == 1
+    )  # the full cache: no dotted line joins a policy
+    strokes = re.findall(r'stroke: (#\w+|currentColor)[^"]*stroke-width: 0.6', picture)
+    assert set(strokes) <= {"currentColor", "#b0b0b0"}, (
+        "no coloured line leads from a mark to its size"
+    )
+    both = [
+        {**c, "measure": m, "asked": a}
+        for c in crowded
+        for m in ("contains", "nll")
+        for a in ("after", "before")
+    ]
+    said = [
+        re.findall(r"(?:answers|answer), asked \w+", panel) for panel, _ in budget.pictures(both)
+    ]
+    assert len(said) == 4 and all(said)
+
+
+@pytest.mark.parametrize(
+    "values", [[8e-12, 0.0671, 1e-3, 0.0], [1.0, 2.0, 5.0], [1e-9, 1.0], [3.0]]
+)
+def test_no_mark_is_cut_by_the_frame(values):
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.footed(axis, values)
+    low, high = axis.transAxes.inverted().transform(
+        axis.transData.transform([[0, min(values)], [0, max(values)]])
+    )[:, 1]
+    assert 0.03 < low <= high < 0.97
+
+
+def test_numbers_that_are_nearly_alike_have_plain_ticks():
+    """Two prompts a byte apart are no axis of `0.0005 +1.07194e2`."""
+    rows = [{**ROWS[0], "at": 107.194}, {**ROWS[1], "at": 107.195}]
+    picture, _ = scatter.scatter(
+        rows, "at", "per_token_s", lambda row: "good", (None, None), "t", "x", "y"
+    )
+    said = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    assert not [tick for tick in said if "e2" in tick] and "107" in " ".join(said)
+
+
+def test_slanted_names_leave_room_for_what_they_are():
+    """What is below the lower edge of a picture is cut off."""
+    names = [f"a_long_name_{n}" for n in range(6)]
+    made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.named(made, axis, names)
+    plots.label(axis, "t", "quantize", "y")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(made).draw()
+    assert axis.xaxis.label.get_window_extent().y0 >= 0
+
+
+def test_values_of_one_decade_above_nothing_have_ticks():
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.footed(axis, [8e-13, 2.18, 6.5])
+    assert sorted(axis.get_yticks()) == [0, 2.18, 6.5]

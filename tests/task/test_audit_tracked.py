@@ -1,0 +1,225 @@
+"""What a tracking server says of a record is derived again from the record: the honest store is the same,
+one that was edited is named, and what a person may write there is no forgery."""
+
+import copy
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from harness import __main__ as front
+from harness.snapshot import record
+from harness.task import audit
+from harness.task.audit import tracked
+
+EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none,keydiff]",
+            "task.asked=[after]", "task.budgets=[0.5]", "steps=2", "name=cells")  # fmt: skip
+SAID = "Same thought, bit for bit."
+
+
+def store_of(runs):
+    """`(configuration, client)` of the store in a directory of runs."""
+    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
+    cfg = SimpleNamespace(track=track, runs_dir=str(runs), run=None)
+    return cfg, MlflowClient(tracking_uri=f"sqlite:///{runs}/mlflow.db")
+
+
+@pytest.fixture
+def store(recorded, runs, tmp_path):
+    """A copy of the shared store, to be edited."""
+    shutil.copy(runs / "mlflow.db", tmp_path)
+    return store_of(tmp_path)
+
+
+@pytest.fixture
+def above(swept, runs, tmp_path):
+    """The same as the shared sweep left it."""
+    shutil.copy(runs / "as_swept" / "mlflow.db", tmp_path)
+    return store_of(tmp_path)
+
+
+def compared(cfg, folder, **changed):
+    """`(names of the differences, Seen)` of the run in `folder`. changed: fields of its result."""
+    seen = tracked.Seen(artifacts=True)
+    result = {**record.read(folder / "result.json"), **changed}
+    found = tracked.point(cfg, folder, result, record.read(folder / record.NAME), seen)
+    return [f.what.removeprefix("mlflow: ") for f in found], seen
+
+
+def summed(cfg, sweep):
+    """The same of a sweep's own run."""
+    seen = tracked.Seen(artifacts=True)
+    found = tracked.sweep(cfg, sweep, audit._points(sweep), None, seen)
+    return [f.what.removeprefix("mlflow: ") for f in found], seen
+
+
+def run_of(folder):
+    return record.read(folder / "result.json")["mlflow"]["run_id"]
+
+
+def test_an_honest_store_is_the_same(above, swept):
+    """Of a sweep, and of its points, those that failed too; MLflow's copies were compared."""
+    cfg, _ = above
+    for folder in audit._points(swept):
+        named, seen = compared(cfg, folder)
+        assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, [])
+        assert seen.copies >= 5
+    named, seen = summed(cfg, swept)
+    assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, []) and seen.copies > 1
+
+
+def test_an_honest_store_of_a_run_is_the_same(store, recorded):
+    named, seen = compared(store[0], recorded)
+    assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, []) and seen.copies > 10
+
+
+def test_a_sweep_that_was_resumed_is_the_same(harness, place, monkeypatch):
+    """With a pruned point and a failed one, each of which has an earlier run that was deleted."""
+    done = harness(
+        "-m",
+        "steps=2",
+        "cache=dynamic",
+        "prune=sink_window",
+        "prompt.batch=1,99",
+        "name=some",
+        track="mlflow",
+    )
+    (sweep,) = (place / "runs" / "some").iterdir()
+    shutil.rmtree(sweep / "0")
+    monkeypatch.setattr(sys, "argv", ["harness", "-m", f"resume={sweep}"])
+    assert front.main() == done.code == 2, done.out
+    assert (sweep / "0" / "result.json").is_file()
+    cfg, client = store_of(place / "runs")
+    for folder in audit._points(sweep):
+        assert compared(cfg, folder)[0] == []
+    named, seen = summed(cfg, sweep)
+    assert (named, seen.left, seen.notes) == ([], {}, [])
+    client.set_tag(record.read(sweep / "sweep.json")["mlflow"]["run_id"], "outcome", "2 exact")
+    client.set_tag(run_of(sweep / "0"), "outcome", "exact")
+    assert summed(cfg, sweep)[0] == compared(cfg, sweep / "0")[0] == ["outcome"]
+
+
+FORGED = {
+    "outcome": lambda c, r: c.set_tag(r, "outcome", "exact"),
+    "conclusion": lambda c, r: c.set_tag(r, "conclusion", SAID),
+    "bitwise_equal": lambda c, r: c.set_tag(r, "bitwise_equal", "true"),
+    "verdict": lambda c, r: c.set_tag(r, "verdict", "exact"),
+    "answer": lambda c, r: c.set_tag(r, "answer", "right"),
+    "element.01_kv_cache": lambda c, r: c.set_tag(r, "element.01_kv_cache", "0" * 16),
+    "name": lambda c, r: c.update_run(r, name="experiment tiny: exact"),
+    "description": lambda c, r: c.set_tag(r, "mlflow.note.content", f"**exact**: {SAID}"),
+    "status": lambda c, r: c.set_terminated(r, "FAILED"),
+    "logits/kl_max": lambda c, r: c.log_metric(r, "logits/kl_max", 0.0),
+    "by_step/max_abs_diff": lambda c, r: c.log_metric(r, "by_step/max_abs_diff", 0.0, step=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_what_states_a_result_is_compared(store, recorded, what):
+    cfg, client = store
+    FORGED[what](client, run_of(recorded))
+    assert compared(cfg, recorded)[0] == [what]
+
+
+def test_a_difference_says_what_the_server_says_and_what_the_record_gives(store, recorded):
+    cfg, client = store
+    client.set_tag(run_of(recorded), "outcome", "exact")
+    result, sealed = (record.read(recorded / n) for n in ("result.json", record.NAME))
+    (found,) = tracked.point(cfg, recorded, result, sealed)
+    said = "MLflow's tag outcome is 'exact', the record gives 'equivalent'"
+    assert (found.recorded, found.found, found.explanation) == ("equivalent", "exact", said)
+
+
+def test_what_a_person_writes_in_a_store_is_no_forgery(store, recorded):
+    """A new name and a new description are noted; own tags, metrics and parameters are their business."""
+    cfg, client = store
+    run_id = run_of(recorded)
+    client.set_tag(run_id, "mine", "exact")
+    client.log_metric(run_id, "mine/kl", 0.0)
+    client.log_param(run_id, "mine", "exact")
+    client.update_run(run_id, name="the one for the talk")
+    client.set_tag(run_id, "mlflow.note.content", "My words: **not exact**, failed twice before.")
+    named, seen = compared(cfg, recorded)
+    assert named == [] and len(seen.notes) == 2 and "'the one for the talk'" in seen.notes[0]
+
+
+def test_what_an_older_version_did_not_tell_is_not_forged(store, recorded):
+    """Nor are its other words for an outcome, which are named as not compared; another verdict is."""
+    cfg, client = store
+    run_id, environment = run_of(recorded), record.read(recorded / "result.json")["environment"]
+    older = {"environment": {**copy.deepcopy(environment), "code": "of another time"}}
+    for tag in ("outcome", "bitwise_equal", "option.cache", "mlflow.note.content"):
+        client.delete_tag(run_id, tag)
+    assert compared(cfg, recorded)[0] == compared(cfg, recorded, **older)[0] == []
+    client.set_tag(run_id, "outcome", "the same thought")
+    named, seen = compared(cfg, recorded, **older)
+    assert named == [] and list(seen.left) == [tracked.WORDS]
+    client.set_tag(run_id, "outcome", "exact")
+    assert compared(cfg, recorded, **older)[0] == ["outcome"]
+
+
+@pytest.mark.parametrize("what, edit", [
+    ("outcome", lambda c, r: c.set_tag(r, "outcome", "9 equivalent")),
+    ("name", lambda c, r: c.update_run(r, name="cache: 9 equivalent")),
+    ("sweep/failed", lambda c, r: c.log_metric(r, "sweep/failed", 0.0)),
+    ("points/max_abs_diff", lambda c, r: c.log_metric(r, "points/max_abs_diff", 9.0, step=1)),
+    ("status", lambda c, r: c.set_terminated(r, "FINISHED")),
+])  # fmt: skip
+def test_a_sweeps_own_run_is_compared(above, swept, what, edit):
+    cfg, client = above
+    edit(client, record.read(swept / "sweep.json")["mlflow"]["run_id"])
+    assert summed(cfg, swept)[0] == [what]
+
+
+def test_the_files_of_a_sweeps_run_alone_are_told_what_they_are(above, swept, harness, place):
+    _, client = above
+    run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
+    (place / "downloaded").mkdir()
+    client.download_artifacts(run_id, "", str(place / "downloaded"))
+    told = ("task=audit", "run=downloaded", f"runs_dir={place}")
+    done = harness(*told, "track=mlflow")
+    assert done.code == 2 and f"task=audit run={run_id}" in done.out, done.out
+    done = harness(*told)
+    assert done.code == 2 and "none of its points" in done.out.replace("\n", " "), done.out
+
+
+def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place):
+    """As it is, it is the same; a cell's share, a copy, and its own outcome are named; a cell's id leads to it."""
+    (run,) = harness(*EVALUATE, track="mlflow").folders
+    run_id = run_of(run)
+    client = MlflowClient(tracking_uri=f"sqlite:///{place}/runs/mlflow.db")
+    same = harness("task=audit", f"run={run_id}", "name=same", "track=mlflow")
+    assert same.code == 0, same.out
+    told = record.read(next(place.glob("runs/same/*/audit.json")))
+    assert told["tracked"]["runs"] == 3 and told["tracked"]["copies"] > 8 and not told["uncompared"]
+    assert f"copies of {told['tracked']['copies']} files" in same.out.replace("\n", " ")
+
+    cell, other, *_ = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run_id}'")
+    done = harness("task=audit", f"run={cell.info.run_id}", "track=mlflow")
+    assert done.code == 2 and "is a cell" in done.out, done.out
+    assert f"task=audit run={run_id}" in done.out.replace("\n", " "), done.out
+
+    client.log_metric(cell.info.run_id, "answers/contains", 0.875)
+    client.set_tag(other.info.run_id, "outcome", "contains 0.875")
+    client.set_tag(run_id, "outcome", "contains 0.875")
+    served = place / "runs" / "artifacts" / run_id / "artifacts"
+    (served / "report.html").write_text("bit for bit")
+    (served / "theirs.html").write_text("a note of somebody's")
+    answers = (served / "answers.jsonl").read_text()
+    (served / "answers.jsonl").write_text(answers.replace("false", "true") + "\n")
+    done = harness("task=audit", f"run={run_id}", "name=forged", "track=mlflow")
+    assert done.code == 1, done.out
+    found = record.read(next(place.glob("runs/forged/*/audit.json")))["differences"]
+    assert {d["what"] for d in found} == {
+        "mlflow: outcome",
+        f"mlflow: {cell.info.run_name}: answers/contains",
+        f"mlflow: {other.info.run_name}: outcome",
+        "mlflow: artifact report.html",
+        "mlflow: artifact answers.jsonl",
+    }
+    client.delete_run(other.info.run_id)
+    named, seen = compared(store_of(place / "runs")[0], run)
+    assert f"mlflow: {other.info.run_name}: outcome" not in named
+    assert list(seen.left) == ["1 cell in MLflow"]

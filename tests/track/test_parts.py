@@ -1,0 +1,36 @@
+"""What is told of the parts of a run, and of an evaluation by its parts."""
+
+import json
+
+from harness.track import contents, names, parts
+
+
+def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
+    """In the words of the list's columns, which were empty for both."""
+    cell = {"name": "keydiff 25%", "tags": {"prune": "keydiff"},
+            "metrics": {"answers/contains": 2 / 3, "answers/nll": 0.805, "answers/kl": None,
+                        "size/kv_bytes": 77824.0, "time/per_token": 0.00164}}  # fmt: skip
+    said = (
+        "0.667 of the answers right, 0.805 nats per token of the expected text, 76 KiB of keys and values, "
+        "1.64 ms per token"
+    )
+    assert parts.told(cell) == {
+        "outcome": "contains 0.667",
+        "conclusion": said,
+        "mlflow.note.content": f"**contains 0.667**: {said}",
+    }
+    claim = {"name": "claim 7: holds", "tags": {"says": "caches are kept"}, "metrics": {}}
+    assert parts.told(claim)["outcome"] == "holds"
+    assert parts.told(claim)["conclusion"] == "caches are kept"
+    assert parts.told({"name": "a", "tags": {}, "metrics": {"answers/kl": 1.0}}) == {}
+
+    result = {"task": "evaluate", "verdict": "unjudged", "conclusion": "24 prompts."}
+    (tmp_path / "record.json").write_text('{"config": {"report": {"objectives": null}}}')
+    for shares, word in (((1.0, 0.25, 0.5), "contains 0.25 to 1"), ((1.0, 1.0), "contains 1")):
+        rows = [{"measure": m, "value": v} for v in shares for m in ("contains", "kl")]
+        rows[1]["value"] = 9.0  # of another measure
+        (tmp_path / "evaluate.json").write_text(json.dumps(rows))
+        assert contents.tags(result, tmp_path)["outcome"] == word
+    assert names.of_run(result, tmp_path, "evaluate").endswith(": contains 1")
+    (tmp_path / "evaluate.json").unlink()
+    assert "outcome" not in contents.tags(result, tmp_path)
