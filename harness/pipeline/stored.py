@@ -49,13 +49,17 @@ class Stored:
 
     def record(self, whole: State, pruned: State) -> dict[str, Any]:
         """What `result.json` says about a snapshot of `pruned`, which was `whole` before pruning."""
-        size = {
+        size = self.size(whole, pruned)
+        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
+
+    def size(self, whole: State, pruned: State) -> dict[str, int]:
+        """The `size` block of a snapshot of `pruned`, which was `whole` before pruning."""
+        return {
             "tokens": whole.tokens,
             "kept_tokens": pruned.kept_tokens,
             "kv_bytes": pruned.kv_bytes,
             "stored_bytes": self.nbytes,
         }
-        return {"snapshot": self.block(), "elements": self.manifest["elements"], "size": size}
 
 
 def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -263,7 +263,9 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         text = result["text"]
         count = len(text.get("token_ids") or [])
         more = f" ({count} tokens, the first before any step)" if count > 1 else ""
-        say.fact("continuation", f"{text['continuation']!r}{more}")
+        if "streamed" in text:  # what was chosen after it is the next run's to say
+            more = f" ({machine.many(text['steps'], 'token')} generated)"
+        say.fact("continuation", f"{text.get('streamed', text['continuation'])!r}{more}")
         if text.get("restored") not in (None, text["continuation"]):
             say.fact("restored", f"{text['restored']!r} (what it chooses {FORCED})")
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
@@ -319,8 +321,12 @@ def dashboard(tracked: dict[str, Any]) -> str:
 def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What it cost: bytes, seconds, what became of the cache that was handed in."""
     size, moved = result["size"], result["mutation"]
+    if after := (result.get("next") or {}).get("size"):
+        told, size = f" ({size['tokens']:,} were read)", after
+    else:
+        told = " read" * ("streamed" in result["text"])
     kept = size["kept_tokens"]
-    tokens = f"{size['tokens']:,} token{'s' * (size['tokens'] != 1)}" + (
+    tokens = f"{size['tokens']:,} token{'s' * (size['tokens'] != 1)}{told}" + (
         f", {kept:,} kept" if kept != size["tokens"] else ""
     )
     bytes_ = (

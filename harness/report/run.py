@@ -98,6 +98,7 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(said: dict[str, Any]) -> dict[str, Any]:
+    said = {**said, "continuation": said["streamed"]} if "streamed" in said else said
     parts = ("prompt", "expected", "continuation", "restored")
     called = {"restored": f"restored, what it chooses {FORCED}"}
     lines = [f"{called.get(k, k)}: {said[k]}" for k in parts if k in said]
@@ -111,9 +112,10 @@ def _text(said: dict[str, Any]) -> dict[str, Any]:
 
 def _cost(result: dict[str, Any]) -> dict[str, Any]:
     known = {k: v for k, v in (result["size"] | result["mutation"]).items() if v is not None}
-    rows = [
-        [plain(k), f"{v:,}" if type(v) is int else v] for k, v in known.items() if k not in DIGESTS
-    ]
+    after = (result.get("next") or {}).get("size") or {}
+    told = {plain(k): v for k, v in known.items() if k not in DIGESTS}
+    told |= {f"next snapshot: {plain(k)}": v for k, v in after.items()}
+    rows = [[k, f"{v:,}" if type(v) is int else v] for k, v in told.items()]
     return section(
         "Time and size",
         panels=[plots.timings(result["time_s"]), _rows(rows)],

@@ -56,6 +56,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         "added": cfg.text or "",
         "continuation": decode(ids[0].tolist()),
         "token_ids": ids[0].tolist(),
+        "streamed": decode(path.fed[0].tolist()),
+        "steps": path.fed.shape[1] - len(added.ids),
         "ended": path.ended,
         "branches": [decode(row) for row in ids.tolist()],
         "account": [dict(entry) for entry in added.account],
@@ -64,7 +66,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if cfg.out:  # before anything is compared: what was generated is safe
         grown = restored.sampler.paused(decoder.commit(), path.rng)
         following = line.write(grown)
-        line.record["next"] = following.block() | {"digest": following.digest}
+        size = following.size(grown, grown)
+        line.record["next"] = following.block() | {"digest": following.digest, "size": size}
     end = state.tokens + path.fed.shape[1]
     needed = cost(loaded, rows.batch, end, cfg.compare.oracle, path.chunks)
     if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:

@@ -75,13 +75,18 @@ def test_the_verdict_is_on_the_next_snapshot_too(harness, monkeypatch, model) ->
 
 def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, place) -> None:
     assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
-    assert harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b").code == 0
+    resumed = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b")
+    assert resumed.code == 0
     (run,) = (place / "runs" / "resume").iterdir()
     audit = harness("task=audit", f"run={run}", "name=audit")
     assert audit.code == 0, audit.out
     (again,) = place.glob("runs/audit/*/again/run")
     results = [record.read(p / "result.json") for p in (run, again)]
     assert results[0]["next"]["digest"] == results[1]["next"]["digest"]
+    streamed, size = results[0]["text"]["streamed"], results[0]["next"]["size"]
+    assert streamed.startswith(" what is k ?") and f"{streamed}\n" in resumed.out
+    assert f"{streamed!r} (4 tokens generated)" in resumed.out
+    assert f"{size['tokens']} tokens ({results[0]['size']['tokens']} were read)" in resumed.out
     results[0]["next"]["digest"] = "0" * 64  # what it wrote, written again, is something else
     assert [d.what for d in compare(*results, [])] == ["next.digest"]
     page = (run / "report.html").read_text()
