@@ -26,7 +26,8 @@ def conclude() -> int:
     (folder / TOLD).unlink(missing_ok=True)
     from harness.report import search, summary
     from harness.report import sweep as pages
-    from harness.track import summarise, upload
+    from harness.report.console import dashboard
+    from harness.track import parent, summarise, upload
 
     if not (points := finished(folder)):
         return 0
@@ -71,4 +72,6 @@ def conclude() -> int:
         print(lines.deleted(len(deleted)))
     lines.front(folder, rows, ways)
     print("\n".join(summary.closing(folder, rows, Watch.total, aged(points), problem is not None)))
+    if tracked and (above := parent.known(folder)).get("uri"):
+        print(f"dashboard:    {dashboard(above)}")
     return max(int(row["exit_code"]) for row in rows)

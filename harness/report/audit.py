@@ -21,9 +21,12 @@ FOUND = "None: every claim of the record was found again."
 FOUND_PARTLY = "None in what was compared; what was not is named below, under what cannot be known."
 
 
-def write(path: Path, document: dict[str, Any], result: dict[str, Any] | None = None) -> None:
+def write(
+    path: Path, document: dict[str, Any], result: dict[str, Any] | None = None, called: str = ""
+) -> None:
     """Every difference with its explanation, then what changed in the environment, and what to type. result: the
-    audit's own, which says when and with which command it was made."""
+    audit's own, which says when and with which command it was made. called: what it is of, by a name that tells it
+    apart."""
     result = result or {}
     rows = explaining(document["differences"])
     columns = ["what", "recorded", "found", "explanation"]
@@ -71,7 +74,7 @@ def write(path: Path, document: dict[str, Any], result: dict[str, Any] | None = 
         *link("second run", folder / "again" / "run" / "report.html", folder),
         ("audit.json", "audit.json"),
     ]
-    title = f"Audit of {run.name or run}"
+    title = f"Audit of {closing.of_record(run, called or run.name or str(run))}"
     text = page(
         title,
         sections,

@@ -40,10 +40,25 @@ def cache(result: Record) -> str:
 def title(result: Record, folder: Path | None = None) -> str:
     """The task, the model, the option of each group that took part, and what else is of this run alone of the
     sweep that the one in `folder` is a point of."""
+    return f"{result.get('task', 'experiment')}: {', '.join(_parts(result, folder))}"
+
+
+def of_record(folder: Path, called: str) -> str:
+    """The run or the sweep in `folder` as the rest of a heading, with what a heading of its own says. called: as
+    it is told apart from others."""
+    if axes := declared(folder):
+        return f"{called}: sweep of {', '.join(axes)}"
+    with suppress(OSError, ValueError):
+        result = read(folder / "result.json")
+        if parts := [part for part in _parts(result, folder) if part]:
+            return f"{called}: {', '.join(parts)}"
+    return called
+
+
+def _parts(result: Record, folder: Path | None) -> list[str]:
     chosen = {**(result.get("options") or {}), "cache": cache(result)}
     parts = [model(result), *(f"{group} {chosen[group]}" for group in _unusual(chosen))]
-    parts += varying(result, folder, parts)
-    return f"{result.get('task', 'experiment')}: {', '.join(parts)}"
+    return parts + varying(result, folder, parts)
 
 
 def varying(result: Record, folder: Path | None, parts: Sequence[str] = ()) -> list[str]:
@@ -56,10 +71,13 @@ def varying(result: Record, folder: Path | None, parts: Sequence[str] = ()) -> l
 
 
 def named(title: str, result: Record, folder: Path) -> str:
-    """The heading of a table of measurements: the name that was given to it, and which task it is; the model, and
-    what is of this point alone of a sweep."""
+    """The heading of a table of measurements: the name that was given to it, and which task it is; the model, the
+    fault where one was asked for, and what is of this point alone of a sweep."""
     task = str(result.get("task") or title)
-    parts = [model(result)] * bool(result.get("model")) + varying(result, folder)
+    parts = [model(result)] * bool(result.get("model"))
+    fault = (result.get("options") or {}).get("fault", "none")
+    parts += [f"fault {fault}"] * (task == "faults" and fault != "none")
+    parts += varying(result, folder, parts)
     said = title if title == task else f"{title} ({task})"
     return f"{said}: {', '.join(parts)}" if parts else said
 

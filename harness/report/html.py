@@ -1,6 +1,7 @@
 """`report.html`: one self-contained page, nothing fetched, readable in light and dark, at any width."""
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 
+DIGEST, DIGITS = re.compile("[0-9a-f]{40,}"), 16  # and so many of its digits tell it apart
 NARROW = 40  # characters beside each other on the narrowest screen, four columns' gaps aside
 CARDS = 300  # rows; more are a table on any screen
 
@@ -66,6 +68,12 @@ def cell(text: Any, href: str = "", kind: str = "", sign: str = "") -> dict[str,
 def grouped(value: Any) -> Any:
     """A whole number in groups of three digits; anything else as it is."""
     return cell(f"{value:,}", kind="n") if type(value) is int else value
+
+
+def digest(value: Any) -> Any:
+    """A whole digest by its first digits, which no narrow screen breaks; anything else as it is."""
+    whole = isinstance(value, str) and DIGEST.fullmatch(value)
+    return cell(f"{value[:DIGITS]}...", kind="digest") if whole else value
 
 
 def soundness(block: dict[str, Any]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     alone, sure = searched(points, ways), answers.intervals(folder, points)
     sections = [
         *missing,
-        *stopped.sections(folder, points, axes),
+        *stopped.sections(folder, points, axes, left),
         *search.sections(points, axes, ways, sure),
         *(
             []

@@ -426,6 +426,8 @@ def test_the_heading_says_which_point_and_which_task_and_the_line_below_what_els
     assert closing.title(alone, tmp_path) == "evaluate: tiny, cache view"
     assert closing.named("ev", alone, tmp_path) == "ev (evaluate): tiny"
     assert closing.named("evaluate", alone, tmp_path) == "evaluate: tiny"
+    bent = {**alone, "task": "faults", "options": {**result["options"], "fault": "swap"}}
+    assert closing.named("faults", bent, tmp_path) == "faults: tiny, fault swap"
     assert closing.named("ev", {**alone, **result}, tmp_path).endswith("prune none, prompt.seed 2")
 
 

@@ -239,6 +239,7 @@ def test_a_failed_point_among_two_is_one_row_with_its_reason_and_its_command(tmp
     page = drawn(tmp_path, points({}, stopped | dict.fromkeys(figures)))
     assert '<span class="verdict bad">1 of 2 failed</span>' in page
     said = page.split("<h2>What failed</h2>")[1].split("<h2>")[0]
+    assert f"<pre>{summary.again(tmp_path)}</pre>" in page, "how to go on"
     assert said.count("<tr>") == 2 and "prune.ratio=1.5" in said and "1.5 is not possible" in said
     assert "prune=snapkv prune.ratio=1.5 &#39;text= let k be 5 .&#39;</td>" in said
     assert (

@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from harness.report import closing
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit
 from harness.task.audit import evidence, replay
+from harness.track import names
 
 
 def edit(folder: Path, *path: str | int, to) -> None:
@@ -169,7 +172,11 @@ def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     assert record.read(found / "result.json")["audit_of"] == run_id, "not its first point"
     told = record.read(found / "audit.json")
     assert told["tracked"]["runs"] == 7 and told["tracked"]["copies"] > 50, told["tracked"]
-    assert not told["uncompared"] and "What MLflow shows" in (found / "report.html").read_text()
+    page = (found / "report.html").read_text()
+    assert not told["uncompared"] and "What MLflow shows" in page
+    assert re.search(r"<h1>Audit of [^:<]+: sweep of [a-z, .]+</h1>", page), page[:300]
+    point = closing.of_record(swept / "0", names.within(str(swept / "0")))
+    assert re.fullmatch(r"0 in [^:]+: tiny, cache .+", point), point
     table = swept / "sweep.csv"
     before = table.read_bytes()
     table.write_bytes(before.replace(b",exact,", b",equivalent,", 1))

@@ -86,6 +86,7 @@ def test_a_sweep_that_was_resumed_is_the_same(harness, place, monkeypatch):
         "name=some",
         track="mlflow",
     )
+    assert done.out.count("dashboard:    harness dashboard\n") == 1
     (sweep,) = (place / "runs" / "some").iterdir()
     shutil.rmtree(sweep / "0")
     monkeypatch.setattr(sys, "argv", ["harness", "-m", f"resume={sweep}"])

@@ -1,5 +1,6 @@
 """`task=diff` says `the same state` of nothing that differs in a single bit, wherever that is."""
 
+import re
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -112,6 +113,8 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     tokens = [
         text.tokens for text in (one, captured("prompt=text", f"text={short}{more}")[1].state)
     ]
+    assert f"{done.result['snapshot']['a'][:16]}...</td>" in page, "no id is broken"
+    assert not re.search(">[0-9a-f]{40,}<", page.partition("<summary>")[0])
     cells = [f">{n}, {n}</td>" for n in tokens]  # what each of the two is, side by side
     assert cells[0] in page and page.index(cells[0]) < page.index(cells[1])
     assert done.result["verdict"] in ("drifted", "diverged") and done.code == 1

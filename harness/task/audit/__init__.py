@@ -26,7 +26,7 @@ from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, v
 from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
 from harness.task.audit.target import located
-from harness.track import parent
+from harness.track import names, parent
 
 UNRUN = "only the seal, and the record's figures with one another: they do not hold, so nothing was run again"
 UNRUN_TRACKED = (
@@ -203,7 +203,7 @@ def _conclude(
     }  # fmt: skip
 
     def draw(path: Path, result: Any) -> None:
-        page.write(path, document, result)
+        page.write(path, document, result, names.within(document["run"]))
 
     return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
 

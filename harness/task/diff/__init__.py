@@ -52,9 +52,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     rows = [d.row() for d in listed]
     these, those = dict(needs(one, first)), dict(needs(two, second))
-    what = [[name, these.get(name), those.get(name)] for name in these | those]
+    what = [[n, *(html.digest(side.get(n)) for side in (these, those))] for n in these | those]
     sections = [
-        html.section("Differences", columns=COLUMNS, rows=rows),
+        html.section("Differences", columns=COLUMNS, rows=[[*map(html.digest, r)] for r in rows]),
         html.section("What they are", columns=["what", "a", "b"], rows=what),
     ]
     pruned = any(state.kept_tokens < state.tokens for state in (one, two))
