@@ -12,6 +12,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
 
 from harness import config
+from harness.cli import early, point
 from harness.errors import ConfigProblem
 
 KEPT = 256  # compositions, about 1 MB each
@@ -25,6 +26,7 @@ class Composer(ConfigLoaderImpl):
 
     swept: tuple[str, ...] | None = None  # the sweep's overrides; None: keys are not checked
     folder: str | None = None  # of the sweep, whatever a point's own `name` would make of it
+    ahead: early.Early | None = None  # looks at all points of a grid before the first is run
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
@@ -45,9 +47,11 @@ class Composer(ConfigLoaderImpl):
         if self.folder is not None:
             cfg.hydra.sweep.dir = self.folder
             self._check_place(cfg, [o.input_line for o in told])
+        if self.ahead is not None:
+            self.ahead.look(cfg, sweep_overrides)
         return cfg
 
-    def _check_place(self, cfg: Any, point: list[str]) -> None:
+    def _check_place(self, cfg: Any, told: list[str]) -> None:
         """Raise ConfigProblem where the point's folder is none right below the sweep's own, or another point's."""
         job, numbered = cfg.hydra.job, False
         try:
@@ -62,9 +66,9 @@ class Composer(ConfigLoaderImpl):
                 "sweep's: a name without '/'."
             )
         places: dict[str, list[str]] = self.__dict__.setdefault("_places", {})
-        other = point if numbered else places.setdefault(subdir, point)
-        if other != point:
-            mine, theirs = (" ".join(o for o in a if o not in b) for a, b in ((point, other), (other, point)))  # fmt: skip
+        other = told if numbered else places.setdefault(subdir, told)
+        if other != told:
+            mine, theirs = (" ".join(o for o in a if o not in b) for a, b in ((told, other), (other, told)))  # fmt: skip
             raise ConfigProblem(
                 f"hydra.sweep.subdir gives '{subdir}' to {theirs} and to {mine}: one would be written over the "
                 "other. Leave it out, which numbers the points, or name in it what they vary."
@@ -72,7 +76,8 @@ class Composer(ConfigLoaderImpl):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was composed: a worker composes its own."""
-        return {key: value for key, value in vars(self).items() if key not in ("_kept", "_places")}
+        own = ("_kept", "_places", "ahead")
+        return {key: value for key, value in vars(self).items() if key not in own}
 
     def _composed(self, master_config: Any, chosen: tuple[str, ...]) -> Any:
         """What Hydra composes of a point's options, none of its values given. Not to be changed."""
@@ -92,8 +97,10 @@ class Composer(ConfigLoaderImpl):
         )
 
 
-def compose_once(swept: tuple[str, ...], folder: Path) -> None:
-    """Have the sweep that begins in `folder` composed by a Composer. swept: all its overrides."""
+def compose_once(cfg: Any, folder: Path, total: int | None, fresh: bool) -> None:
+    """Have the sweep `cfg` that begins in `folder` composed by a Composer. total: its points, where that is known.
+    fresh: none of them is finished."""
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
-    hydra.config_loader.swept, hydra.config_loader.folder = swept, str(folder)
+    hydra.config_loader.swept, hydra.config_loader.folder = point.swept(cfg), str(folder)
+    hydra.config_loader.ahead = early.of(cfg, total, fresh)

@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from harness.cli import point
 from harness.config import jobs
 from harness.errors import ConfigProblem
 from harness.snapshot.objective import WAYS, names, objectives
@@ -31,9 +32,22 @@ def of(config: Any) -> bool:
     return "optuna" in str(config.hydra.sweeper.get("_target_"))
 
 
+def of_grid(config: Any) -> bool:
+    """Whether it is Hydra's own sweeper, which goes through all combinations."""
+    return str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper")
+
+
 def trials(config: Any) -> int | None:
-    """How many points a search is going to ask for, where it says."""
-    return config.hydra.sweeper.get("n_trials") if of(config) else None
+    """How many points a search is going to ask for, where it says: Optuna's grid no more than it has."""
+    asked = config.hydra.sweeper.get("n_trials") if of(config) else None
+    cells = jobs([*point.swept(config)]) if asked and _walks(config) else None
+    return min(asked, cells) if asked and cells else asked
+
+
+def _walks(config: Any) -> bool:
+    """Whether the sampler of a search goes through a grid."""
+    sampler = config.hydra.sweeper.get("sampler") or {}
+    return str(sampler.get("_target_")).endswith("GridSampler")
 
 
 def seeded(config: Any) -> int | None:
@@ -53,9 +67,16 @@ def seeded(config: Any) -> int | None:
 
 def check(config: Any) -> None:
     """Raise ConfigProblem for objectives that no point can tell, where there are not as many as the
-    sweeper has directions, and for a range in a grid."""
-    if str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
+    sweeper has directions, for a range in a grid, for one that cannot be drawn from, and for no workers."""
+    if of_grid(config):
         _check_grid(config)
+    from omegaconf import OmegaConf
+
+    for kind in ("launcher", "sweeper"):
+        if OmegaConf.select(config, f"hydra.{kind}.n_jobs") == 0:
+            raise ConfigProblem(
+                f"hydra.{kind}.n_jobs=0 runs nothing: give how many points run at once."
+            )
     wanted = [str(name) for name in config.report.get("objectives") or []]
     for name in wanted:
         if said := _unknown(name, EVALUATED if config.task.name == "evaluate" else FIGURES):
@@ -74,6 +95,34 @@ def check(config: Any) -> None:
             "each needs one of the other, as in 'report.objectives=[metrics.kl_mean,size.kv_bytes]' "
             "'hydra.sweeper.direction=[minimize,minimize]'."
         )
+    if of(config):
+        _check_drawn(config)
+
+
+def _check_drawn(config: Any) -> None:
+    """Raise ConfigProblem for a range that the sampler of a search cannot draw from."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    for override in OverridesParser.create().parse_overrides([*point.swept(config)]):
+        if not override.is_sweep_override():
+            continue
+        from hydra_plugins.hydra_optuna_sweeper import _impl
+
+        typed = override.input_line
+        if _walks(config) and override.is_interval_sweep():
+            raise ConfigProblem(
+                f"{typed} is a range to draw from, and hydra/sweeper/sampler=grid needs values: "
+                f"{override.key_or_group}=0.25,0.5,0.75"
+            )
+        value: Any = override.value()
+        if override.is_interval_sweep() and value.start > value.end:
+            raise ConfigProblem(
+                f"{typed} begins above its end: give the smaller number first, interval({value.end},{value.start})."
+            )
+        try:
+            _impl.create_optuna_distribution_from_override(override)
+        except (ValueError, AssertionError, NotImplementedError) as problem:
+            raise ConfigProblem(f"{typed} cannot be drawn from: {problem}") from None
 
 
 def _check_storage(storage: str) -> None:

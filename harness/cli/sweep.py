@@ -91,9 +91,9 @@ class Watch:
         Watch.shared = frozenset(map(spelled, point.typed(config)))
         seed = search.seeded(config)
         Watch.overrides, Watch.sign, Watch.tracked = point.swept(config), config.get("sign"), config
-        compose_once(Watch.overrides, folder)
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.aim, Watch.there = Watch.total or search.trials(config), len(Watch.done)
+        compose_once(config, folder, Watch.total, not Watch.there)
         (Watch.folder / TOLD).unlink(missing_ok=True)
         said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, folder)
         print("\n".join([said, *lines.drawn(seed)]), flush=True)
@@ -104,7 +104,7 @@ class Watch:
             afar.begin(partial(_count, Watch.folder), Watch.total)
         if search.of(config):
             search.quieten()
-        if not str(config.hydra.sweeper.get("_target_")).endswith("BasicSweeper"):
+        if not search.of_grid(config):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
         if (encrypt or config.get("decrypt")) and encrypt != "none":

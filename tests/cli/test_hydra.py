@@ -43,6 +43,11 @@ WRONG = {
     "track.name=none": "is chosen by its group: track=none. In a file: `override /track: none`",
     "-m name=${oc.env:NOT_SET_AT_ALL} seed=1,2": "there is no environment variable NOT_SET_AT_ALL",
     "-m hydra/sweeper=optuna hydra.sweeper.storage=sqlite:///a.db report.objectives=[metrics.kl_mean] prune=knorm prune.ratio=interval(0.1,0.5)": "keep no study in a database together (AssertionError). Leave it out",
+    "-m hydra/sweeper=optuna report.objectives=[metrics.kl_mean] prune=knorm prune.ratio=interval(0.5,0.1)": "give the smaller number first, interval(0.1,0.5)",
+    "-m hydra/launcher=joblib hydra.launcher.n_jobs=0 seed=1,2": "hydra.launcher.n_jobs=0 runs nothing",
+    "-m prune=keep_last prune.ratio=0.1,2": "prune.ratio=2.0 is not possible: give 0 < ratio <= 1.",
+    "-m task=save out=x seed=1,2": "out=x is one place for the snapshots of seed=1 and of seed=2",
+    "-m task=inspect snapshot=no seed=1,2": "snapshot=no: there is no such directory",
     "-m task=save steps=2,4": "steps=2,4 is not read by task=save without from=FILE",
 }  # fmt: skip
 
