@@ -54,7 +54,7 @@ def environment(cfg: Any, device: str, attention: str) -> dict[str, Any]:
         "model_seed": cfg.model.seed if cfg.model.architecture else None,
         "code": code(),
         "git": _git(),
-        "command": _command(),
+        "command": command(),
     }
 
 
@@ -76,7 +76,7 @@ def _versions() -> dict[str, str | None]:
     return versions
 
 
-def _command() -> list[str]:
+def command() -> list[str]:
     """The arguments as typed; the program's own path is left out, it differs between machines."""
     return ["python", "-m", "harness", *sys.argv[1:]]
 

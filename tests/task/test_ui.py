@@ -53,6 +53,7 @@ def test_it_opens_a_snapshot_and_ends_by_itself(harness, place):
     done = harness("task=ui", "task.seconds=0.1", "snapshot=mine", "out=shelf")
     assert done.code == 0 and "page: http://127.0.0.1:" in done.out
     assert "0 snapshots in shelf" in done.out
+    assert done.out.count("harness task=ui snapshot=mine track=none out=shelf\n") == 1, done.out
     refused = harness("task=ui", "task.seconds=0.1", "snapshot=mine", "model=tiny_gpt2")
     assert refused.code == 3 and "page: " not in refused.out
 

@@ -118,6 +118,15 @@ def _wait(seconds: float) -> None:
         interrupt.heard()  # it is how a page ends; what is left to do is done in peace
 
 
+def _again(place: str) -> str:
+    """The command that was typed, with `place` as the shelf: the same model in the same precision."""
+    from harness.config.literal import whole
+    from harness.pipeline.environment import command
+
+    typed = [word for word in command() if not word.startswith(("out=", "task.seconds="))]
+    return whole([*typed, f"out={place}"])
+
+
 def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     from harness.pipeline.finish import finish_page, shown
     from harness.report import html
@@ -129,5 +138,5 @@ def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     record = {"verdict": UNJUDGED, "reason": reason, "snapshots": snapshots}
     sections = [html.section("Snapshots", columns=["name", "bytes"], rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 0)
-    say.line(f"{reason}; open them again with: python -m harness task=ui out={shown(shelf.folder)}")
+    say.line(f"{reason}; open them again with: {_again(shown(shelf.folder))}")
     return outcome

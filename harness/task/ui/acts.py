@@ -20,7 +20,7 @@ from harness.task.ui.desk import Desk
 from harness.task.ui.evaluation import FILE
 from harness.task.ui.layout import LONGEST, QUESTIONS, Controls
 from harness.task.ui.tabs import Tabs
-from harness.task.ui.view import View
+from harness.task.ui.view import ENDS, View, inside
 from harness.task.ui.work import Work
 
 TITLE = "harness: a thought, step by step"
@@ -66,7 +66,7 @@ class Page(View):
     def listen(self, page: gr.Blocks) -> None:
         """Connect the controls with the acts."""
         c = self.c
-        settings = [c.how, c.temperature, c.top_k, c.top_p, c.penalty]
+        settings = [c.how, c.temperature, c.top_k, c.top_p, c.penalty]  # as ENDS has them
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
         opened = page.load(self._open, [c.tab, c.prompt], self.everything, js=RECALL, **quiet)
         opened.then(None, [c.tab], None, js=SEATED)
@@ -193,9 +193,13 @@ class Page(View):
         yield f"Done again: {desk.redo()}{_now(desk)}.", self._turned(desk)
 
     def _quantize(self, desk: Desk, name: str) -> Any:
+        twice = desk.branch.state.quantized
         codes, before = desk.quantize(name)
+        again = (
+            " What it coded was the values of codes already: both losses add up." if twice else ""
+        )
         said = f"Quantizer {name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
-        yield said + words.unasked(desk), {}
+        yield said + again + words.unasked(desk), {}
 
     def _close(self, desk: Desk) -> Any:
         yield f"Branch {desk.close()} is put away. Undo brings it back.", self._turned(desk)
@@ -235,11 +239,13 @@ class Page(View):
             yield desk.said, {self.c.more: gr.update(value="", interactive=True)}
 
     def _sample(self, desk: Desk, how: str, *numbers: float | None) -> Any:
-        heat, k, p, penalty = (None if number is None else float(number) for number in numbers)
-        if heat is None or k is None or p is None or penalty is None:
+        typed = dict(zip(ENDS, (n for n in numbers if n is not None), strict=False))
+        if len(typed) < len(ENDS):
             raise InputProblem("a number is missing under Sampling; the last settings still hold.")
-        desk.sample(how, temperature=heat, top_k=int(k), top_p=p, repetition_penalty=penalty)
-        yield f"The next token is chosen by {how}, temperature {heat:g}.", {}
+        held, moved = inside(desk.sampling, typed)
+        desk.sample(how, **held)
+        heat = f"The next token is chosen by {how}, temperature {held['temperature']:g}."
+        yield f"{heat} {picture.safe('; '.join(moved))}".strip(), {}
 
     def _prune(self, desk: Desk, policy: str, keep: float | None, per_head: bool) -> Any:
         budget = words.whole(keep, desk.branch.state.tokens, "Tokens to keep")

@@ -65,6 +65,8 @@ class Stand:
 class Branches:
     """sampling: how the first branch chooses. `branches` and `current` are one person's alone."""
 
+    model = ""  # its name, for whoever finds a branch of it
+
     def __init__(self, sampling: Any):
         self.branches: dict[str, Branch] = {}
         self.current = ""
@@ -250,7 +252,8 @@ class Branches:
     def _note(self, midway: bool = False) -> None:
         if self._journal is None or (self.running is not None and not midway):
             return  # work is kept when it ends, and a long run now and then
-        self._journal.note(self.current, {n: (b.state, told(b)) for n, b in self.branches.items()})
+        kept = {n: (b.state, {**told(b), "model": self.model}) for n, b in self.branches.items()}
+        self._journal.note(self.current, kept)
 
     def _step(self, name: str, act: str) -> int:
         """Choose and feed the next token of branch `name`; return its id."""

@@ -22,6 +22,7 @@ from harness.engine import Engine
 from harness.errors import HarnessError, InputProblem
 from harness.model.sampler import Sampler
 from harness.pipeline.answer import answering
+from harness.pipeline.evaluation.rows import called
 from harness.pipeline.prune import policy_of, pruned
 from harness.pipeline.quantize import quantizer_of
 from harness.pipeline.restore import identity_check
@@ -67,6 +68,7 @@ class Desk(Sight):
         self.elsewhere = Elsewhere(session, MODEL, engine)
         self.evaluation = Evaluation(session, lambda: MODEL, scratch)
         super().__init__(session.sampling)
+        self.model = called(self.cfg.model.name, session.loaded.source)
 
     def begin(self, text: str, work: Work | None = None) -> int:
         """Prefill `text` under the tokenizer policy, as a branch of its own; return its tokens."""
@@ -250,7 +252,7 @@ class Desk(Sight):
                     state, _ = identity_check(self._session, state, journal.folder)
             except HarnessError as problem:  # it stays where it is
                 log.warning("branch %s was not taken over: %s", name, problem)
-                journal.leave(name, told, _unlike(problem))
+                journal.leave(name, told, _unlike(problem, str(told.get("model") or "")))
                 continue
             sampling = saved_settings(state.documents, name) or SamplingConfig(name="greedy")
             growth = tuple(Growth(*row) for row in told.get("growth", ()))
@@ -290,12 +292,13 @@ class Desk(Sight):
         return state
 
 
-def _unlike(problem: HarnessError) -> str:
-    """What a branch is that cannot be taken over."""
+def _unlike(problem: HarnessError, model: str) -> str:
+    """What a branch is that cannot be taken over. model: its own, as far as it is known."""
     rows = getattr(problem, "differences", None) or ()
     if rows and all(str(row.field).startswith("proof") for row in rows):
         return "fails its proof: its keys and values do not give the logits it was kept with"
-    return "belongs to another model"
+    whose = f", {model}: start the page with that one to go on with it" if model else ""
+    return f"belongs to another model{whose}"
 
 
 def _held(layer: LayerState) -> float:

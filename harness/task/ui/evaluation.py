@@ -19,7 +19,7 @@ from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
 from harness.report import evaluate, html
-from harness.snapshot.result import ROWS, UNJUDGED, UNSOUND, write_json, write_text
+from harness.snapshot.result import ROWS, UNSOUND, write_json, write_text
 from harness.task.ui.work import Stopped
 
 FILE = "jsonl"  # questions of one's own
@@ -146,7 +146,7 @@ class Evaluation:
         many = len(list(self.folder.glob("evaluation-*")))
         place = self.folder / f"evaluation-{many + 1}-{progress.key[:8]}"
         place.mkdir(mode=0o700)
-        verdict = UNSOUND if self.unsound else UNJUDGED
+        verdict = UNSOUND if self.unsound else ""  # nothing else here is a verdict
         said = self.unsound or evaluate.conclusion(self.rows)
         sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
         write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))

@@ -21,6 +21,7 @@ from harness.task.ui.verdict import Proof
 TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
 GAMMA = 0.7
 WIDE, HIGH = 600, 96  # the growth picture's own units
+LAST = 30  # of which the last act has at least so many: it is the one that was just done
 MARKS = {
     "own": "written by the model",
     "part": "held by some layers",
@@ -182,6 +183,8 @@ def comparison(pair: Comparison) -> str:
         f"their most probable next token is {same}. KL {pair.metrics['kl_max']:.3g} nats, largest "
         f"logit difference {pair.metrics['max_abs_diff']:.3g}."
     )
+    if len({*pair.at}) > 1:
+        apart += " They have read different numbers of tokens, so these are two different places of the text."
     if pair.stale:
         apart = "they hold different keys and values, but these figures are of before that. Step both, then compare."
     return (
@@ -293,14 +296,14 @@ def _share(p: float) -> str:
 def _growth(branch: Branch) -> str:
     rows = branch.growth[-400:]
     most = max(max(r.tokens, r.kept) for r in rows)
-    rows = rows if len(rows) > 1 else rows * 2
-    across = WIDE / (len(rows) - 1)
+    across = min(WIDE / len(rows), (WIDE - LAST) / max(len(rows) - 1, 1))
 
     def line(values: list[int]) -> str:
-        steps = [(0, values[0])]
+        steps = [(0.0, values[0])]
         for i, v in enumerate(values[1:], 1):  # an act happens at once
-            steps += [(i, values[i - 1]), (i, v)]
-        return " ".join(f"{i * across:.1f},{HIGH - v / most * HIGH:.1f}" for i, v in steps)
+            steps += [(i * across, values[i - 1]), (i * across, v)]
+        steps.append((WIDE, values[-1]))
+        return " ".join(f"{x:.1f},{HIGH - v / most * HIGH:.1f}" for x, v in steps)
 
     sent, kept = line([r.tokens for r in rows]), line([r.kept for r in rows])
     return (

@@ -6,7 +6,9 @@ import gradio as gr
 
 from harness.task.ui import picture, words
 from harness.task.ui.desk import Desk
-from harness.task.ui.layout import HEATS, PENALTIES, TOPS, Controls
+from harness.task.ui.layout import HEATS, NUCLEI, PENALTIES, TOPS, Controls
+
+ENDS = {"temperature": HEATS, "top_k": TOPS, "top_p": NUCLEI, "repetition_penalty": PENALTIES}
 
 
 class View:
@@ -40,6 +42,7 @@ class View:
             c.current: gr.update(choices=_named(desk), value=desk.current or None),
             c.loaded: gr.update(choices=saved, interactive=bool(saved)),
             c.choice: gr.update(label=f"Sampling: {desk.sampling.name}"),
+            **{box: gr.update(**range_) for box, _, range_ in self._settings(desk.sampling)},
             c.compared: picture.compared(desk),
             c.gone: picture.went(desk),
             c.judged: picture.judged(desk),
@@ -70,19 +73,39 @@ class View:
                 choices=others, value=others[-1] if many else None, interactive=many
             ),
             c.how: s.name,
-            c.temperature: gr.update(value=s.temperature, maximum=max(HEATS[1], s.temperature)),
-            c.top_k: gr.update(value=s.top_k, maximum=max(TOPS[1], s.top_k)),
-            c.top_p: s.top_p,
-            c.penalty: gr.update(
-                value=s.repetition_penalty,
-                minimum=min(PENALTIES[0], s.repetition_penalty),
-                maximum=max(PENALTIES[1], s.repetition_penalty),
-            ),
+            **{box: gr.update(value=at, **range_) for box, at, range_ in self._settings(s)},
         }
+
+    def _settings(self, sampling: Any) -> list[tuple[Any, float, dict[str, float]]]:
+        """Each box of a sampling number, the number, and the ends of the box."""
+        c = self.c
+        boxes = dict(zip(ENDS, (c.temperature, c.top_k, c.top_p, c.penalty), strict=True))
+        return [(box, getattr(sampling, key), ends(sampling)[key]) for key, box in boxes.items()]
 
     def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
         saved = desk.shelf.names()
         return {self.c.loaded: gr.update(choices=saved, value=name, interactive=bool(saved))}
+
+
+def ends(sampling: Any) -> dict[str, dict[str, float]]:
+    """The least and the largest of every sampling number that its box takes: a snapshot's own may lie beyond."""
+    now = {key: getattr(sampling, key) for key in ENDS}
+    return {
+        key: {"minimum": min(low, now[key]), "maximum": max(high, now[key])}
+        for key, (low, high) in ENDS.items()
+    }
+
+
+def inside(sampling: Any, typed: dict[str, float]) -> tuple[dict[str, float], list[str]]:
+    """The numbers that hold where `typed` are asked for, as their boxes show them in the end: each within its
+    box's ends, top-k whole; and what was moved, in words."""
+    held, moved = {}, []
+    for key, number in typed.items():
+        low, high = ends(sampling)[key].values()
+        held[key] = min(max(int(number) if key == "top_k" else float(number), low), high)
+        if held[key] != number:
+            moved.append(f"{key.replace('_', ' ')} {number:g} is not from {low:g} to {high:g}")
+    return held, moved
 
 
 def _named(desk: Desk) -> list[tuple[str, str]]:

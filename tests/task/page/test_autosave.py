@@ -120,7 +120,7 @@ def test_a_branch_of_another_model_waits_and_what_is_new_is_kept(kept):
     one.flush()
     assert one.aside == [] and one.unkept == ""
     two = kept("model=tiny_gpt2")
-    assert not two.branches and "Branch A belongs to another model" in two.aside[0]
+    assert not two.branches and "Branch A belongs to another model, tiny:" in two.aside[0]
     assert "another model" in words.greeting(two) and "model" not in words.greeting(one)
     two.begin(TEXT)
     two.flush()

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import MambaConfig, MambaForCausalLM
 
+from harness.config import SamplingConfig
 from harness.errors import HarnessError, InputProblem, RestoreRefused
 from harness.report import evaluate
 from harness.task.ui import picture, scores, words
@@ -19,6 +20,7 @@ from harness.task.ui.branches import Growth
 from harness.task.ui.desk import Desk
 from harness.task.ui.layout import _slider
 from harness.task.ui.shelf import Shelf
+from harness.task.ui.view import inside
 
 TEXT = "let k be 5 . the bird sang . what is"
 TINY = Path(__file__).resolve().parents[3] / "harness/model/assets/tiny"
@@ -170,7 +172,36 @@ def test_the_cache_steps_down_where_it_was_pruned(desk):
     line = picture.cache(one).split('class="kept" points="')[1].split('"')[0]
     points = [tuple(map(float, p.split(","))) for p in line.split()]
     flat = [a[0] == b[0] or a[1] == b[1] for a, b in pairwise(points)]
-    assert all(flat) and len({x for x, _ in points}) == 3
+    places = sorted({x for x, _ in points})
+    assert all(flat) and len(places) == 4  # each act has a width of its own
+    one.branches["A"] = replace(one.branch, growth=growth[:1] * 390 + growth[1:2])
+    last = picture.cache(one).split('class="kept" points="')[1].split('"')[0].split()[-2]
+    assert float(last.split(",")[0]) <= 0.95 * picture.WIDE  # be it the last of very many
+
+
+def test_a_sampling_number_beyond_its_box_is_what_the_box_shows():
+    typed = {"temperature": 9, "top_k": 2.5, "top_p": 0, "repetition_penalty": 1.1}
+    held, moved = inside(SamplingConfig(name="sample"), typed)
+    assert held == {"temperature": 3.0, "top_k": 2, "top_p": 0.05, "repetition_penalty": 1.1}
+    assert len(moved) == 3 and moved[0] == "temperature 9 is not from 0.1 to 3"
+    beyond = SamplingConfig(name="sample", temperature=5.0)  # of a snapshot: its box reaches as far
+    assert inside(beyond, typed)[0]["temperature"] == 5.0
+    assert inside(beyond, held) == (held, [])  # the twin: what fits is taken as it is
+
+
+def test_two_branches_of_different_lengths_are_told_apart(desk):
+    one = desk()
+    one.fork()
+    assert "two different places" not in picture.comparison(one.compare("A", "B"))
+    one.step()
+    assert "two different places" in picture.comparison(one.compare("A", "B"))
+
+
+def test_quantizing_what_was_quantized_says_so(desk):
+    one = desk()
+    page = SimpleNamespace()
+    first, again = (next(Page._quantize(page, one, "fp8_e4m3"))[0] for _ in range(2))
+    assert "both losses" in again and "both losses" not in first
 
 
 def test_the_prompt_of_a_branch_is_found_again(desk):
