@@ -69,7 +69,8 @@ def _run(argv: list[str]) -> int:
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
         try:
-            app(job)()
+            with first.readable(argv):
+                app(job)()
         finally:
             with interrupt.held():
                 code = summary.conclude()

@@ -1,12 +1,45 @@
 """What `--cfg` and `--info` show of a sweep: its first point, as the sweep itself would compose it."""
 
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from harness.cli import point, search
 from harness.cli.arguments import MULTIRUN, SHOWING, parted
 from harness.config.chain import loader
 from harness.config.compose import values
+from harness.config.literal import CARRIED, MARK, decoded
 from harness.errors import ConfigProblem
+
+UNKNOWN = re.compile(r"^( *[\w.-]+:) \?\?\?$", re.MULTILINE)  # what Hydra fills in once a job runs
+
+
+@contextmanager
+def readable(arguments: list[str]) -> Iterator[None]:
+    """What `--cfg` prints inside the block is shown as it was typed: no text in base64, no omegaconf's ???."""
+    if not {a.partition("=")[0] for a in arguments} & {"--cfg", "-c"}:
+        yield
+        return
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            yield
+    finally:
+        told = UNKNOWN.sub(r"\1 null  # known once it runs", said.getvalue())
+        sys.stdout.write(CARRIED.sub(_typed, told).replace(MARK, ""))
+
+
+def _typed(carried: re.Match[str]) -> str:
+    """A text that travels as base64 as YAML has it."""
+    import yaml
+
+    text = decoded(carried[0])
+    style = '"' if "\n" in text else None
+    said = yaml.safe_dump(text, allow_unicode=True, width=float("inf"), default_style=style)
+    return str(said).removesuffix("...\n").strip()
 
 
 def one_point(arguments: list[str]) -> list[str]:

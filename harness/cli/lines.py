@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, machine
+from harness.cli import search
 from harness.config.literal import TEXTS, decoded, texts, typed
 from harness.config.tracking import unheeded
 from harness.snapshot.result import DONE, UNJUDGED
@@ -24,7 +25,7 @@ def heading(cfg: Any, overrides: Sequence[str], total: int | None, there: int, f
     """
     from harness.pipeline.finish import shown
 
-    trials = cfg.hydra.sweeper.get("n_trials")
+    trials = search.trials(cfg)
     many = machine.many(total, "point") if total else f"a search of {trials or 'some'} points"
     axes = [told for override in overrides if (told := _axis(override))]
     lines = [f"{many}: {', '.join(axes)}" if axes else many]

@@ -117,8 +117,10 @@ def _check_option(override: str) -> None:
     what the harness itself or Hydra has in a place."""
     typed, _, value = override.partition("=")
     group = typed.lstrip("+")
-    if not group:
-        raise ConfigProblem(f"{override} names no key: KEY{override}.")
+    if not group.lstrip("~"):
+        raise ConfigProblem(
+            f"{override} names no key: {f'{typed}KEY' if typed else f'KEY{override}'}."
+        )
     if group in ("hydra.launcher", "hydra.sweeper") and not value.startswith("{"):
         kind = group.partition(".")[2]
         raise ConfigProblem(f"{override}: a {kind} is chosen with a slash: hydra/{kind}={value}.")
@@ -131,12 +133,15 @@ def _check_option(override: str) -> None:
         raise ConfigProblem(
             f"{override}: {group} is chosen already; without the plus: {group}={value}."
         )
-    whose, _, key = group.partition(".")
+    whose, _, key = group.lstrip("~").partition(".")
     if key == "name" and whose in schemas():
+        option = value or "OPTION"
         raise ConfigProblem(
-            f"{override}: an option brings all of its keys, and is chosen by its group: {whose}={value}. In a "
-            f"file: `override /{whose}: {value}` among its defaults."
+            f"{override}: an option brings all of its keys, and is chosen by its group: {whose}={option}. In a "
+            f"file: `override /{whose}: {option}` among its defaults."
         )
+    if typed in ("~name", "~runs_dir", "~hydra/job_logging", "~hydra/hydra_logging"):
+        raise ConfigProblem(f"{override} takes away what every run needs. Set it: {typed[1:]}=...")
     if typed.startswith("~") and typed[1:] in (*schemas(), "hydra/launcher", "hydra/sweeper"):
         raise ConfigProblem(
             f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "

@@ -246,16 +246,19 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
         checked: Any = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), written))
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
-        value = OmegaConf.select(cfg, key) if "." in key else None
-        setting = key if value is None else f"{key}={value}"
         first = str(problem).splitlines()[0]
+        named = "." in key and not unset(first)
+        value = OmegaConf.select(cfg, key) if named else None
+        setting = key if value is None else f"{key}={value}"
         said = (
             f" is not possible: give {meant}."
             if (meant := wanted(first))
             else f": {unset(first) or first}"
         )
         raise ConfigProblem(setting + said) from problem
-    checked.text, checked.prompt.text = plain(checked.text), plain(checked.prompt.text)
+    for block in (checked, checked.prompt, checked.model):
+        for key in (f.name for f in fields(block) if isinstance(getattr(block, f.name), str)):
+            setattr(block, key, plain(getattr(block, key)))
     if not record:
         tracking.check(checked.track)
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import traceback
 from itertools import takewhile
 from pathlib import Path
@@ -107,20 +108,25 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         several = line.split(maxsplit=4)[-1].strip("'")
         key, _, value = several.partition("=")
         return (
-            f"{several} names several values: `-m {several}` runs one after the other; a comma that "
-            f"belongs to one value needs quotes: {key}=\"'{value}'\""
+            f"{several} names several values: `-m {shlex.quote(several)}` runs one after the other; a comma that "
+            f"belongs to one value needs quotes: {pasted(key, value)}"
         )
     if line.startswith("Sweeping over Hydra's configuration") and PARAMS in line:
         return _from_a_file(next((a for a in argv if PARAMS in a), PARAMS))
     if twice := re.match(r"Multiple values for (hydra/\w+)", line):
         chosen = next((a for a in argv if a.startswith(f"+{twice[1]}=")), f"+{twice[1]}=...")
         return f"{chosen}: {twice[1]} is chosen already; without the plus: {chosen[1:]}"
+    if {"--resolve", "hydra"} <= {*argv} and re.match(r"Interpolation key '\w+' not found", line):
+        return f"{line}: Hydra's own part names keys of the job, which `--cfg hydra` leaves out. With both: --cfg all --resolve"
     if absent := unset(text + first):
         return absent
-    if "--resolve" in argv and re.match(r"Interpolation key '\w+' not found", line):
-        return f"{line}: Hydra's own part names keys of the job, which `--cfg hydra` leaves out. With both: --cfg all --resolve"
     if said := re.search(r"Error locating target '(.+?)'", text):
-        return f"{said[1]}: there is no such class, or its module cannot be imported."
+        return (
+            f"{said[1]}: there is no such class, or its module cannot be imported. Is the folder that holds it "
+            "on PYTHONPATH?"
+        )
+    if line.startswith("Could not delete"):
+        return _not_there(line)
     if line.startswith("Primary config module") or line.startswith("Cannot find primary config"):
         return f"{line.rstrip('.')}. Options of your own are added with --config-dir DIR."
     if meant := wanted(text + first):
@@ -129,8 +135,11 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         key, equals, value = line.partition(": ")[2].partition("=")
         if not equals:
             return _no_pair(f"'{key}'", argv)
-        return f"{key}={value}: other scripts need quotes of their own: \"{key}='{value}'\""
+        return f"{key}={value} needs quotes of its own: {pasted(key, value)}"
     if any(sign in line for sign in _NOT_READ):
+        if odd := next(filter(_odd, argv), ""):
+            key, _, value = odd.partition("=")
+            return f"{odd} needs quotes of its own: {pasted(key, value)}"
         return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
     if new := re.search(r"Could not override '(model\.config)\.(\w+)'", line):
         return (
@@ -149,6 +158,44 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{_plugin_key(*new.groups())}"
         )
     return told
+
+
+def _not_there(line: str) -> str:
+    """What to say where `~KEY` or `~KEY=VALUE` takes nothing away."""
+    if other := re.search(r"The value of '(.+)' is (.*) and not (.*?)\.?$", line):
+        return f"~{other[1]}={other[3]}: {other[1]} is {other[2]}, so nothing is taken away. Whatever it is: ~{other[1]}"
+    key = (re.findall(r"'(.+?)'", line) or [""])[0]
+    if "=" in key:
+        return f"~{key}: {key} is not chosen, so there is nothing to take away. Leave it out."
+    near = unknown_key(key, "") or ""
+    return f"~{key}: there is no {key} here to take away.{near or ' Leave it out.'}"
+
+
+def pasted(key: str, value: str) -> str:
+    """`key=value` as it is typed in a shell where Hydra is to take the value for one text."""
+    escaped = re.sub(r"(\\*)('|\Z)", lambda m: 2 * m[1] + "\\'" * bool(m[2]), value)
+    word = f"{key}='{escaped}'"
+    return shlex.quote(word) if set(word) & set('"$`\\!') else f'"{word}"'
+
+
+def _odd(argument: str) -> bool:
+    """Whether Hydra cannot read an argument that it reads as a text in quotes."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, equals, value = argument.partition("=")
+    if not equals or key.startswith("-") or set(value) & set("[]{}()"):
+        return False
+    for typed, sound in ((argument, False), (shlex.split(pasted(key, value))[0], True)):
+        try:
+            OverridesParser.create().parse_override(typed)
+        except HydraException:
+            if sound:
+                return False
+        else:
+            if not sound:
+                return False
+    return True
 
 
 def _plugin_key(kind: str, key: str, name: str) -> str:

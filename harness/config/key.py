@@ -35,7 +35,10 @@ def wanted(said: str) -> str:
 
 
 def unset(said: str) -> str:
-    """What to do about an environment variable that an error of omegaconf's misses; empty for another error."""
+    """What to do about what an error of omegaconf's misses, an environment variable or a key that another one
+    names; empty for another error."""
+    if key := re.search(r"Interpolation key '(.+?)' not found", said):
+        return f"${{{key[1]}}} names no key of the configuration; `--cfg job` shows all of them."
     name = re.search(r"Environment variable '(.+?)' not found", said)
     if name is None:
         return ""

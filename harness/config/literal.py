@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 MULTIRUN = ("-m", "--multirun")
 TEXTS = ("text", "prompt.text")  # keys whose value arrives exactly as typed
 NULL = "'${literal:\"bnVsbA==\"}'"  # the text null: the word alone means that there is none
-_MARK = "\0literal:"
+MARK = "\0literal:"
 _QUOTED = re.compile(r"'[^'\\$]*'")
 _EACH = re.compile(r"""'[^'\\$]*'|'\$\{literal:"[\w=-]*"\}'""")  # text of a sweep
-_CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
+CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
 _ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
 _LIST = re.compile(rf"{_ONE}(?:,{_ONE})+", re.DOTALL)
 _CHOICE = re.compile(rf"choice\(({_ONE}(?:,{_ONE})*)\)", re.DOTALL)
@@ -58,12 +58,12 @@ def decode_literal(encoded: str) -> str:
     `???` means "missing" to omegaconf wherever it appears, so it keeps a mark until `plain`.
     """
     text = base64.urlsafe_b64decode(encoded.encode()).decode("utf-8", "surrogatepass")
-    return f"{_MARK}{text}" if text == "???" else text
+    return f"{MARK}{text}" if text == "???" else text
 
 
 def plain(text: str | None) -> str | None:
     """`text` without the mark."""
-    return text.removeprefix(_MARK) if text else text
+    return text.removeprefix(MARK) if text else text
 
 
 def typed(argument: str, many: bool = False) -> str:
@@ -114,7 +114,7 @@ def decoded(override: str) -> str:
 
 
 def _carried(override: str) -> str:
-    return _CARRIED.sub(lambda match: plain(decode_literal(match[1])) or "", override)
+    return CARRIED.sub(lambda match: plain(decode_literal(match[1])) or "", override)
 
 
 def spelled(override: str) -> str:

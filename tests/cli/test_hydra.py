@@ -1,11 +1,15 @@
 """Hydra's own flags and settings: what it stumbles over is one plain message, and its idioms work."""
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from harness.cli.resume import resumed
+from harness.config.explain import pasted
 
 WRONG = {
     "track=none --config-dir": "--config-dir needs a value after it.",
@@ -22,7 +26,7 @@ WRONG = {
     "hydra.verbose={}": "hydra.verbose={} is not possible: Hydra cannot use such a value",
     "hydra.callbacks.sweep=null": "the harness itself calls that callback sweep",
     "~hydra.callbacks.sweep": "the harness itself calls that callback sweep",
-    "+hydra.callbacks.mine._target_=no.X": "no.X: there is no such class",
+    "+hydra.callbacks.mine._target_=no.X": "no.X: there is no such class, or its module cannot be imported. Is the folder that holds it on PYTHONPATH?",
     "-m hydra.launcher=joblib seed=1,2": "is chosen with a slash: hydra/launcher=joblib",
     "-m hydra.sweeper.max_batch_size=0 seed=1,2": "hydra.sweeper.max_batch_size=0 is not possible",
     "-m hydra.sweeper.params={seed:1} task=save": "Hydra takes hydra.sweeper.params from a file",
@@ -48,6 +52,12 @@ WRONG = {
     "-m prune=keep_last prune.ratio=0.1,2": "prune.ratio=2.0 is not possible: give 0 < ratio <= 1.",
     "-m task=save out=x seed=1,2": "out=x is one place for the snapshots of seed=1 and of seed=2",
     "-m task=inspect snapshot=no seed=1,2": "snapshot=no: there is no such directory",
+    "~": "~ names no key: ~KEY.",
+    "~task.name": "~task.name: an option brings all of its keys, and is chosen by its group: task=OPTION",
+    "~prune.ratio": "~prune.ratio: there is no prune.ratio here to take away",
+    "~seed=3": "~seed=3: seed is 0, so nothing is taken away. Whatever it is: ~seed",
+    "prune=knorm prune.ratio=${nope}": "prune.ratio: ${nope} names no key of the configuration",
+    "track.uri=http://h?a=b": "needs quotes of its own: \"track.uri='http://h?a=b'\"",
     "-m task=save steps=2,4": "steps=2,4 is not read by task=save without from=FILE",
 }  # fmt: skip
 
@@ -58,6 +68,20 @@ def test_a_mistake_in_hydra_s_own_words_is_one_message(harness, place: Path, typ
     assert done.code == 2 and WRONG[typed] in done.out and "Traceback" not in done.out, done.out
     assert "Warning" not in done.out
     assert "[1/2]" not in done.out and not list(place.iterdir())
+
+
+@pytest.mark.parametrize("value", ["http://h?a=b", "it's", 'a"b$c', "a\\", "a\\'b,c", "\u65e5"])
+def test_a_remedy_with_quotes_means_the_value_in_a_shell(value: str) -> None:
+    (word,) = shlex.split(pasted("track.uri", value))
+    assert OverridesParser.create().parse_override(word).value() == value
+    told = subprocess.run(["bash", "-c", f"printf %s {pasted('k', value)}"], capture_output=True)
+    assert told.stdout.decode() == word.replace("track.uri", "k")
+
+
+def test_what_is_shown_of_a_configuration_is_what_was_typed(harness) -> None:
+    done = harness("text=it's: $5, {a}", "snapshot=???", "--cfg", "all")
+    assert "\ntext: 'it''s: $5, {a}'\n" in done.out and "\nsnapshot: ???\n" in done.out
+    assert "num: null  # known once it runs" in done.out and "literal" not in done.out
 
 
 @pytest.mark.parametrize("typed", ["+experiment=claims", "++experiment=claims"])

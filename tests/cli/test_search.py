@@ -67,6 +67,17 @@ def test_a_search_that_can_be_told_all_and_a_grid_that_asks_nothing_pass():
     search.check(asked([], None, target=GRID))
 
 
+def test_a_grid_of_optuna_s_has_no_more_points_than_values():
+    config = asked(["metrics.kl_mean"], "minimize")
+    config.hydra.sweeper.n_trials = 20
+    assert search.trials(config) == 20
+    config.hydra.sweeper.sampler._target_ = "optuna.samplers.GridSampler"
+    config.hydra.overrides.task = ["seed=1,2", "steps=range(1,3)"]
+    assert search.trials(config) == 4
+    config.hydra.sweeper.n_trials = 3
+    assert search.trials(config) == 3
+
+
 def test_a_range_in_a_grid_is_told_before_anything_is_imported(harness, place):
     done = harness("-m", "prune=knorm", "prune.ratio=interval(0.1,0.9)", "name=word")
     assert done.code == 2 and "a grid needs values: prune.ratio=0.25,0.5,0.75" in done.out
