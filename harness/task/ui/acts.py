@@ -32,6 +32,8 @@ SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
   status.setAttribute('role', 'status');  // one that stays, or nothing is read out
   status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.told').hidden = true; };
   document.getElementById('prompt').oninput = (e) => sessionStorage.setItem('prompt', e.target.value);
+  document.addEventListener('keydown', (e) => {  // gradio would open the list again that Tab has just left
+    if (e.key === 'Tab' && e.target.role === 'combobox') e.stopPropagation() }, true);
   let missed = 0;
   const beat = setInterval(() => fetch('gradio_api/app_id', {cache: 'no-store'}).then(() => { missed = 0 }, () => {
     if (++missed < 2) return;

@@ -192,6 +192,8 @@ def test_the_keyboard_alone_is_enough(browser, page):
     tab_to("#name")
     keys("by keyboard", Keys.ENTER)
     said(browser, "Saved as by keyboard")
+    left = browser.find_elements("css selector", "[role=listbox]")
+    assert left == []  # the lists of the boxes that Tab went through
     tab_to("#fork")
     keys(Keys.ENTER)
     said(browser, "Branch B")
