@@ -39,6 +39,7 @@ from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.sampling import sampled
 from harness.pipeline.session import Session
 from harness.pipeline.switching import decoder
+from harness.report.bar import on_terminal
 from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD
@@ -285,6 +286,7 @@ def resume(
 
 
 @python_says
+@on_terminal()
 def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
     """Continue `state` greedily and judge it against a run recomputed from its token buffer.
 

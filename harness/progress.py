@@ -41,6 +41,19 @@ def show_on(display: Display | None) -> None:
 
 
 @contextmanager
+def looked_at_by(display: Display | None) -> Iterator[None]:
+    """Let `display` show what this thread counts inside the block, where nobody else does."""
+    before = _look.display
+    if before is None:
+        show_on(display)
+    try:
+        yield
+    finally:
+        if before is None:
+            show_on(None)
+
+
+@contextmanager
 def counting(what: str, total: float, worth: float = 0.0) -> Iterator[Callable[[float], None]]:
     """Count up to `total` inside the block: the function it gives takes how much more is done. worth: how
     much that is of a `whole` around it, which is shown instead, under the name `what`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import harness
 from harness.errors import (
@@ -18,6 +19,7 @@ from harness.errors import (
     SnapshotInvalid,
     Untrusted,
 )
+from harness.report.bar import Bar
 from harness.spelling import in_python
 from harness.variants import OPEN
 
@@ -74,12 +76,16 @@ def test_chat_turns_go_through_the_template(model) -> None:
     assert state.documents["prompt_meta"]["policy"] == "chat"
 
 
-def test_mistakes_are_plain(model, tmp_path) -> None:
+def test_mistakes_are_plain(model, tmp_path, monkeypatch) -> None:
     state = harness.capture_text(model, PROMPT)
     with pytest.raises(ConfigProblem, match=r"Did you mean 'temperature'"):
         harness.resume(model, state, sampling="sample", temprature=1)
     with pytest.raises(InputProblem, match="no such directory"):
         harness.load_state(tmp_path / "nowhere")
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputProblem, match=r"^runs/nothing: there is no such folder"):
+        harness.load_model("runs/nothing")
     with pytest.raises(InputProblem, match="positions"):
         harness.resume(model, state, steps=100_000)
     manifest = harness.save_state(state, tmp_path / "s")
@@ -89,6 +95,16 @@ def test_mistakes_are_plain(model, tmp_path) -> None:
     payload.write_bytes(data)
     with pytest.raises(SnapshotInvalid):
         harness.load_state(tmp_path / "s", model, strict=False)
+
+
+def test_judging_is_counted_on_a_terminal(model, monkeypatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(Bar, "begin", lambda self, what, total: begun.append(what))
+    monkeypatch.setattr(Bar, "advance", lambda *_: None)
+    state = harness.capture_text(model, PROMPT)
+    assert begun == []
+    assert harness.judge(model, state, steps=1) and "prefill again" in begun
 
 
 def test_another_model_is_refused(model, tmp_path, session) -> None:

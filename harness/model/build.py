@@ -188,13 +188,18 @@ def _cannot_load(
 ) -> str:
     if broken:
         return f"model={settings.name}: cannot load '{place}': {broken}"
+    if (
+        settings.id and Path(place).parent.is_dir() and "/" in place
+    ):  # a path more likely than a hub id
+        return f"{place}: there is no such folder, and no model of that name here. Check the path."
     hint = (
         "Check the directory; it must hold config.json and the weights."
         if settings.path
         else "Without a network, copy it here with `save_pretrained` and use model=path model.path=DIR."
     )
     said = f"{away}, and {hub().cache} does not hold it." if away else _first_line(problem)
-    return f"model={settings.name}: cannot load '{place}': {said} {hint}"
+    named = "there is no such folder here; as a hub id: " * bool(settings.id)
+    return f"model={settings.name}: cannot load '{place}': {named}{said} {hint}"
 
 
 def _first_line(problem: BaseException) -> str:

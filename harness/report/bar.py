@@ -1,10 +1,13 @@
 """How long work still takes: a bar on a terminal, one note in a log."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+
+from harness.progress import looked_at_by
 
 if TYPE_CHECKING:
     from rich import progress
@@ -105,6 +108,15 @@ class Bar:
         self._task = shown.add_task(self._described(), total=self._pace.total, left="")
         shown.start()
         return shown
+
+
+@contextmanager
+def on_terminal() -> Iterator[None]:
+    """Inside the block long work shows a bar on a terminal, and nothing elsewhere; where somebody looks already
+    that stays."""
+    bar = Bar(Console(stderr=True, highlight=False))
+    with looked_at_by(bar if bar.console.is_terminal else None):
+        yield
 
 
 class Estimate:
