@@ -60,11 +60,12 @@ def write(
         )
     sections += _again(path.parent, document.get("evidence", {}))
     if told := tracked(document):
-        lines = "\n".join(document["tracked"]["notes"])
+        lines = "\n".join(notes(document))
         sections.append(
             section("What MLflow shows", text=f"Compared with the record: {told}.", pre=lines)
         )
-    sections.append(section("What cannot be known", pre="\n".join(document.get("unknown", []))))
+    unknown = [*document.get("unknown", []), *([] if told else notes(document))]
+    sections.append(section("What cannot be known", pre="\n".join(unknown)))
     sections += closing.sections(result, path.parent)
     same = document["verdict"] == "same"
     run, folder = Path(document["run"]), path.parent
@@ -187,6 +188,11 @@ def tracked(document: dict[str, Any]) -> str:
     return said + f", its copies of {machine.many(seen['copies'], 'file')}" * bool(seen["copies"])
 
 
+def notes(document: dict[str, Any]) -> list[str]:
+    """What is to be known of MLflow, and claims nothing."""
+    return list((document.get("tracked") or {}).get("notes", []))
+
+
 def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The differences, a run that did not come to its end before what it therefore did not leave."""
     points = list(dict.fromkeys(d.get("point") for d in differences))
@@ -226,7 +232,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
         say.fact("not compared", f"{', '.join(left_out)}{by}")
     if told := tracked(document):
         say.fact("compared too", told)
-    for note in (document.get("tracked") or {}).get("notes", []):
+    for note in notes(document):
         say.fact("noted", note)
     if document.get("signed_by"):
         say.line(f"signed by:    {', '.join(document['signed_by'])}")

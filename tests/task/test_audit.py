@@ -138,13 +138,14 @@ def test_command_line_same_then_differs(recorded, runs, harness, tmp_path):
     (found,) = (runs / "same").iterdir()
     document = json.loads((found / "audit.json").read_text())
     assert document["verdict"] == "same" and document["compared"] == "bitwise"
+    assert document["tracked"]["copies"] > 8, "by its folder too"
     told = (found / "report.html").read_text()
     assert "are the same to the last digit" in told and "KL divergence per step, largest" in told
     copy = tmp_path / recorded.name
     shutil.copytree(recorded, copy)
     edit(copy, "metrics", "kl_max", to=1e-3)
     differs = harness("task=audit", f"run={copy}", f"runs_dir={runs}", "name=differs")
-    assert differs.code == 1
+    assert differs.code == 1 and "mlflow.db was not looked at (" in " ".join(differs.out.split())
     (found,) = (runs / "differs").iterdir()
     named = [d["what"] for d in json.loads((found / "audit.json").read_text())["differences"]]
     assert "result.json: metrics.kl_max" in named  # an edited seal is never run again

@@ -39,7 +39,7 @@ TASKS = ("experiment", "save", "resume", "prune", "chat", "loop", "evaluate")
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
     asked, run_id = located(cfg)
-    target, seen = download.unfolded(asked, folder), tracked.Seen(artifacts=run_id is not None)
+    target, seen = download.unfolded(asked, folder), tracked.Seen(artifacts=True)
     if report.is_audit(target):
         return _checked(cfg, folder, say, target, seen)
     sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
@@ -59,6 +59,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if sweep:
         findings += [*summary(target, points), *derived.sweep_page(target, points)]
         findings += formed(tracked.sweep(cfg, target, points, run_id, seen))
+    tracked.unseen(target, seen)
     say.done(machine.many(len(findings), "difference"))
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
@@ -105,7 +106,11 @@ def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: tracked.Se
     say.stage(f"check the audit in {shown(target)}")
     by = {signed(target, cfg.trusted)} if cfg.trusted else set()
     result, record = (read(target / name) for name in ("result.json", records.NAME))
-    findings = [*report.checked(target), *formed(tracked.point(cfg, target, result, record, seen))]
+    findings = [
+        *report.checked(target),
+        *formed(tracked.point(cfg, target, result, record, seen)),
+    ]
+    tracked.unseen(target, seen)
     say.done(machine.many(len(findings), "difference"))
     document = read(target / "audit.json")
     again: dict[str, Any] = {name: [] for name in document.get("environment") or {}}
@@ -203,7 +208,7 @@ def _conclude(
     }  # fmt: skip
 
     def draw(path: Path, result: Any) -> None:
-        page.write(path, document, result, names.within(document["run"]))
+        page.write(path, document, result, names.within(str(document["run"])))
 
     return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
 

@@ -8,7 +8,7 @@ from typing import Any
 from harness.config import Config
 from harness.errors import Unreachable
 from harness.snapshot import record as records
-from harness.track import held, tracker
+from harness.track import held, parent, tracker
 
 Run = dict[str, Any]  # as `held.of` gives it
 
@@ -35,6 +35,12 @@ def ask(cfg: Config, question: Callable[[Any], Any]) -> Any:
         return tracker(track, cfg.runs_dir).ask(question)
     except Unreachable:
         return None
+
+
+def mlflow_of(record: Path) -> Run:
+    """Where the run or the sweep in `record` says that it was tracked; empty where it was not."""
+    result = read(record / "result.json")
+    return result.get("mlflow") or ({} if result else parent.known(record))
 
 
 def lookup(cfg: Config, run_id: Any) -> Run | None:

@@ -18,7 +18,7 @@ from harness.config import Config
 from harness.pipeline.finish import shown
 from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
 from harness.task.audit import copies, derived, told
-from harness.task.audit.asked import Run, ask, lookup, read, search
+from harness.task.audit.asked import Run, ask, lookup, mlflow_of, read, search
 from harness.task.audit.finding import Finding
 from harness.task.audit.told import Told
 from harness.track import contents, description, held, parent
@@ -50,6 +50,15 @@ class Seen:
 
     def document(self) -> dict[str, Any]:
         return {"runs": self.runs, "copies": self.copies, "notes": self.notes}
+
+
+def unseen(record: Path, seen: Seen) -> None:
+    """A note in `seen` where the run or the sweep in `record` was tracked and nothing of that was found."""
+    uri = mlflow_of(record).get("uri")
+    if uri and not seen.runs:
+        seen.notes.append(
+            f"MLflow at {uri} was not looked at (runs_dir=DIR or track.uri=ADDRESS names it)"
+        )
 
 
 def point(
