@@ -2,13 +2,16 @@
 begins with what tells the run apart."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.track import contents
 
 NAMED = 120  # characters of a name
+ALONE = 60  # of that of a run by itself, without its outcome
+TEXT = 24  # and of one value in it
+PALE = ("none", "auto")  # values that say nothing without their key
 SEEN = 18  # of them that a list shows
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
 WORD = re.compile(
@@ -28,15 +31,29 @@ def ended(name: str, outcome: str) -> str:
 
 
 def asked(name: str, overrides: list[str], options: Mapping[str, str]) -> str:
-    """The configured name and what was typed; of an audit, of what it is."""
-    typed = [contents.read(o, True) for o in overrides if contents.telling(o)]
+    """The configured name and what was typed, by its values as a point's; of an audit, of what it is."""
+    told = dict(_pair(o) for o in overrides if contents.telling(o))
+    typed = [
+        _cut(said) for said in _said(told, {key: {value} for key, value in told.items()}, _plain)
+    ]
     if options.get("task") == contents.AUDIT:
         runs = [o.partition("=")[2] for o in overrides if o.startswith("run=")]
         typed = [within(runs[-1])] if runs else []
-    said = " ".join(typed if name == "experiment" and typed else [name, *typed])
-    if said == name:
-        said = f"{name} {options.get('model', '')}".strip()
+    words = typed if name == "experiment" and typed else [name, *typed]
+    said = " ".join(words if typed else filter(None, (name, options.get("model"))))
+    while len(said) > ALONE and words[1:]:
+        said = " ".join([*(words := words[:-1]), "..."])
     return said if len(said) <= NAMED else said[: NAMED - 3] + "..."
+
+
+def _plain(key: str, value: str) -> bool:
+    """Whether a value that nothing offered beside others says of what it is: an option, a text, a place."""
+    return value not in PALE and ("." not in key or key in contents.PLACES)
+
+
+def _cut(said: str) -> str:
+    """One value of a name, that of a key whole but for what is long."""
+    return said if len(said) <= TEXT else f"{said[: TEXT - 3].rstrip()}..."
 
 
 def within(place: str) -> str:
@@ -57,9 +74,21 @@ def point(folder: Path) -> str:
         key: {*re.split(r"[,()]", text)} for key, text in contents.axes(folder.parent).items()
     }
 
+    text = " ".join(_said(told, offered))
+    return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", text)[:NAMED]
+
+
+def _said(
+    told: Mapping[str, str],
+    offered: Mapping[str, set[str]],
+    plain: Callable[[str, str], bool] = lambda key, value: True,
+) -> list[str]:
+    """Keys and values, each in a word: the value alone where that says of what it is. offered: the values that a key
+    may have. plain: whether a value may stand alone."""
+
     def said(key: str, value: str) -> str:
         others = [some for other, some in offered.items() if other != key]
-        alone = not any(value in some for some in others)
+        alone = plain(key, value) and not any(value in some for some in others)
         if alone and (WORD.match(value) or (_fraction(value) and _words(told, key))):
             return value
         last = key.rpartition(".")[2]
@@ -72,8 +101,7 @@ def point(folder: Path) -> str:
     keys = list(told)
     if sum(map(width, keys)) + len(keys) - 1 > SEEN:
         keys.sort(key=width)
-    text = " ".join(said(key, told[key]) for key in keys)
-    return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", text)[:NAMED]
+    return [said(key, told[key]) for key in keys]
 
 
 def _pair(override: str) -> tuple[str, str]:

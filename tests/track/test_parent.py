@@ -221,7 +221,17 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
         asked = ["task=evaluate", "prompt=recall", f"task.prunes={prunes}", "steps=6"]
         (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(asked))
         told.append(names.of_run({"task": "evaluate", "verdict": "unjudged"}, tmp_path, "evaluate"))
-    assert told[1] == "evaluate prompt=recall task.prunes=[keydiff,snapkv] steps=6" != told[0]
+    assert told[1] == "evaluate recall steps=6 prunes=[keydiff,snapkv]" != told[0]
+    long = ["text='let k be 5 . the bird sang in the tree .'", "prune=snapkv", "prune.ratio=0.5",
+            "quantize=none", "cache=view", "model.path=/a/long/way/to/mine", "out=x", "steps=12"]  # fmt: skip
+    assert (
+        names.asked("experiment", long, {})
+        == "view mine snapkv steps=12 ratio=0.5 quantize=none ..."
+    )
+    require = ["compare.require=equivalent", "prune=none"]
+    assert names.asked("experiment", require, {}) == "prune=none require=equivalent"
+    assert names.asked("experiment", [], {"model": "tiny"}) == "experiment tiny"
+    assert names.asked("experiment", ["text=" + "word " * 30], {}).endswith("...")
     typed = [
         "-m",
         """text="let k be 5 .","what's k ?, m ?\"""",
