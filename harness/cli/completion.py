@@ -48,7 +48,12 @@ HYDRA_OPTIONS = {
     "hydra/sweeper": PLUGINS["sweeper"],
     "hydra.verbose": ("true", "false"),
 }
-HYDRA = tuple(f"{key}=" for key in HYDRA_OPTIONS)
+PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.searchpath")
+HYDRA = tuple(f"{key}=" for key in (*HYDRA_OPTIONS, *PLACES))
+PLUGIN_KEYS = {
+    "hydra/launcher=joblib": ("hydra.launcher.n_jobs=",),
+    "hydra/sweeper=optuna": tuple(f"hydra.sweeper.{key}=" for key in ("n_trials", "n_jobs", "direction", "sampler.seed")),
+}  # fmt: skip
 AFTER = {"--cfg": CFG, "-c": CFG, "--info": INFOS, "-i": INFOS}  # what a flag takes
 VERBS = ("dashboard", "completion")
 FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--resolve", "--package", "--info")
@@ -136,7 +141,8 @@ def _keys(word: str, others: list[str]) -> set[str]:
         return {f"{group}.{f.name}=" for f in fields(blocks[group])}
     single = {f.name for f in fields(Config)} - (set(blocks) - set(schemas())) | {"experiment"}
     below = {f"{group}." for group in blocks if word and group.startswith(word)}
-    return {f"{key}=" for key in single | _brought()} | below | set(HYDRA)
+    chose = {key for word in others for key in PLUGIN_KEYS.get(word, ())}
+    return {f"{key}=" for key in single | _brought()} | below | set(HYDRA) | chose
 
 
 def _brought() -> set[str]:

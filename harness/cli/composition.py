@@ -1,5 +1,6 @@
 """The points of a sweep, composed once for each choice of options, however many values they are given."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,14 @@ class Composer(ConfigLoaderImpl):
         )
 
 
-def compose_once(cfg: Any, folder: Path, total: int | None, fresh: bool) -> None:
-    """Have the sweep `cfg` that begins in `folder` composed by a Composer. total: its points, where that is known.
-    fresh: none of them is finished."""
+def compose_once(
+    cfg: Any, folder: Path, fresh: bool, total: int | None, then: Callable[[], None]
+) -> None:
+    """Have the sweep `cfg` that begins in `folder` composed by a Composer. fresh: none of its points is finished.
+    total: of them, where that is known. then: called once nothing is left to be found wrong before the first."""
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
     hydra.config_loader.swept, hydra.config_loader.folder = point.swept(cfg), str(folder)
-    hydra.config_loader.ahead = early.of(cfg, total, fresh)
+    hydra.config_loader.ahead = early.of(cfg, total, fresh, then)
+    if hydra.config_loader.ahead is None:
+        then()

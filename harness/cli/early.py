@@ -1,6 +1,6 @@
 """Mistakes that points of a grid share, told before the first of them begins."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness import extras
@@ -17,10 +17,16 @@ class Early:
     """Looks at each point of a grid once it is composed. A value with which no point has a sound configuration
     is a mistake of the grid's; a point that only its values together make unsound fails alone."""
 
-    def __init__(self, swept: tuple[str, ...], total: int, fresh: bool):
+    def __init__(
+        self,
+        swept: tuple[str, ...],
+        total: int,
+        fresh: bool = True,
+        then: Callable[[], None] = lambda: None,
+    ):
         """swept: all overrides of the sweep. total: its points. fresh: none of them is finished, so that all still
-        need the files that they read."""
-        self.swept, self.left, self.fresh = swept, total, fresh
+        need the files that they read. then: called after the last point, where nothing is wrong."""
+        self.swept, self.left, self.fresh, self.then = swept, total, fresh, then
         self.unseen = {EVERY, *_asked(swept)}
         self.problems: dict[str, HarnessError] = {}
         self.outs: dict[str, Sequence[str]] = {}
@@ -41,6 +47,8 @@ class Early:
                     self.problems.setdefault(one, problem)
         if self.left == 0 and (wrong := [p for o, p in self.problems.items() if o in self.unseen]):
             raise wrong[0]
+        if self.left == 0:
+            self.then()
 
     def _check(self, cfg: Any) -> None:
         from omegaconf import OmegaConf
@@ -56,12 +64,15 @@ class Early:
 
     def _check_out(self, cfg: Any, overrides: Sequence[str]) -> None:
         """Raise ConfigProblem where two points would store their snapshots in one place."""
+        from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
-        if cfg.overwrite or "out" not in (cfg.task.get("reads") or []):
+        task = cfg.get("task")  # a primary config of one's own may have anything there
+        reads = task.get("reads") if OmegaConf.is_dict(task) else None
+        if cfg.get("overwrite") or "out" not in (reads or []):
             return
         try:
-            out = cfg.out
+            out = cfg.get("out")
         except (OmegaConfBaseException, ValueError):  # it names what only the point itself knows
             return
         other = overrides if out is None else self.outs.setdefault(str(out), overrides)
@@ -96,8 +107,8 @@ def _telling(each: list[str]) -> list[str]:
         return each[:MANY]
 
 
-def of(config: Any, total: int | None, fresh: bool) -> Early | None:
-    """What looks at the points of the sweep `config`, as Early has them; None where a sweeper searches, or composes some of its points
+def of(config: Any, total: int | None, fresh: bool, then: Callable[[], None]) -> Early | None:
+    """What looks at the points of the sweep `config`, the rest as of Early; None where a sweeper searches, or composes some of its points
     only when others are done."""
     whole = config.hydra.sweeper.get("max_batch_size") is None
     return (

@@ -93,10 +93,10 @@ class Watch:
         Watch.overrides, Watch.sign, Watch.tracked = point.swept(config), config.get("sign"), config
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.aim, Watch.there = Watch.total or search.trials(config), len(Watch.done)
-        compose_once(config, folder, Watch.total, not Watch.there)
         (Watch.folder / TOLD).unlink(missing_ok=True)
-        said = lines.heading(config, Watch.overrides, Watch.total, Watch.there, folder)
-        print("\n".join([said, *lines.drawn(seed)]), flush=True)
+        heading = lines.heading(config, Watch.overrides, Watch.total, Watch.there, folder)
+        said = partial(print, "\n".join([heading, *lines.drawn(seed)]), flush=True)
+        compose_once(config, folder, not Watch.there, Watch.total, said)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()

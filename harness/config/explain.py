@@ -4,11 +4,12 @@ import os
 import re
 import shlex
 import traceback
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from harness import extras, keys
 from harness.config import culprit
+from harness.config.chain import PRIMARY
 from harness.config.key import unset, wanted
 from harness.config.option import schemas
 from harness.config.unknown import unknown_key
@@ -127,6 +128,11 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         )
     if line.startswith("Could not delete"):
         return _not_there(line)
+    pairs = ((a.partition("="), b) for a, b in pairwise([*argv, ""]))
+    place = next((a[2] or b for a, b in pairs if PRIMARY.get(a[0]) == "path"), "")
+    if line.startswith("Primary config module") and Path(place).is_dir():
+        whole = Path(place).absolute()
+        return f"--config-path {place} is looked for beside the harness itself. From here: --config-path={whole}"
     if line.startswith("Primary config module") or line.startswith("Cannot find primary config"):
         return f"{line.rstrip('.')}. Options of your own are added with --config-dir DIR."
     if meant := wanted(text + first):

@@ -63,6 +63,8 @@ def dispatch(
         extras.for_job(cfg)
         check_places(cfg)
         variants.check_chosen(cfg)
+        if not sweep and (folder / "result.json").is_file():
+            say.note(f"{shown(folder)} has this run already; its record is replaced")
         _log_to(folder)
         if not sweep and (said := unswept(cfg.text) or unswept(cfg.prompt.text)):
             say.note(said)

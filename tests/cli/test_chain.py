@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.resume import resumed
 from harness.config.launched import primary
 
 HEAD = "# @package _global_\ndefaults:\n"
@@ -51,6 +52,18 @@ def test_a_primary_config_of_one_s_own_writes_over_no_record(harness, own, place
     assert refused.code == other.code == 2
     command = "python -m harness --config-dir own --config-name=my3 task=save name=x track=none"
     assert command in refused.out and command in other.out
+
+
+def test_a_sweep_of_a_primary_config_of_one_s_own_is_resumed_with_it(harness, own, place) -> None:
+    (own / "my3.yaml").write_text("defaults: [config, _self_]\nsteps: 3\n")
+    (own / "odd.yaml").write_text("task: {}\nseed: 0\ntrack: {}\n")
+    harness("-cd", "own", "-cn", "my3", "-m", "task=save", "seed=1", "hydra.sweep.dir=runs/s")
+    words = resumed(["-m", "resume=runs/s"])
+    assert words[:5] == ["-m", "--config-dir", "own", "--config-name=my3", "task=save"]
+    done = harness("--config-path=own", "-cn", "my3")
+    assert done.code == 2 and f"From here: --config-path={own}" in done.out, done.out
+    odd = harness(f"--config-path={own}", "-cn", "odd", "-m", "task=save", "seed=1,2", "track={}")
+    assert odd.code == 2 and "launcher" not in odd.out
 
 
 @pytest.mark.parametrize("typed", [["hydra.run.dir=."], ["-m", "hydra.sweep.dir=.", "seed=1,2"]])

@@ -84,3 +84,9 @@ def test_a_group_of_ones_own_is_offered_and_what_a_plus_stands_before(tmp_path, 
     assert completion.candidates(f"{line} myg") == ["mygroup="]
     assert completion.candidates("harness +my") == [] == completion.candidates("harness +cache=ma")
     assert completion.candidates("harness +experiment=cla") == ["+experiment=claims"]
+    assert completion.candidates("harness -m hydra.sw") == [
+        "hydra.sweep.dir=",
+        "hydra.sweep.subdir=",
+    ]
+    line = "harness -m hydra/sweeper=optuna hydra.sweeper.n_t"
+    assert completion.candidates(line) == ["hydra.sweeper.n_trials="]

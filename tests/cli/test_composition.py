@@ -61,7 +61,7 @@ def test_one_point_leaves_nothing_in_the_next(loaders) -> None:
 
 def test_what_only_values_together_make_wrong_fails_alone(loaders) -> None:
     _, ours, master = loaders
-    ours.ahead = Early(("prune=knorm", "prune.budget=uniform,adaptive", "prune.per_head=true,false"), 4, True)  # fmt: skip
+    ours.ahead = Early(("prune=knorm", "prune.budget=uniform,adaptive", "prune.per_head=true,false"), 4)  # fmt: skip
     for budget in ("adaptive", "uniform"):
         for each in ("False", "True"):  # adaptive with false is no choice
             ours.load_sweep_config(master, ["prune=knorm", f"prune.budget={budget}", f"prune.per_head={each}"])  # fmt: skip
@@ -72,7 +72,7 @@ def test_of_many_numbers_two_are_looked_at_before_the_first_point(loaders, monke
     _, ours, master = loaders
     looked, check = [], Early._check
     monkeypatch.setattr(Early, "_check", lambda e, cfg: (looked.append(cfg.steps), check(e, cfg)))
-    ours.ahead = Early(("steps=range(0,9)",), 9, True)
+    ours.ahead = Early(("steps=range(0,9)",), 9)
     for i in range(8):
         ours.load_sweep_config(master, [f"steps={i}"])
     with pytest.raises(ConfigProblem, match="steps=0 is too small"):

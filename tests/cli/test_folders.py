@@ -76,7 +76,8 @@ def test_a_run_is_not_mixed_with_a_sweep(harness, place: Path) -> None:
 
 def test_a_run_over_another_is_one_message(harness) -> None:
     assert harness("task=save", "hydra.run.dir=runs/one").code == 0
-    assert harness("task=save", "hydra.run.dir=runs/one").code == 0  # the same again
+    again = harness("task=save", "hydra.run.dir=runs/one")  # the same
+    assert again.code == 0 and "runs/one has this run already; its record is replaced" in again.out
     done = harness("task=save", "hydra.run.dir=runs/one", "seed=3")
     assert done.code == 2 and "holds the record of another run" in done.out
     assert done.out.count("\n") == 1, done.out
