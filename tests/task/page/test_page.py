@@ -344,7 +344,8 @@ def test_ctrl_c_in_the_middle_of_a_run_ends_the_page_and_nothing_stays_or_left_t
     assert time.time() - asked < 15
     said(browser, "The server has stopped: start it again and reload")
     printed = (folder / "console.txt").read_text()
-    assert "snapshots in" in printed and "task=ui out=" in printed and "Traceback" not in printed
+    again = f"out={folder / 'shelf'}\n"
+    assert "snapshots in" in printed and again in printed and "Traceback" not in printed
     called = {line.split()[1] for line in printed.splitlines() if line.startswith("CONNECT")}
     assert called <= {"127.0.0.1", "localhost"}, called
     (result,) = folder.glob("ui/*/result.json")
