@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", HF_HUB_OFFLINE="1", COLUMNS="100")
@@ -72,9 +74,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def fresh() -> Iterator[Callable[..., subprocess.CompletedProcess]]:
+    """`subprocess.run` of `python -m MODULE`, its imports done beforehand."""
+    with warm.serving() as run:
+        yield run
+
+
 @pytest.fixture
-def harness(place: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> Iterator[Callable[..., Done]]:
-    """Run the command line in this process, without MLflow unless asked for; models are shared."""
+def harness(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd, fresh
+) -> Iterator[Callable[..., Done]]:
+    """Run the command line in this process, without MLflow unless asked for; models are shared. The process
+    in which an audit runs a record again is a forked one; those of `shell` and `process` start their own."""
     from harness import __main__ as front
 
     def run(*arguments: str, track: str = "none") -> Done:
@@ -85,6 +97,9 @@ def harness(place: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> Iterator[Cal
             else [*arguments, f"track={track}"]
         )
         monkeypatch.setattr(sys, "argv", ["harness", *given])
+        if "task=audit" in given:
+            own = SimpleNamespace(run=fresh, TimeoutExpired=subprocess.TimeoutExpired)
+            monkeypatch.setattr("harness.task.audit.replay.subprocess", own)
         root = logging.getLogger()
         level, handlers = root.level, root.handlers[:]
         try:
@@ -101,14 +116,20 @@ def harness(place: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> Iterator[Cal
     yield run
 
 
+def early(env: dict[str, str]) -> set[str]:
+    """The names in `env` that may be read while what a run imports is imported."""
+    return {name for name in env if name != "PATH" and not name.startswith("MLFLOW_")}
+
+
 @pytest.fixture
-def process(place: Path) -> Callable[..., Done]:
-    """Run the command line as its own process, as a user does."""
+def process(place: Path, fresh) -> Callable[..., Done]:
+    """Run the command line as its own process; with an environment of its own, from its very start."""
 
     def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Done:
         where = cwd or place
         before = results(where)
-        done = subprocess.run(
+        start = subprocess.run if early(env or {}) else fresh
+        done = start(
             [sys.executable, "-m", "harness", *arguments], cwd=where, capture_output=True,
             text=True, timeout=900, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         )  # fmt: skip
@@ -160,11 +181,13 @@ def captured(session) -> Callable[..., tuple]:
 
 
 @pytest.fixture(scope="session")
-def shell() -> Callable[..., subprocess.CompletedProcess]:
-    """The command line as its own process, small and quick, for records that several tests share."""
+def shell(fresh) -> Callable[..., subprocess.CompletedProcess]:
+    """The command line as its own process, for records that several tests share; with an environment of
+    its own, from its very start."""
 
     def run(*arguments: str, **env: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
+        start = subprocess.run if early(env) else fresh
+        return start(
             [sys.executable, "-m", "harness", *arguments], cwd=ROOT, capture_output=True, text=True,
             timeout=500, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **env},
         )  # fmt: skip

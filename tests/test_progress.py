@@ -235,17 +235,18 @@ def command(*given: str) -> list[str]:
     return [sys.executable, "-c", code, *given, "track=none"]
 
 
-def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path) -> None:
+def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path, fresh) -> None:
     """The real command, its stderr once a terminal and once a pipe."""
     given = command("steps=4", "prompt=text")
     text = on_terminal(given, tmp_path)
     assert "float64 oracle" in text and "left" in text and "prefill" in text
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    piped = subprocess.run(given, cwd=tmp_path, env=env, capture_output=True)
-    assert b"\x1b" not in piped.stderr and b"left" not in piped.stderr and piped.returncode == 0
+    piped = fresh(given, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert "\x1b" not in piped.stderr and "left" not in piped.stderr and piped.returncode == 0
+    assert "capture ... " in piped.stderr
 
 
-def test_a_sweep_shows_what_its_point_does_and_leaves_only_the_points(tmp_path) -> None:
+def test_a_sweep_shows_what_its_point_does_and_leaves_only_the_points(tmp_path, fresh) -> None:
     given = command("-m", "cache=manual,cloned", "steps=4", "prompt=text")
     text = on_terminal(given, tmp_path, None)
     for shown in (
@@ -260,7 +261,7 @@ def test_a_sweep_shows_what_its_point_does_and_leaves_only_the_points(tmp_path) 
     assert [line[:5] for line in told] == ["[1/2]", "[2/2]"], told
     assert all(".../" in line for line in told)  # the line of the point, with its folder
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    piped = subprocess.run(given, cwd=tmp_path, env=env, capture_output=True, text=True)
+    piped = fresh(given, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert not piped.stderr and "\x1b" not in piped.stdout and piped.returncode == 0
     workers = command(*given[3:-1], "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     text = on_terminal(workers, tmp_path, None)

@@ -230,6 +230,6 @@ def test_a_server_that_never_answers(process):
         mute.listen()
         began = time.monotonic()
         done = process("steps=1", "prompt=text", "compare.oracle=false", f"track.uri=http://127.0.0.1:{mute.getsockname()[1]}",
-                       env={"MLFLOW_HTTP_REQUEST_TIMEOUT": "2"})  # fmt: skip
+                       env={"MLFLOW_HTTP_REQUEST_TIMEOUT": "1"})  # fmt: skip
     assert done.code == 0 and "does not answer" in done.out, done.out
     assert time.monotonic() - began < 60
