@@ -102,9 +102,8 @@ def compose_once(
     cfg: Any, folder: Path, fresh: bool, total: int | None, then: Callable[[], None]
 ) -> None:
     """Have the sweep `cfg` that begins in `folder` composed by a Composer. fresh: none of its points is finished.
-    total: of them, where that is known. then: called at the end."""
+    total: of them, where that is known. then: called once all of them are known to begin."""
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
     hydra.config_loader.swept, hydra.config_loader.folder = point.swept(cfg), str(folder)
-    hydra.config_loader.ahead = early.of(cfg, total, fresh, lambda: None)
-    then()
+    hydra.config_loader.ahead = early.of(cfg, total, fresh, then)

@@ -21,8 +21,8 @@ class Early:
         self,
         swept: tuple[str, ...],
         total: int,
-        fresh: bool = True,
-        then: Callable[[], None] = lambda: None,
+        fresh: bool,
+        then: Callable[[], None],
     ):
         """swept: all overrides of the sweep. total: its points. fresh: none of them is finished, so that all still
         need the files that they read. then: called after the last point, where nothing is wrong."""
@@ -108,11 +108,10 @@ def _telling(each: list[str]) -> list[str]:
 
 
 def of(config: Any, total: int | None, fresh: bool, then: Callable[[], None]) -> Early | None:
-    """What looks at the points of the sweep `config`, the rest as of Early; None where a sweeper searches, or composes some of its points
-    only when others are done."""
+    """What looks at the points of the sweep `config`, the rest as of Early; None, and `then` called at once, where a
+    sweeper searches, or composes some of its points only when others are done."""
     whole = config.hydra.sweeper.get("max_batch_size") is None
-    return (
-        Early(point.swept(config), total, fresh)
-        if total and whole and search.of_grid(config)
-        else None
-    )
+    if total and whole and search.of_grid(config):
+        return Early(point.swept(config), total, fresh, then)
+    then()
+    return None

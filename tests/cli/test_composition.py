@@ -61,23 +61,26 @@ def test_one_point_leaves_nothing_in_the_next(loaders) -> None:
 
 def test_what_only_values_together_make_wrong_fails_alone(loaders) -> None:
     _, ours, master = loaders
-    ours.ahead = Early(("prune=knorm", "prune.budget=uniform,adaptive", "prune.per_head=true,false"), 4)  # fmt: skip
+    swept = ("prune=knorm", "prune.budget=uniform,adaptive", "prune.per_head=true,false")
+    said: list[str] = []
+    ours.ahead = Early(swept, 4, True, lambda: said.append("it begins"))
     for budget in ("adaptive", "uniform"):
         for each in ("False", "True"):  # adaptive with false is no choice
             ours.load_sweep_config(master, ["prune=knorm", f"prune.budget={budget}", f"prune.per_head={each}"])  # fmt: skip
-    assert ours.ahead.left == 0 and ours.ahead.problems and not ours.ahead.unseen
+            assert len(said) == (ours.ahead.left == 0)  # only once all were looked at
+    assert said and ours.ahead.problems and not ours.ahead.unseen
 
 
 def test_of_many_numbers_two_are_looked_at_before_the_first_point(loaders, monkeypatch) -> None:
     _, ours, master = loaders
-    looked, check = [], Early._check
+    looked, said, check = [], [], Early._check
     monkeypatch.setattr(Early, "_check", lambda e, cfg: (looked.append(cfg.steps), check(e, cfg)))
-    ours.ahead = Early(("steps=range(0,9)",), 9)
+    ours.ahead = Early(("steps=range(0,9)",), 9, True, lambda: said.append("it begins"))
     for i in range(8):
         ours.load_sweep_config(master, [f"steps={i}"])
     with pytest.raises(ConfigProblem, match="steps=0 is too small"):
         ours.load_sweep_config(master, ["steps=8"])
-    assert looked == [0, 1, 8]
+    assert looked == [0, 1, 8] and said == []
 
 
 def test_values_cost_no_composition_and_options_one(loaders, monkeypatch) -> None:

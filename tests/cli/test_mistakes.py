@@ -135,8 +135,7 @@ def test_a_launcher_s_key_is_told_with_the_launchers_that_have_it(harness, place
 def test_what_is_rejected_leaves_nothing(harness, place: Path, given) -> None:
     done = harness(*given)
     assert done.code == 2 and not list(place.iterdir()), done.out
-    composed = {"seed=1,x", "cachee=a,b"} & {*given}  # which only composing it tells
-    assert ("folder:" in done.out) is bool(composed)
+    assert "folder:" not in done.out  # none is named that is never made
 
 
 def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
