@@ -1,11 +1,7 @@
 """The report of one run: conclusion first, plain names, one numbering, digests behind a fold, links."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from browsing import needs_browser, shown
@@ -19,7 +15,6 @@ from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
 from harness.track import contents, description
 
-ROOT = Path(__file__).resolve().parents[2]
 SCROLLED = """
 document.querySelectorAll('details').forEach(e => e.open = true)
 return [...document.querySelectorAll('.rows')].filter(e => e.scrollWidth > e.clientWidth + 1).length
@@ -31,7 +26,7 @@ return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() 
 
 
 @pytest.fixture(scope="module")
-def page_of_an_answer(tmp_path_factory):
+def page_of_an_answer(tmp_path_factory, shell):
     """The report of a run that was asked something, and its result."""
     folder = tmp_path_factory.mktemp("answered") / "run"
     words = [
@@ -41,8 +36,7 @@ def page_of_an_answer(tmp_path_factory):
         "track=none",
         f"hydra.run.dir={folder}",
     ]
-    done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=folder.parent,
-                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    done = shell(*words)
     assert done.returncode == 0, done.stderr
     return folder / "report.html"
 
