@@ -254,7 +254,7 @@ def test_what_is_told_may_be_cut_short(tmp_path, points, given) -> None:
                           stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     os.close(theirs)
     assert done.returncode == 0 and "Broken pipe" not in done.stderr
-    assert len(list(tmp_path.glob("runs/inspect/*/*/result.json"))) == points
+    assert len(list(tmp_path.glob("runs/inspect/*/*/inspect.json"))) == points
 
 
 def test_every_task_has_a_help_with_an_example(process) -> None:

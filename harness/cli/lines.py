@@ -4,7 +4,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,9 @@ def point(
     figures = "" if why else said(told)
     verdict = outcome.verdict
     if not told and verdict == UNJUDGED:
-        verdict = words(json.loads((Path(outcome.folder) / "result.json").read_text("utf-8")))
+        verdict = ""
+        with suppress(FileNotFoundError):  # of a task that only looks, as task=inspect
+            verdict = words(json.loads((Path(outcome.folder) / "result.json").read_text("utf-8")))
         if not verdict:
             verdict, why = DONE, outcome.reason  # what it came to
     chose = _chose(varied)
