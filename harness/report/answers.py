@@ -10,6 +10,7 @@ from harness import machine
 from harness.report import evaluate, plots
 from harness.report.choice import group, varied
 from harness.report.html import cell, section
+from harness.snapshot.cells import best, full, name
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import CELL, ROWS
 
@@ -54,17 +55,17 @@ def conclusion(folder: Path, points: list[Row]) -> str:
     tables = [rows for rows in _tables(folder, points).values() if rows]
     if not tables:
         return ""
-    whole = list(map(evaluate.full, tables))
-    full = [row["value"] for row in whole]
-    if not any(full):
+    whole = list(map(full, tables))
+    shares = [row["value"] for row in whole]
+    if not any(shares):
         return "Nothing can be told: the full cache answers none of the prompts of any point."
     winners = map(_winner, tables)
-    most = Counter(evaluate.name(w) if w else NONE for w in winners).most_common()
+    most = Counter(name(w) if w else NONE for w in winners).most_common()
     many = machine.many(len(tables), "point")
-    said = ", ".join(f"{name} in {count}" for name, count in most) + f" of {many}"
+    said = ", ".join(f"{cell} in {count}" for cell, count in most) + f" of {many}"
     if not most[1:]:
         said = f"{most[0][0]} in {'each of ' * (len(tables) > 1)}{many}"
-    spread = f"{min(full):.0%}" + f" to {max(full):.0%}" * (min(full) < max(full))
+    spread = f"{min(shares):.0%}" + f" to {max(shares):.0%}" * (min(shares) < max(shares))
     told = f"The full cache answers {spread}; the smallest cell that is {evaluate.KEEPS} is {said}."
     return " ".join([told, *unmoved(folder, points, varied(points))])
 
@@ -144,4 +145,4 @@ def _tables(folder: Path, points: list[Row]) -> dict[str, list[Row]]:
 
 
 def _winner(rows: list[Row]) -> Row | None:
-    return evaluate.best([r for r in rows if r["measure"] == "contains"]) if rows else None
+    return best(rows) if rows else None

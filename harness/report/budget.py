@@ -4,6 +4,7 @@ from math import nan
 from typing import Any
 
 from harness.report import axes, plots
+from harness.snapshot.cells import is_full
 
 FEW = 10  # KiB; ticks of more are whole numbers
 ASIDE = " Marks that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
@@ -12,10 +13,6 @@ STROKE = 7.0  # points: the mark of a true size on the axis
 CLOSE, ROW = 4.5, 20.0  # points between marks side by side, and of a row of them at most
 
 Row = dict[str, Any]
-
-
-def is_full(row: Row) -> bool:
-    return (row["prune"], row["quantize"], row["budget"]) == ("none", "none", 1.0)
 
 
 def pictures(rows: list[Row]) -> list[tuple[str, bool]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.report import budget, plots
 from harness.report.html import cell, section, soundness
+from harness.snapshot.cells import WORSE, best, full, is_full, name
 from harness.snapshot.result import CELL
 
 COLUMNS = (
@@ -17,11 +18,9 @@ HEADS = (
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
 BEST = 3  # answers shown per cell that is worse than the full cache
-WHOLE = "full cache"
 PARAMETERS = {"budget": "prune.ratio", "asked": "task.asked"}  # of a cell, as a single run has them
 MEASURES = {"contains": "share of right answers", "nll": "nats per token of the expected text"}
 FELT = 0.001  # nats a token more from which on an expected text is called less likely: 0.1% of perplexity
-WORSE = 0.05  # share of answers lost from which on no cell is chosen, however few the prompts
 KEEPS = f"neither measurably worse nor {100 * WORSE:g} points down"  # what a cell is chosen for
 
 Row = dict[str, Any]
@@ -32,7 +31,7 @@ def sections(
 ) -> list[Row]:
     """Blocks of the page for `html.page`. answered: by the number of the question in `asking` and when it
     was asked (`0/after`). plain: the `soundness` block of the path that fills cells."""
-    winner = best([r for r in rows if r["measure"] == "contains"])
+    winner = best(rows)
     panels = budget.pictures(rows)
     made = [
         section(
@@ -109,7 +108,7 @@ def conclusion(rows: list[Row]) -> str:
     said = f"{whole['n']} prompts{when}: the full cache answers {whole['value']:.0%}"
     winner = best(right)
     if winner is None:
-        return said + "; every other cell answers fewer" * any(not budget.is_full(r) for r in right)
+        return said + "; every other cell answers fewer" * any(not is_full(r) for r in right)
     alike = ("prune", "quantize", "budget", "cache")
     otherwise = "".join(
         f"; asked {r['asked']}, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
@@ -129,18 +128,12 @@ def conclusion(rows: list[Row]) -> str:
     )
 
 
-def best(right: list[Row]) -> Row | None:
-    """The smallest cell that is neither measurably worse than the full cache nor `WORSE` below it, asked when
-    that was asked first; None where there is none. right: the rows of `contains`."""
-    whole = full(right)
-    others = [r for r in right if not budget.is_full(r) and r["asked"] == whole["asked"]]
-    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
-    return min(good, key=lambda r: r["kv_bytes"], default=None) if whole["value"] else None
-
-
 def children(rows: list[Row]) -> list[Row]:
-    """One MLflow run per cell."""
+    """One MLflow run per cell; `as`: the section of the figures that the run above them has of this one."""
     made, several = [], len({row["asked"] for row in rows}) > 1
+    sections = {_place(full(rows)): "full"}
+    if winner := best(rows):
+        sections[_place(winner)] = "best"
     for place, values in cells(rows).items():
         where = dict(zip(CELL, place, strict=True))
         when = f", asked {where['asked']}" * several
@@ -152,32 +145,26 @@ def children(rows: list[Row]) -> list[Row]:
             metrics["time/per_token"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
         params = {PARAMETERS.get(key, key): value for key, value in tags.items()}
-        made.append(
-            {"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics, "params": params}
-        )
+        row = {"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics, "params": params}
+        made.append(row | ({"as": sections[place]} if place in sections else {}))
     return made
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return tuple(row[key] for key in CELL)
 
 
 def cells(rows: list[Row]) -> dict[tuple[Any, ...], dict[str, Row]]:
     """The rows by cell, in the order of `CELL`, and measure; the full cache comes first."""
     made: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
-        made.setdefault(tuple(row[key] for key in CELL), {})[row["measure"]] = row
+        made.setdefault(_place(row), {})[row["measure"]] = row
     return made
 
 
 def _full(rows: list[Row], row: Row) -> Row:
     alike = ("cache", "asked")
-    return next(r for r in rows if budget.is_full(r) and all(r[k] == row[k] for k in alike))
-
-
-def name(row: Row) -> str:
-    """A cell in a person's words."""
-    if budget.is_full(row):
-        return WHOLE
-    parts = [row["prune"] if row["prune"] != "none" else "", f"{row['budget']:.0%}" if row["budget"] < 1 else ""]  # fmt: skip
-    parts.append(row["quantize"] if row["quantize"] != "none" else "")
-    return " ".join(part for part in parts if part)
+    return next(r for r in rows if is_full(r) and all(r[k] == row[k] for k in alike))
 
 
 def _named(row: Row, several: bool) -> str:
@@ -209,11 +196,6 @@ def _table(rows: list[Row]) -> list[list[Any]]:
     return made
 
 
-def full(rows: list[Row]) -> Row:
-    """What the full cache answered; asked in the first way, where there are several."""
-    return next(r for r in rows if r["measure"] == "contains" and budget.is_full(r))
-
-
 def marked(row: list[Any], winner: Row | None) -> list[Any]:
     """A line of the table, its cell marked where it is the one to choose."""
     names = [] if winner is None else [_named(winner, several) for several in (False, True)]
@@ -224,7 +206,7 @@ def marked(row: list[Any], winner: Row | None) -> list[Any]:
 def _differences(rows: list[Row]) -> list[list[Any]]:
     made = []
     for r in rows:
-        if r["measure"] not in MEASURES or budget.is_full(r):
+        if r["measure"] not in MEASURES or is_full(r):
             continue
         low, high = r["delta_low"], r["delta_high"]
         below, above = (high < 0, low > 0) if low is not None else (False, False)
@@ -250,7 +232,7 @@ def changed(answered: dict[str, list[Row]], asking: Sequence[Any]) -> dict[str, 
         asked = asking[int(number.partition("/")[0])]
         full: dict[str, Row] = {}
         for answer in answers:
-            if budget.is_full(answer):
+            if is_full(answer):
                 full[answer["cache"]] = answer
                 continue
             where, whole = name(answer), full[answer["cache"]]

@@ -288,11 +288,10 @@ class Mlflow:
         self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any]
     ) -> None:
         """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`; with `params`, of
-        the same model and prompts), unless they are too many; it has their figures by number: the charts show
-        it, its children are folded. What an earlier try left of them is deleted."""
+        the same model and prompts), unless they are too many. What an earlier try left of them is deleted."""
         if not rows:
             return
-        self._metrics(above, parts.numbered(rows, str(result.get("task"))), int(time.time() * 1000))
+        self._metrics(above, parts.above(rows), int(time.time() * 1000))
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
         mine = dict(contents.parameters(folder))

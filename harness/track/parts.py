@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.snapshot.cells import RIGHT, best, name
 from harness.snapshot.objective import shown
 from harness.snapshot.result import ROWS
 
@@ -14,16 +15,20 @@ SAID = {
     "key_error": "keys off by {}", "value_error": "values off by {}", "perplexity": "perplexity {}",
     "kv_bytes": "{} of keys and values", "per_token": "{} ms per token",
 }  # fmt: skip
-RIGHT = "contains"  # the measure that an answer is right by
-SECTIONS = {"evaluate": "cells", "faults": "faults", "claims": "claims"}  # by task
+CALLED = {"evaluate": "cells"}  # by task; of others the parts are called as it is
 
 
-def numbered(rows: list[dict[str, Any]], task: str) -> list[tuple[str, float, int]]:
-    """The metrics of `rows` as those of the run above them, each row's at the step of its number, the first is
-    1. They have a section of their own: what the last one came to would be taken for the run's."""
-    section = SECTIONS.get(task, "parts")
-    told = [(k, float(v), i) for i, row in enumerate(rows, 1) for k, v in row["metrics"].items()]
-    return [(f"{section}/{key.rpartition('/')[2]}", value, i) for key, value, i in told]
+def called(task: str) -> str:
+    """What the parts of a task's run are called."""
+    return CALLED.get(task, task)
+
+
+def above(rows: list[dict[str, Any]]) -> list[tuple[str, float, int]]:
+    """The metrics that a run has of those below it, `rows`: of the ones that are marked (the full cache, the best
+    cell), each in a section of its own. Those of all would show the last one's as the run's."""
+    marked = [row for row in rows if row.get("as")]
+    told = [(row["as"], k, float(v)) for row in marked for k, v in row["metrics"].items()]
+    return [(f"{section}/{key.rpartition('/')[2]}", value, 0) for section, key, value in told]
 
 
 def parameters(row: dict[str, Any], above: dict[str, str]) -> dict[str, str]:
@@ -58,8 +63,19 @@ def _said(key: str, value: float | None) -> str:
 
 
 def answered(folder: Path) -> str:
-    """What an evaluation came to, in a few words: its share of right answers, the least and the most of its
-    cells; empty of a run that asked nothing."""
+    """What an evaluation came to, in a few words: its best cell and the share of right answers of that; without
+    one `ranged`."""
+    try:
+        rows = json.loads((folder / ROWS).read_text("utf-8"))
+        winner = best(rows)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        return ranged(folder)
+    return f"{name(winner)}: {RIGHT} {shown(RIGHT, winner['value'])}" if winner else ranged(folder)
+
+
+def ranged(folder: Path) -> str:
+    """The share of right answers of an evaluation, the least and the most of its cells; empty of a run that asked
+    nothing."""
     try:
         rows = json.loads((folder / ROWS).read_text("utf-8"))
         shares = sorted({float(row["value"]) for row in rows if row["measure"] == RIGHT})

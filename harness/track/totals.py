@@ -9,12 +9,8 @@ from harness.snapshot.result import ORDER
 def totals(
     rows: list[dict[str, Any]], sought: Sequence[str] = (), before: Iterable[str] = ()
 ) -> Iterator[tuple[str, float, int]]:
-    """Counts per verdict, the worst and the best; and every figure by point, at the step that its folder is
-    named, counted from 1, where it is not the same in all. before: what was counted by an earlier try, and may be zero now."""
-    numbered = [
-        (int(n) + 1 if (n := str(r.get("point"))).isdecimal() else i, r)
-        for i, r in enumerate(rows, 1)
-    ]
+    """Counts per verdict, the worst and the best; what each point came to is that point's. before: what was
+    counted by an earlier try, and may be zero now."""
     yield "sweep/points", float(len(rows)), 0
     for verdict in ORDER:
         if (count := sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)) or (
@@ -30,11 +26,7 @@ def totals(
         "load_s",
         *sought,
     ):
-        known = [
-            (step, float(r[key])) for step, r in numbered if isinstance(r.get(key), int | float)
-        ]
-        if any(v for _, v in known):
-            yield f"sweep/largest_{key}", max(v for _, v in known), 0
-            yield f"sweep/smallest_{key}", min(v for _, v in known), 0
-        if len({v for _, v in known}) > 1:
-            yield from ((f"points/{key}", value, step) for step, value in known)
+        known = [float(r[key]) for r in rows if isinstance(r.get(key), int | float)]
+        if any(known):
+            yield f"sweep/largest_{key}", max(known), 0
+            yield f"sweep/smallest_{key}", min(known), 0

@@ -165,7 +165,7 @@ def test_what_an_older_version_did_not_tell_is_not_forged(store, recorded):
     ("outcome", lambda c, r: c.set_tag(r, "outcome", "9 equivalent")),
     ("name", lambda c, r: c.update_run(r, name="cache: 9 equivalent")),
     ("sweep/failed", lambda c, r: c.log_metric(r, "sweep/failed", 0.0)),
-    ("points/max_abs_diff", lambda c, r: c.log_metric(r, "points/max_abs_diff", 9.0, step=1)),
+    ("sweep/largest_max_abs_diff", lambda c, r: c.log_metric(r, "sweep/largest_max_abs_diff", 9.0)),
     ("status", lambda c, r: c.set_terminated(r, "FINISHED")),
 ])  # fmt: skip
 def test_a_sweeps_own_run_is_compared(above, swept, what, edit):

@@ -2,6 +2,7 @@
 
 import json
 
+from harness.report import evaluate
 from harness.track import contents, names, parts
 
 
@@ -32,5 +33,25 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
         (tmp_path / "evaluate.json").write_text(json.dumps(rows))
         assert contents.tags(result, tmp_path)["outcome"] == word
     assert names.of_run(result, tmp_path, "evaluate").endswith(": contains 1")
+
+    cell = {
+        "quantize": "none",
+        "cache": "dynamic",
+        "asked": "after",
+        "delta": 0.0,
+        "delta_high": 0.0,
+    }
+    rows = [
+        {**cell, "prune": prune, "budget": budget, "measure": measure, "value": value, "kv_bytes": held}
+        for prune, budget, held, right in (("none", 1.0, 99, 0.75), ("keydiff", 0.5, 50, 1.0), ("snapkv", 0.25, 25, 0.0))
+        for measure, value in (("contains", right), ("nll", 1.0))
+    ]  # fmt: skip
+    (tmp_path / "evaluate.json").write_text(json.dumps(rows))
+    assert contents.tags(result, tmp_path)["outcome"] == "keydiff 50%: contains 1", "its winner"
+    assert parts.ranged(tmp_path) == "contains 0 to 1"
+    below = evaluate.children([{**row, "per_token_s": None} for row in rows])
+    assert {(key, value) for key, value, _ in parts.above(below)} >= {
+        ("best/contains", 1.0), ("best/kv_bytes", 50.0), ("full/contains", 0.75), ("full/kv_bytes", 99.0)
+    }  # fmt: skip
     (tmp_path / "evaluate.json").unlink()
     assert "outcome" not in contents.tags(result, tmp_path)

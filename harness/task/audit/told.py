@@ -22,7 +22,7 @@ Values = dict[str, dict[int, float]]  # by name and step
 @dataclass(frozen=True)
 class Told:
     """status: empty where the record does not say. notes: its description, in every form that an honest one may
-    have; none where it is not derived."""
+    have; none where it is not derived. once: what an older version said of its outcome."""
 
     name: str
     word: str
@@ -31,6 +31,11 @@ class Told:
     metrics: Values
     status: str = ""
     notes: list[str] = field(default_factory=list)
+    once: str = ""
+
+    def claims(self, said: str) -> str:
+        """What a server may claim in place of `said`."""
+        return f"{said} {self.once}"
 
 
 def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str | None]) -> Told:
@@ -38,15 +43,15 @@ def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str |
     description may name."""
     config = read(folder / records.NAME).get("config") or {}
     rows = _cells(folder, result)
-    numbered = [*contents.metrics(result), *parts.numbered(rows, str(result.get("task")))]
     return Told(
         names.of_run(result, folder, str(config.get("name"))),
         contents.word(result, folder),
         contents.tags(result, folder),
         dict(contents.parameters(folder)),
-        _stepped(numbered),
+        _stepped([*contents.metrics(result), *parts.above(rows)]),
         "FAILED" if exit_code(result) else "FINISHED",
         [description.note(result, held["id"], folder, rows, uri) for uri in dict.fromkeys(uris)],
+        parts.ranged(folder) if rows else "",
     )
 
 

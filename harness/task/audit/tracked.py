@@ -27,8 +27,9 @@ from harness.track import contents, description, held, parent
 PLACE = ("folder", "host", "directory", "sweep", "sweep.point", "process")
 # what a server says that the record gives nothing of is forged, where it is one of these
 RESULT = ("verdict", "outcome", "conclusion", "itself", "answer", "bitwise_equal", "mutated", "snapshot_id")  # fmt: skip
+SHARES = ("contains", "exact")
 FIGURES = {f"{section}/{name}" for section, names in (
-    ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
+    ("best", SHARES), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
 ) for name in names}  # fmt: skip
 CLAIM = re.compile(rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b|contains \d[\d.]*(?: to \d[\d.]*)?")
 COMPARISON = re.compile(r"\*\*\[Compare .*\n+")  # links to the points that there were
@@ -101,16 +102,13 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
     results = [read(p / "result.json") for p in done]
     record = read(done[0] / "record.json")
     made = told.sweep(folder, done, run, _uris(cfg, record))
-    # of a point that was run again the store has the figures of both
-    again = any((r.get("mlflow") or {}).get("superseded") for r in results)
-    yield from _run(cfg, run, made, seen, all(map(derived.ours, results)), not again)
+    yield from _run(cfg, run, made, seen, all(map(derived.ours, results)))
     if seen.artifacts:
         yield from copies.of_sweep(cfg, run["id"], folder, seen)
 
 
-def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, steps: bool = True, of: str = "") -> Iterator[Finding]:  # fmt: skip
-    """One run beside what its record gives. ours: this very version made the record. steps: whether every step
-    has one value. of: which cell it is."""
+def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = "") -> Iterator[Finding]:  # fmt: skip
+    """One run beside what its record gives. ours: this very version made the record. of: which cell it is."""
     seen.runs += 1
     what = f"mlflow: {of}: " if of else "mlflow: "
     tags = run["tags"]
@@ -118,7 +116,7 @@ def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, steps: bool 
         there = tags.get(key)
         if key in PLACE or key.startswith("mlflow.") or there is None or there == value:
             continue
-        if key == "outcome" and not ours and _claims(there) <= _claims(value):
+        if key == "outcome" and not ours and _claims(there) <= _claims(made.claims(value)):
             seen.left[WORDS] = f"'{there}'; this version says '{value}'"
             continue
         yield _tag(what, key, value, there)
@@ -130,7 +128,7 @@ def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, steps: bool 
         if there is not None and there != value:
             why = f"MLflow's parameter {key} is '{there}', the record gives '{value}'"
             yield Finding(f"{what}parameter {key}", value, there, why)
-    yield from _metrics(cfg, run, made, what, ours, steps)
+    yield from _metrics(cfg, run, made, what, ours)
     # a sweep that could not go on is marked as failed, whatever its points came to
     marks = {"FINISHED"} if "kind" in made.tags else ENDED
     if ours and made.status and run["status"] in marks - {made.status}:
@@ -145,14 +143,14 @@ def _tag(what: str, key: str, value: str | None, there: str) -> Finding:
     return Finding(f"{what}{key}", value, there, why)
 
 
-def _metrics(cfg: Config, run: Run, made: Told, what: str, ours: bool, steps: bool) -> Iterator[Finding]:  # fmt: skip
+def _metrics(cfg: Config, run: Run, made: Told, what: str, ours: bool) -> Iterator[Finding]:  # fmt: skip
     for key, values in made.metrics.items():
         there = run["metrics"].get(key)
         last = values[max(values)]
         if there is None or not isfinite(last):
             continue
         found = [(max(values), there)]
-        if len(values) > 1 and steps:
+        if len(values) > 1:
             found += ask(cfg, partial(held.steps, run_id=run["id"], key=key)) or []
         for step, value in found:
             known = step in values or abs(value) < LARGEST  # a record has neither infinity nor NaN
@@ -171,7 +169,7 @@ def _written(run: Run, made: Told, seen: Seen, what: str, ours: bool) -> Iterato
     """Its name and its description, which a person may write anew, but not to claim another outcome."""
     name, note = run["name"], run["tags"].get("mlflow.note.content")
     if name is not None and name != made.name:
-        if _claims(name) <= _claims(made.name):
+        if _claims(name) <= _claims(made.claims(made.name)):
             renamed = f"renamed in MLflow to '{name}'; it was recorded as '{made.name}'"
             seen.notes += [renamed] * ours
         else:
@@ -180,7 +178,7 @@ def _written(run: Run, made: Told, seen: Seen, what: str, ours: bool) -> Iterato
     if note is None:
         return
     bold = re.match(r"\*\*(.*?)\*\*", note)
-    if bold and not _claims(bold[1]) <= _claims(made.word):
+    if bold and not _claims(bold[1]) <= _claims(made.claims(made.word)):
         why = f"MLflow's description says '{bold[1]}', the record gives '{made.word}'"
         yield Finding(f"{what}description", made.word, bold[1], why)
     elif (

@@ -5,6 +5,8 @@ from typing import Any
 
 from harness.report import evaluate
 from harness.report.console import number
+from harness.snapshot.cells import WHOLE
+from harness.snapshot.cells import name as called
 from harness.task.ui import words
 from harness.task.ui.evaluation import Evaluation
 from harness.task.ui.picture import safe, size
@@ -49,7 +51,7 @@ def _progress(made: Evaluation) -> str:
 def _table(rows: list[dict[str, Any]]) -> str:
     cells = evaluate.cells(rows)
     whole = next(iter(cells.values()))["contains"]["kv_bytes"]
-    body = "".join(_row(evaluate.name(cell["contains"]), cell, whole) for cell in cells.values())
+    body = "".join(_row(called(cell["contains"]), cell, whole) for cell in cells.values())
     fewer = any(_lost(cell) for cell in cells.values())
     legend = '<span><i class="key interval"></i>95% interval</span>'
     if fewer:
@@ -71,7 +73,7 @@ def _row(name: str, cell: dict[str, Any], whole: float) -> str:
     nbytes = size(right["kv_bytes"])
     told = f"{hits} of {right['n']}; 95% interval {low:.0f}% to {high:.0f}%; {right['kv_bytes'] / whole:.0%} of the bytes"
     mark = FEWER if _lost(cell) else ""
-    kind = "whole" if name == evaluate.WHOLE else ""
+    kind = "whole" if name == WHOLE else ""
     return (
         f'<tr class="{kind}" title="{safe(told)}"><th scope="row">{safe(name)}</th>'
         f'<td><div class="track"><div class="fill" style="width:{100 * right["value"]:.1f}%"></div>'

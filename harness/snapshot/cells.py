@@ -1,0 +1,37 @@
+"""The cells of an evaluation (policy, quantizer, budget) as rows of its table: what they are called, and which
+one to choose."""
+
+from typing import Any
+
+WHOLE = "full cache"
+RIGHT = "contains"  # the measure that an answer is right by
+WORSE = 0.05  # share of answers lost from which on no cell is chosen, however few the prompts
+
+Row = dict[str, Any]
+
+
+def is_full(row: Row) -> bool:
+    return (row["prune"], row["quantize"], row["budget"]) == ("none", "none", 1.0)
+
+
+def full(rows: list[Row]) -> Row:
+    """What the full cache answered; asked in the first way, where there are several."""
+    return next(r for r in rows if r["measure"] == RIGHT and is_full(r))
+
+
+def best(rows: list[Row]) -> Row | None:
+    """The smallest cell that is neither measurably worse than the full cache nor `WORSE` below it, asked when
+    that was asked first; None where there is none."""
+    whole, right = full(rows), [r for r in rows if r["measure"] == RIGHT]
+    others = [r for r in right if not is_full(r) and r["asked"] == whole["asked"]]
+    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
+    return min(good, key=lambda r: r["kv_bytes"], default=None) if whole["value"] else None
+
+
+def name(row: Row) -> str:
+    """A cell in a person's words."""
+    if is_full(row):
+        return WHOLE
+    parts = [row["prune"] if row["prune"] != "none" else "", f"{row['budget']:.0%}" if row["budget"] < 1 else ""]  # fmt: skip
+    parts.append(row["quantize"] if row["quantize"] != "none" else "")
+    return " ".join(part for part in parts if part)
