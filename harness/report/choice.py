@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.report import verdicts as grid
 from harness.snapshot.objective import ANSWERS
-from harness.snapshot.result import METRICS, SIZES, TIMES
+from harness.snapshot.result import METRICS, ORDER, SIZES, TIMES
 
 ASKED = (
     "text",
@@ -30,9 +30,22 @@ MEASURED = {FROM_1, "point", "verdict", "outcome", "exit_code", "reason", "answe
 
 HEADER = 1.001  # a snapshot no larger than that has but another digit in its header
 CLEAR = 10.0  # so many times another's time per token is no noise, where every question has it
+NEAR = 1.01  # a divergence no larger than that is as near
+ROUNDING = grid.rank("equivalent")  # no verdict up to here leaves anything to be nearer to
 FEW = 3  # questions that are named one by one
 
+APART = " is marked"  # the sentence of points that are best in one question and not in another
+UNTOUCHED = " your cache as it was"
+# By its verdict: what the smallest is that, and what a point is called which nothing else was needed to choose.
+KEPT = {
+    "exact": (" that is exact", "The only exact"),
+    "equivalent": (" that differs by rounding", "The only to differ by rounding"),
+    "drifted": (" that keeps every token", "The only to keep every token"),
+    "diverged": (" with the right answer", "The only right answer"),
+}
+
 Row = dict[str, Any]
+Options = dict[tuple[str, ...], Row]
 
 
 def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
@@ -46,11 +59,10 @@ def asks(axis: str) -> bool:
     return axis.partition(".")[0] in ASKED and axis not in CELLS
 
 
-def best(rows: list[Row]) -> list[Row]:
-    """The points to choose among those that were asked the same, all that tie; none where all are alike in
-    all that counts. Meeting what is required comes first, then the right answer, a better verdict, fewer
-    bytes. What misses all of that is told apart by how far off it is before its bytes: the mean KL
-    divergence, then the first step with another token."""
+def able(rows: list[Row]) -> list[Row]:
+    """The points that come first before their bytes count: meeting what is required, then the right answer, a
+    better verdict. What misses all of that is told apart by how far off it is: the mean KL divergence, then the
+    first step with another token."""
 
     def rank(row: Row) -> tuple[Any, ...]:
         verdict, missed = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
@@ -59,19 +71,45 @@ def best(rows: list[Row]) -> list[Row]:
 
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     first = min(map(rank, measured), default=None)
-    tied = [row for row in measured if rank(row) == first]
+    return [row for row in measured if rank(row) == first]
+
+
+def best(rows: list[Row]) -> list[Row]:
+    """The points to choose among those that were asked the same, all that tie; none where all are alike in
+    all that counts: those that are `able`, the smallest of them, and of these the ones that write into nobody's
+    cache."""
+    tied = able(rows)
     least = min(map(_stored, tied), default=0.0)
     tied = [row for row in tied if _stored(row) <= HEADER * least]
+    tied = [row for row in tied if not _written(row)] or tied
+    measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     return tied if len(tied) < len(measured) else []
 
 
+def nearest(rows: list[Row]) -> list[Row]:
+    """Those of the points that are `able` and no rounding of one another whose logits are nearest to the full
+    cache's; none where all are as near."""
+    first = able(rows)
+    if any(grid.rank(row["verdict"]) <= ROUNDING for row in first):
+        return []
+    least = min(map(_far, first), default=math.inf)
+    near = [r for r in first if _far(r) <= NEAR * least + (r.get("noise_kl_max") or 0)]
+    return near if len(near) < len(first) else []
+
+
 def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
-    """The best points of each question, where there are some. Of those that tie, one that another beats by
-    `CLEAR` in its time per token is left out, but only where that is so in every one of several questions: less is
+    """The best points of each question, where there are some. Of those that tie, the nearest to the full cache
+    are taken where these are the same in every question; one that another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several questions: less is
     noise, and once is too (the first point of a sweep warms up)."""
     groups = group(rows, [a for a in axes if asks(a)])
     options = [a for a in axes if not asks(a)]
-    tied = [{_option(row, options): row for row in some} for some in map(best, groups.values())]
+    tied = [_by_option(best(some), options) for some in groups.values()]
+    near = [_by_option(nearest(some), options) for some in groups.values()]
+    near = [
+        {o: r for o, r in by.items() if o in some} if some else by for some, by in zip(tied, near)
+    ]
+    if near and set.intersection(*map(set, near)):
+        tied = near
     tied = [some for some in tied if some]
 
     def slow(option: tuple[str, ...]) -> bool:
@@ -88,6 +126,21 @@ def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
 
 def _option(row: Row, options: list[str]) -> tuple[str, ...]:
     return tuple(str(row[a]) for a in options)
+
+
+def _by_option(rows: list[Row], options: list[str]) -> Options:
+    return {_option(row, options): row for row in rows}
+
+
+def _written(row: Row) -> bool:
+    """Whether the caller's cache was written into."""
+    return str(row.get("mutated")) == "True"
+
+
+def _far(row: Row) -> float:
+    """How far its logits are from the full cache's."""
+    known = (row.get(key) for key in ("kl_mean", "max_abs_diff"))
+    return next((float(value) for value in known if value is not None), math.inf)
 
 
 def _stored(row: Row) -> float:
@@ -142,7 +195,7 @@ def told(winners: list[Row], axes: list[str], rows: list[Row], so_far: str = "")
     lacks = lacking(axes, rows)
     near = [row for some in lacks for row in some]
     if not near:
-        return f"The best{so_far}{_which(winners, axes, rows)}"
+        return _best(winners, axes, rows, so_far)
     questions, names = [a for a in axes if asks(a)], {row["point"] for row in near}
     where = [" ".join(f"{a}={some[0][a]}" for a in questions) for some in lacks]
     many = f"in {len(where)} of {len(group(rows, questions))} questions"
@@ -150,16 +203,59 @@ def told(winners: list[Row], axes: list[str], rows: list[Row], so_far: str = "")
     short = short_of(near) or f"None of {len(near)} is good enough."
     said = [f"{short[:-1]} {place}."]
     there = axes if lacks[1:] else [a for a in axes if a not in questions]
-    for word, inside, known, other in (
-        ("nearest there", True, there, " such"),
-        ("best", False, axes, " other"),
-    ):
+    for inside, known, other in ((True, there, " such"), (False, axes, " other")):
         some, mine = (
             [r for r in part if (r["point"] in names) is inside] for part in (winners, rows)
         )
-        if some:
-            said.append(f"The {word}{so_far}{_which(some, known, mine, other)}")
+        if some and inside:
+            said.append(f"The nearest there{so_far}{_which(some, known, mine, other)}")
+        elif some:
+            said.append(_best(some, known, mine, so_far, other))
     return " ".join(said)
+
+
+def _best(
+    winners: list[Row], axes: list[str], rows: list[Row], so_far: str, other: str = ""
+) -> str:
+    """The best points, by what they are that, and the nearest to the full cache where these are others."""
+    which = _which(winners, axes, rows, other)
+    if which.startswith(APART):
+        return f"The best{so_far}{which}"
+    questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
+    groups = group(rows, questions)
+    mine = group(winners, questions)
+    asked = [(groups[name], _by_option(some, options)) for name, some in mine.items()]
+    near = [_by_option(nearest(some), options) for some, _ in asked]
+    level = max(grid.rank(row["verdict"]) for row in winners)
+    kept, alone = KEPT.get(ORDER[level], ("", "The best"))
+    words = ["smallest"] * any(_smaller(some) for some, _ in asked)
+    words += ["nearest"] * all(own.keys() <= by.keys() for by, (_, own) in zip(near, asked))
+    words += ["fastest"] * any(_faster(some, own, by) for by, (some, own) in zip(near, asked))
+    head = " and ".join(words).capitalize() + " to the full cache" * (words == ["nearest"])
+    said = f"{head}{so_far}{kept * ('nearest' not in words)}" if words else f"{alone}{so_far}"
+    read = any(map(_written, able(rows))) and not any(map(_written, winners))
+    said += (" and leaves" if kept and words else " that leaves") * read + UNTOUCHED * read
+    there = set.intersection(*map(set, near))
+    if "nearest" in words or not there:
+        return f"{said}{which}"
+    named, _ = _named(there, options, questions, rows)
+    far = [row for by in near for row in by.values()]
+    how = f" (mean KL {far[0]['kl_mean']:.3g})" if far[0].get("kl_mean") and not near[1:] else ""
+    return f"{said}{which[:-1]}; nearest to the full cache: {named}{how}."
+
+
+def _faster(rows: list[Row], own: Options, near: Options) -> bool:
+    """Whether time chose `own` among the points that tie in all else."""
+    tied = {id(row) for row in best(rows)}
+    if own.keys() <= near.keys():
+        tied &= {id(row) for row in near.values()}
+    return len(tied) > len(own)
+
+
+def _smaller(rows: list[Row]) -> bool:
+    """Whether bytes chose among the points that are `able`."""
+    sizes = list(map(_stored, able(rows)))
+    return max(sizes) > HEADER * min(sizes)
 
 
 def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = "") -> str:
@@ -172,7 +268,7 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
     every, alike = " and ".join(questions), set.intersection(*groups.values())
     each = f"value of {every}" if every.endswith("s") else every
     if not alike:
-        return f" is marked for each {each}: points are compared where {every} is the same."
+        return f"{APART} for each {each}: points are compared where {every} is the same."
     named, same = _named(alike, options, questions, rows)
     if len(groups) > 1:
         ran = {

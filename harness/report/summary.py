@@ -47,12 +47,13 @@ def told(rows: list[Row], ways: dict[str, int], total: int | None = None) -> tup
         sentence = ". ".join(filter(None, (search.headline(rows, ways), sentence)))
     elif not sentence:
         axes = choice.varied(rows, ways)
-        sentence = choice.told(choice.chosen(rows, axes), axes, rows)
+        so_far = " so far" * bool(total and len(rows) < total)
+        sentence = choice.told(choice.chosen(rows, axes), axes, rows, so_far)
     if total and len(rows) < total:
         some = f"{len(rows)} of {machine.many(total, 'point')}"
         best = sentence.replace("The best: ", "best so far: ")
-        so_far = f"{some}, {best}" if best != sentence else f"{some}. {best}"
-        return f"{some}: {words}", so_far if sentence else ""
+        said = f"{some}, {best}" if best != sentence else f"{some}. {best}"
+        return f"{some}: {words}", said if sentence else ""
     return words, sentence
 
 

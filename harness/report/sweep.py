@@ -134,7 +134,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         *(
             []
             if alone or set(map(word, points)) == {DONE}
-            else grid.sections(points, axes, first, SOUGHT if best else grid.BEST)
+            else grid.sections(points, axes, first, SOUGHT if best else "")
         ),
         *seeds.sections(points, axes),
         *answers.sections(folder, points, axes),

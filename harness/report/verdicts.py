@@ -13,8 +13,10 @@ from harness.snapshot.result import ORDER, UNJUDGED
 STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (
-    "Best, among points that were asked the same: first the one that meets what is required, then the right "
-    "answer, then the better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer); points equal in all four tie and are marked alike, "
+    "Among points that were asked the same: first the one that meets what is required, then the right "
+    "answer, then the better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer), "
+    "then one that leaves the caller's cache as it was, then logits nearer to the full cache's, where these are more "
+    "than rounding (mean KL divergence, a hundredth more ties); points equal in all of it tie and are marked alike, "
     "unless one takes over ten times another's time per token in each of several questions. Where no point meets "
     "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence, then the later "
     "first other token, then fewer bytes."
@@ -23,20 +25,24 @@ BEST = (
 Row = dict[str, Any]
 
 
-def sections(
-    rows: list[Row], axes: list[str], best: Mapping[str, str], why: str = BEST
-) -> list[Row]:
-    """One block where anything was varied. best: the points that are marked, and as what. why: they are."""
-    why *= bool(best)
+def sections(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str = "") -> list[Row]:
+    """One block where anything was varied, and below it, folded, by what points are marked. best: these points,
+    and as what. why: they are, in a few words, where that is not `BEST`."""
     if not axes:
         return []
+    block = _block(rows, axes, best, why * bool(best))
+    rule = section("How the best is chosen", text=BEST, fold=True)
+    return [block, *[rule] * bool(best and not why)]
+
+
+def _block(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str) -> Row:
     sizes = {axis: len({str(r[axis]) for r in rows}) for axis in axes}
     if not axes[1:] and len(rows) <= DOWN:
-        return [_column(rows, axes[0], best, why)]
+        return _column(rows, axes[0], best, why)
     across = min(axes, key=lambda axis: sizes[axis])
     if sizes[across] > ACROSS or len(rows) > DOWN * sizes[across]:
-        return [_tiles(rows, best, why)]
-    return [_grid(rows, across, [a for a in axes if a != across], best, why)]
+        return _tiles(rows, best, why)
+    return _grid(rows, across, [a for a in axes if a != across], best, why)
 
 
 def word(row: Row) -> str:

@@ -60,12 +60,14 @@ def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_pat
     )
     page = drawn(tmp_path, rows)
     assert marked(page) == ["3"]
-    assert "The best: prune=d (drifted, right answer, 50 bytes)." in page
+    assert "Smallest that keeps every token: prune=d (drifted, right answer, 50 bytes)." in page
 
 
 def test_where_all_points_are_alike_none_is_best(tmp_path):
     rows = points({"prune": "a", "per_token_s": 0.2}, {"prune": "b"})
     assert choice.best(rows) == [] and marked(drawn(tmp_path, rows)) == []
+    rows = [{**row, "verdict": "exact", "kl_mean": kl} for row, kl in zip(rows, (0.0, 1e-9))]
+    assert choice.chosen(rows, ["prune"]) == []  # rounding is not nearer
 
 
 def test_a_point_that_failed_is_never_best():
@@ -200,6 +202,21 @@ def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_rea
         "only read",
         "written into",
     ]
+    exact = {"verdict": "exact", "stored_bytes": 10}
+    rows = points(
+        {"cache": "manual", "mutated": False},
+        {**exact, "cache": "dynamic", "mutated": True},
+        {**exact, "cache": "cloned", "mutated": False},
+    )
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["2"]
+    assert (
+        "The only exact that leaves your cache as it was: cache=cloned (exact, 10 bytes)." in page
+    )
+    assert "<summary>How the best is chosen</summary>" in page
+    rows.append({**rows[1], "point": "3", "cache": "static", "stored_bytes": 90})
+    said = "Smallest that is exact and leaves your cache as it was: cache=cloned (exact, 10 bytes)."
+    assert said in drawn(tmp_path, rows) and summary.told(rows, {})[1] == said
     alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
     assert "your cache was" not in alike and "only read" not in alike
 
@@ -486,7 +503,10 @@ def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
         {"text": "long", "prune": "b", "stored_bytes": 99},
     )
     page = drawn(tmp_path, rows)
-    assert marked(page) == ["0", "2"] and "The best for every text: prune=a." in page
+    assert (
+        marked(page) == ["0", "2"]
+        and "The only to keep every token for every text: prune=a." in page
+    )
     rows[2]["verdict"], rows[3]["verdict"] = "diverged", "drifted"
     page = drawn(tmp_path, rows)
     assert marked(page) == ["0", "3"]
@@ -535,7 +555,7 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
         for p, b in (("none", 9000 + (c == "cloned")), ("knorm", 10000))
     ]  # fmt: skip
     rows = points(*grid)
-    best = "The best for every value of steps: prune=none; cache makes no difference."
+    best = "Smallest that keeps every token for every value of steps: prune=none; cache makes no difference."
     page = drawn(tmp_path, rows)
     assert best in page and marked(page) == ["0", "4", "2", "6"]
     assert f"best:         {best}" in summary.closing(tmp_path, rows, 8, [])
@@ -545,26 +565,33 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     assert best in drawn(tmp_path, rows)
     rows[4]["per_token_s"] = 9.0  # and again: the other cache is faster whatever was asked
     page = drawn(tmp_path, rows)
-    assert "The best for every value of steps: prune=none cache=deepcopy." in page
+    assert (
+        "Smallest and fastest that keeps every token for every value of steps: prune=none cache=deepcopy."
+        in page
+    )
     assert marked(page) == ["2", "6"]
     one = rows[:4]
     one[0]["per_token_s"] = 0.19
-    said = "The best: prune=none (drifted, 9,001 bytes); cache makes no difference."
+    said = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes); cache makes no difference."
     assert said in drawn(tmp_path, one)
     rows = [{**r, "prune": {"none": "knorm", "knorm": "none"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
     assert "The best is marked for each value of steps: points are" in drawn(tmp_path, rows)
     for row in rows[4:]:
         row["verdict"] = "failed"
-    assert "The best where steps=4: prune=none (drifted" in drawn(tmp_path, rows)
+    assert "Smallest that keeps every token where steps=4: prune=none (drifted" in drawn(
+        tmp_path, rows
+    )
     apart = [dict(point) for point in grid[:4]]
     apart[3]["verdict"] = "diverged"  # at the other prune the caches do differ
-    ties = "The best: prune=none (drifted, 9,001 bytes), where every value of cache ties."
+    ties = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes), where every value of cache ties."
     assert ties in drawn(tmp_path, points(*apart))
     apart[3]["verdict"] = "failed"
     assert ties in drawn(tmp_path, points(*apart))
     third = points(*grid[:4], {**grid[1], "cache": "dynamic"})
     third[0]["per_token_s"] = 0.19
-    assert "The best: prune=none cache=cloned or deepcopy (" in drawn(tmp_path, third)
+    assert "Smallest that keeps every token: prune=none cache=cloned or deepcopy (" in drawn(
+        tmp_path, third
+    )
 
 
 @pytest.mark.parametrize("refused, said", ((0, "2 of 3 failed"), (1, "1 of 3 failed, 1 refused"), (2, "2 of 3 refused")))  # fmt: skip
@@ -619,9 +646,15 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
     assert "None of 3 is as required. The nearest: prune=c (drifted, mean KL 0.52, 99 bytes)." in drawn(tmp_path, short)  # fmt: skip
     allowed = [{**row, "verdict": "drifted"} for row in rows]
-    assert "The best: prune=a (drifted, 1 bytes)." in drawn(tmp_path, allowed)
+    apart = "Smallest that keeps every token: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52)."
+    assert apart in drawn(tmp_path, allowed)
+    far = [{**allowed[0], "stored_bytes": 90}, allowed[1]]
+    assert "Nearest to the full cache: prune=b (drifted, 90 bytes)." in drawn(tmp_path, far)
     right = [{**row, "answer": "right"} for row in rows]
-    assert "The best: prune=a (diverged, right answer, 1 bytes)." in drawn(tmp_path, right)
+    assert (
+        "Smallest with the right answer: prune=a (diverged, right answer, 1 bytes); nearest"
+        in drawn(tmp_path, right)
+    )
 
 
 def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path):
@@ -632,7 +665,7 @@ def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path)
     page = drawn(tmp_path, rows)
     said = (
         "None of 2 keeps the tokens where model=tiny. The nearest there: prune=a (diverged, "
-        "mean KL 0.5, 10 bytes). The best where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
+        "mean KL 0.5, 10 bytes). Smallest and nearest where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
     )
     assert said in page
     assert page.count(' best nearest"') == 2 and marked(page) == ["0", "2"]
@@ -641,7 +674,7 @@ def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path)
         *rows,
         *({**row, "point": f"{i + 4}", "model": "gpt2"} for i, row in enumerate(rows[2:])),
     ]
-    assert "The best for every other model: prune=a." in drawn(tmp_path, more)
+    assert "Smallest and nearest for every other model: prune=a." in drawn(tmp_path, more)
 
 
 def test_a_time_that_noise_explains_makes_no_point_the_best(tmp_path):
@@ -652,7 +685,7 @@ def test_a_time_that_noise_explains_makes_no_point_the_best(tmp_path):
     rows[0]["per_token_s"] = 1.5  # the first point warms up
     page = drawn(tmp_path, rows)
     assert marked(page) == ["0", "1"] and "over ten times another" in page
-    assert "The best: prune=a or b (drifted" in page
+    assert "Smallest that keeps every token: prune=a or b (drifted" in page
 
 
 def test_the_page_of_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(tmp_path):
