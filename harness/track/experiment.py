@@ -13,14 +13,20 @@ FIRST = ("attributes.`Created`", "tags.`outcome`", "tags.`conclusion`")
 LAST = ("metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`")
 USUAL = ("cache", "prune")  # where nothing varies
 UNTOLD = ("task", "run", "snapshot", "a", "b", "text")  # in every name, or too wide for a column
-MOST, LATEST = 6, 200  # columns of parameters, and runs that are asked for them
+NOTABLE = ("quantize", "fault")  # told where any run has one
+MEASURED = (
+    "best/contains",
+    "answers/contains",
+)  # columns where any run has such a figure: evaluations, cells
+MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 460}  # pixels
 VIEW = "mlflow.sharedViewState.harness"
 
 
-def view(params: Sequence[str] = USUAL) -> str:
-    """Our columns, those of `params` among them, as MLflow keeps them."""
-    columns = [*FIRST, *(f"params.`{key}`" for key in params), *LAST]
+def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
+    """Our columns, those of `params` and `metrics` among them, as MLflow keeps them."""
+    own = [f"params.`{key}`" for key in params] + [f"metrics.`{key}`" for key in metrics]
+    columns = [*FIRST, *own, *LAST]
     told = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS}
     return json.dumps(told)
 
@@ -65,16 +71,29 @@ def opened(client: Any, name: str, place: str | None) -> str:
     return str(known.experiment_id)
 
 
-def varied(runs: Iterable[Mapping[str, str]]) -> list[str]:
-    """The parameters in which `runs` differ, at most six: those with the most runs that have another value than
-    most. A run that has none of a name says nothing about it."""
+def varied(runs: Iterable[Mapping[str, str]], first: Iterable[str] = ()) -> list[str]:
+    """The parameters that tell `runs` apart, at most eight: those of `first`, then the option of a fault or a
+    quantizer where any run has one, then those with the most runs that have another value than most. A run that
+    has none of a name says nothing about it."""
     values: dict[str, Counter[str]] = defaultdict(Counter)
     for params in runs:
         for key, value in params.items():
             values[key][value] += 1
-    others = {k: v.total() - max(v.values()) for k, v in values.items() if k not in UNTOLD}
-    most = sorted((k for k, count in others.items() if count), key=lambda k: -others[k])[:MOST]
-    return sorted(most) or [*USUAL]
+    notable = [key for key in NOTABLE if values[key].keys() - {"none"}]
+    begun = list(dict.fromkeys([*first, *notable]))[:MOST]
+    others = {k: v.total() - max(v.values()) for k, v in values.items() if v and k not in UNTOLD}
+    most = sorted((k for k, count in others.items() if count), key=lambda k: -others[k])
+    return [*begun, *sorted([k for k in most if k not in begun][: MOST - len(begun)])] or [*USUAL]
+
+
+def swept(runs: Iterable[Any]) -> list[str]:
+    """The parameters in which the runs below one run differ, those of the first such run first."""
+    below: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for run in runs:
+        if above := run.data.tags.get("mlflow.parentRunId"):
+            for key, value in run.data.params.items():
+                below[above][key].add(value)
+    return [key for told in below.values() for key, values in told.items() if len(values) > 1]
 
 
 def show(client: Any, experiment_id: str) -> None:
@@ -82,7 +101,9 @@ def show(client: Any, experiment_id: str) -> None:
     say. A sweep's own has lists of values and is left out; a store that can only be read stays as it is."""
     from mlflow.exceptions import MlflowException
 
-    runs = client.search_runs([experiment_id], max_results=LATEST)
-    told = varied(run.data.params for run in runs if "kind" not in run.data.tags)
+    found = client.search_runs([experiment_id], max_results=LATEST)
+    runs = [run for run in found if "kind" not in run.data.tags]
+    params = varied((run.data.params for run in runs), swept(runs))
+    metrics = [key for key in MEASURED if any(key in run.data.metrics for run in runs)]
     with suppress(MlflowException):
-        client.set_experiment_tag(experiment_id, VIEW, view(told))
+        client.set_experiment_tag(experiment_id, VIEW, view(params, metrics))

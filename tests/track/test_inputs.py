@@ -218,6 +218,30 @@ def test_the_view_has_the_parameters_that_vary():
     assert "params.`prune.ratio`" in json.loads(experiment.view(["prune.ratio"]))["columnOrder"]
 
 
+def test_what_a_sweep_varied_is_a_column_whatever_else_varies():
+    wide = [{f"key{i}": str(j) for i in range(9)} for j in range(9)]
+    told = [
+        *wide,
+        {"at": "1", "quantize": "none"},
+        {"at": "2", "quantize": "int4", "fault": "none"},
+    ]
+    found = [
+        SimpleNamespace(data=SimpleNamespace(params=p, tags={"mlflow.parentRunId": "x"} if "at" in p else {}, metrics={}))
+        for p in told
+    ]  # fmt: skip
+    assert experiment.swept(found) == ["at", "quantize"]
+    chosen = experiment.varied(told, ["at"])
+    assert chosen[:2] == ["at", "quantize"] and len(chosen) == experiment.MOST
+    assert "fault" not in chosen
+    kept, found[0].data.metrics = [], {"best/contains": 1.0}
+    asked = SimpleNamespace(
+        search_runs=lambda *_, **__: found, set_experiment_tag=lambda *told: kept.append(told)
+    )
+    experiment.show(asked, "1")
+    columns = json.loads(kept[0][2])["columnOrder"]
+    assert {"params.`at`", "params.`quantize`", "metrics.`best/contains`"} <= {*columns}
+
+
 def test_a_longer_run_shows_what_it_took_of_the_machine():
     watch = Watch.__new__(Watch)
     watch.pid, watch._before = __import__("os").getpid(), (0.0, 0.0)
