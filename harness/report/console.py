@@ -284,6 +284,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     say.line(f"report:       {result['folder']}/report.html")
     if result.get("mlflow"):
         say.line(f"dashboard:    {dashboard(result['mlflow'])}")
+    if (result["environment"].get("command") or [None])[3:] == []:  # a newcomer's first run
+        say.line(f"next:         {process.spelled()} task=ui (to watch it, step by step)")
 
 
 def _itself(block: dict[str, Any]) -> str:

@@ -81,6 +81,10 @@ def test_the_console_keeps_the_measured_and_the_noise_in_their_columns(capfd, ha
     columns = [cell.strip() for cell in head.split("|")]
     cells = dict(zip(columns, (cell.strip() for cell in row.split("|")), strict=True))
     assert (cells["measured"], cells["noise floor"]) == ("0.125", "0.5")
+    assert "next:" not in shown  # they have typed something, and know their way
+    result["environment"]["command"] = ["python", "-m", "harness"]
+    console.show(console.Say(), result)
+    assert "harness task=ui (to watch it" in capfd.readouterr().out.splitlines()[-1]
 
 
 def test_the_shared_forward_sends_the_mask(captured):

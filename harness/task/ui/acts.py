@@ -19,6 +19,7 @@ from harness.task.ui import picture, scores, words
 from harness.task.ui.desk import Desk
 from harness.task.ui.evaluation import FILE
 from harness.task.ui.layout import LONGEST, QUESTIONS, Controls
+from harness.task.ui.script import BACK, RECALL, SEATED
 from harness.task.ui.tabs import Tabs
 from harness.task.ui.view import ENDS, View, inside
 from harness.task.ui.work import Work
@@ -26,26 +27,6 @@ from harness.task.ui.work import Work
 TITLE = "harness: a thought, step by step"
 LOOK = 0.4  # seconds between two pictures of an evaluation
 BEAT = 0.1  # seconds between two pictures of a run: more of them only keep the Stop button waiting
-SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
-  if (location.search) history.replaceState(null, '', location.pathname);
-  const status = document.getElementById('status');
-  status.setAttribute('role', 'status');  // one that stays, or nothing is read out
-  status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.told').hidden = true; };
-  document.getElementById('prompt').oninput = (e) => sessionStorage.setItem('prompt', e.target.value);
-  document.addEventListener('keydown', (e) => {  // gradio would open the list again that Tab has just left
-    if (e.key === 'Tab' && e.target.role === 'combobox') e.stopPropagation() }, true);
-  let missed = 0;
-  const beat = setInterval(() => fetch('gradio_api/app_id', {cache: 'no-store'}).then(() => { missed = 0 }, () => {
-    if (++missed < 2) return;
-    clearInterval(beat);
-    status.querySelector('.told').hidden = false;
-    status.querySelector('.told').textContent = 'The server has stopped: start it again and reload; every branch is kept.';
-  }), 1500);
-  for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
-BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"
-RECALL = """() => { const fresh = new URLSearchParams(location.search).has('new');
-  if (fresh) sessionStorage.removeItem('prompt');  // a tab opened from another one has a copy of what was typed there
-  return [fresh ? 'new' : sessionStorage.getItem('harness') || '', sessionStorage.getItem('prompt')]; }"""
 SHORT = 500  # tokens
 log = logging.getLogger(__name__)
 
@@ -156,7 +137,7 @@ class Page(View):
             newest = next(iter(desk.shelf.names()), None)
             with desk.turn:
                 view = self._view(desk, words.greeting(desk))
-                if desk.branches or typed is not None:
+                if typed is not None or (desk.branches and desk.prompt):
                     view[self.c.prompt] = desk.prompt if typed is None else typed
                 return {**view, **self._turned(desk), **self._chosen(desk, newest), self.c.tab: tab}
         except Exception as problem:

@@ -62,9 +62,8 @@ class Desk(Sight):
         self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
         self.shelf, self.scratch = shelf, scratch
         self.asked = True  # whether the model answered after the last pruning or quantizing
-        self.went: tuple[str, str, Continued] | None = (
-            None  # the last branch from elsewhere, and whose
-        )
+        # the last branch from elsewhere, whose, how it went on, and the state it came to
+        self.went: tuple[str, str, Continued, State] | None = None
         self.elsewhere = Elsewhere(session, MODEL, engine)
         self.evaluation = Evaluation(session, lambda: MODEL, scratch)
         super().__init__(session.sampling)
@@ -185,7 +184,7 @@ class Desk(Sight):
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
         own = (*branch.own, *range(begun, end))
         name = self._new(self._read(branch.state, made.tokens), "Go on", own, branch.prompt)
-        self.went = name, here, made
+        self.went = name, here, made, self.branches[name].state
         return made
 
     def save(self, name: str) -> dict[str, Any]:

@@ -71,9 +71,9 @@ class Controls:
         with gr.Row(elem_classes="deck"):
             with gr.Column(elem_classes="stack"):
                 self._verdict()
+                self._shelf()
             with gr.Column(elem_classes="stack"):
                 self._prune()
-                self._shelf()
             self._branches(places)
         self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")

@@ -119,7 +119,7 @@ def cache(desk: Desk) -> str:
         return '<p class="empty">Keys and values appear here as they are written.</p>'
     branch = desk.branch
     now = branch.growth[-1]
-    figures = [(f"{now.tokens}", "tokens sent"), (f"{now.kept}", "held")]
+    figures = [(f"{now.tokens}", f"token{'s' * (now.tokens != 1)} sent"), (f"{now.kept}", "held")]
     if not desk.holding:  # it has no token by token memory
         figures = figures[:1]
     what = ["K/V"] * desk.holding + ["recurrent state"] * desk.recurrent
@@ -157,10 +157,12 @@ def judged(desk: Desk) -> str:
 
 
 def went(desk: Desk) -> str:
-    """How the last branch went on elsewhere; nothing once that branch is gone."""
+    """How the last branch went on elsewhere, and whether it still stands there; nothing once that branch is gone."""
     if desk.went is None or desk.went[0] not in desk.branches:
         return ""
-    return elsewhere(desk, *desk.went)
+    name, here, made, state = desk.went
+    old = "" if desk.stands(name, state) else _old(f"branch {name} has changed since")
+    return old + elsewhere(desk, name, here, made)
 
 
 def _old(why: str) -> str:

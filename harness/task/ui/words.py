@@ -73,8 +73,9 @@ def greeting(desk: Desk) -> str:
         return f"{desk.running}"
     many = len(desk.branches)
     kept = f" {many} branches, as you left them." if many > 1 else " One branch, as you left it."
-    first = " Start reads the prompt." if not many else ""
-    return f"Ready.{kept if many else first}{picture.problems(*desk.aside)}"
+    anew = "" if desk.undoable or desk.redoable else " What comes now can be undone."
+    said = f"{kept}{anew}" if many else " Start reads the prompt."
+    return f"Ready.{said}{picture.problems(*desk.aside)}"
 
 
 def beside(desk: Desk) -> str:
@@ -98,7 +99,8 @@ def whole(value: Any, most: int, name: str) -> int:
     else."""
     if not isinstance(value, int | float) or not 1 <= value <= most or value != int(value):
         what = "is empty" if value is None else f"cannot be {value:,.10g}"
-        raise InputProblem(f"'{name}' {what}. Type a whole number from 1 to {most}.")
+        given = f"Type a whole number from 1 to {most}" if most > 1 else "It can only be 1 here"
+        raise InputProblem(f"'{name}' {what}. {given}.")
     return int(value)
 
 

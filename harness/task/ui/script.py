@@ -1,0 +1,26 @@
+"""What the page does in the browser by itself. Each text is one JavaScript function, which gradio calls."""
+
+SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
+  if (location.search) history.replaceState(null, '', location.pathname);
+  const status = document.getElementById('status');
+  status.setAttribute('role', 'status');  // one that stays, or nothing is read out
+  status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.told').hidden = true; };
+  document.getElementById('prompt').oninput = (e) => sessionStorage.setItem('prompt', e.target.value);
+  document.addEventListener('keydown', (e) => {  // gradio would open the list again that Tab has just left
+    if (e.key === 'Tab' && e.target.role === 'combobox') e.stopPropagation();
+    if (e.key === 'Enter' && e.target.role === 'combobox') setTimeout((box) => {  // and let the focus fall
+      if (document.activeElement !== document.body) return;
+      box.focus({preventScroll: true});
+      box.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})) }, 50, e.target) }, true);
+  let missed = 0;
+  const beat = setInterval(() => fetch('gradio_api/app_id', {cache: 'no-store'}).then(() => { missed = 0 }, () => {
+    if (++missed < 2) return;
+    clearInterval(beat);
+    status.querySelector('.told').hidden = false;
+    status.querySelector('.told').textContent = 'The server has stopped: start it again and reload; every branch is kept.';
+  }), 1500);
+  for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
+BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"
+RECALL = """() => { const fresh = new URLSearchParams(location.search).has('new');
+  if (fresh) sessionStorage.removeItem('prompt');  // a tab opened from another one has a copy of what was typed there
+  return [fresh ? 'new' : sessionStorage.getItem('harness') || '', sessionStorage.getItem('prompt')]; }"""
