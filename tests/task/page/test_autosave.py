@@ -62,7 +62,9 @@ def test_after_a_kill_everything_is_there_and_goes_on_the_same(kept, tmp_path):
     one.say(" k ? k is")
     one.prune("keep_last", 6)
     one.flush()
+    assert words.greeting(one).endswith("as you left them.")
     two = kept("sampling=sample", "seed=3")  # the first is gone without a word
+    assert words.greeting(two).endswith("What comes now can be undone.")
     assert list(two.branches) == ["A", "B"] and two.current == "B" and ids(two) == ids(one)
     assert two.branch.growth == one.branch.growth and two.branch.own == one.branch.own
     assert two.prompt == one.prompt == TEXT

@@ -61,6 +61,10 @@ def test_another_cache_writes_the_same_tokens_as_a_branch_of_its_own(desk, cache
     assert [desk.step() for _ in range(6)] == list(made.tokens)  # what stepping writes
     assert "the same 6 tokens" in picture.went(desk)
     assert "branch B beside branch A" in picture.went(desk)  # whichever branch is looked at
+    assert "From before" not in picture.went(desk)
+    desk.switch("B")
+    desk.step()
+    assert "branch B has changed since" in picture.went(desk)
 
 
 def test_an_engine_is_asked_the_branch_and_another_token_is_seen(desk):
