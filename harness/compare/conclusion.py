@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
+from harness.snapshot.words import quoted
+
 WRONG = ("drifted", "diverged")
 MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 
@@ -47,11 +49,23 @@ def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
     step = "other tokens"
     if first is not None:
-        step = f"another token is most likely first at step {first + 1}{_often(result)}"
+        step = f"another token is most likely first at step {first + 1}{_in_words(result)}{_often(result)}"
     explained = (result.get("itself") or {}).get("verdict") not in WRONG
     if result.get("pruned") and kept < tokens and explained:
         return f"Another thought, as pruning to {kept} of {tokens} tokens may make it: {step}"
     return f"Another thought: {step}, {_apart(result)}"
+
+
+def _in_words(result: Mapping[str, Any]) -> str:
+    """The first other token in words, where the texts are of the row that has it."""
+    text, first = result.get("text") or {}, (result.get("metrics") or {}).get("first_divergence")
+    ids = zip(text.get("token_ids") or [], text.get("restored_ids") or [])
+    place = next((i for i, (a, b) in enumerate(ids) if a != b), None)
+    if place is None or place - 1 != first:
+        return ""
+    said = quoted(str(text.get("continuation")), str(text.get("restored")))
+    whose = "the full cache" if result.get("pruned") else "the uninterrupted run"
+    return f' ("{said[1]}" where {whose} says "{said[0]}")' if said else ""
 
 
 def _often(result: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
-from harness.pipeline.prune import moves, policy_of, pruned, scored, without_scores
+from harness.pipeline.prune import held, moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
@@ -104,16 +104,13 @@ class Line:
         say.done(
             f"{machine.many(state.tokens, 'token')}, 13 elements, {machine.human(state.kv_bytes)} of K/V"
         )
-        account = [dict(entry) for entry in rows[0].account]
+        account = list(map(dict, rows[0].account))
         self.record["text"] = {"prompt": rows[0].text, "account": account}
         return state
 
     def prune(self, state: State) -> State:
-        """The State that the prune policy leaves: the same object under `prune=none`.
-
-        Attention that was not recorded during the capture is recomputed from the token buffer; the
-        time of that is no part of `times["prune"]`.
-        """
+        """The State that the prune policy leaves: the same object under `prune=none`. Attention that was not
+        recorded during the capture is recomputed from the token buffer; that is no part of `times["prune"]`."""
         session, settings = self.session, self.session.cfg.prune
         policy = policy_of(settings)
         session.times["prune"] = 0.0
@@ -123,10 +120,10 @@ class Line:
         observed = scored(session.loaded, policy, state)
         how = moves(session.loaded, state) if settings.positions == "reindexed" else None
         start = time.perf_counter()
-        small = pruned(policy, observed)
-        if how is not None:
-            small = reindexed(small, how)
+        chosen = pruned(policy, observed)
+        small = chosen if how is None else reindexed(chosen, how)
         session.times["prune"] = time.perf_counter() - start
+        self.record["kept"] = held(chosen, session.loaded.tokenizer)
         session.say.done(f"{small.kept_tokens} of {state.kept_tokens} tokens kept")
         return small if settings.at != "prefill" else without_scores(small)
 

@@ -2,6 +2,7 @@
 scores where it needs them, and where the kept tokens stand afterwards."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -14,6 +15,8 @@ from harness.model.loaded import Loaded
 from harness.prune.base import Policy
 from harness.prune.registry import policy
 from harness.snapshot.state import State
+
+LONG = 400  # tokens of a text that are told one by one
 
 
 def policy_of(settings: PruneConfig) -> Policy | None:
@@ -65,6 +68,31 @@ def without_scores(state: State) -> State:
     if all(layer.received is None for layer in state.layers):
         return state
     return state.with_layers(tuple(replace(layer, received=None) for layer in state.layers))
+
+
+def held(state: State, tokenizer: Any) -> dict[str, Any]:
+    """Of the first row of a pruned state every token's text and in how many KV heads, of all layers, it is held;
+    of a long text both ends, and how many are left out between. Layers with a window say nothing unless all
+    have one. Empty where positions were counted anew, so that tokens cannot be found in the buffer."""
+    from harness.tokenizer.pieces import pieces
+
+    counted, heads = torch.zeros(state.tokens, dtype=torch.int64), 0
+    before = state.tokens - int(state.attention_mask[0].sum())  # padding on the left
+    holding = [layer for layer in state.layers if layer.segments]
+    holding = [layer for layer in holding if not layer.window] or holding
+    if int(state.next_position[0]) != state.tokens - before or not holding:
+        return {}
+    for layer in holding:
+        many, at = int(layer.key.shape[1]), layer.positions[0].cpu()
+        heads += many
+        at = at.expand(many, -1).flatten()
+        at = at[at >= 0] + before
+        counted.index_add_(0, at, torch.ones_like(at))
+    ids, held = state.token_ids[0, before:].tolist(), counted[before:].tolist()
+    left = max(len(ids) - LONG, 0)
+    middle = slice(LONG // 2, LONG // 2 + left)
+    del ids[middle], held[middle]
+    return {"tokens": pieces(tokenizer, ids), "held": held, "heads": heads, "left_out": left}
 
 
 def moves(loaded: Loaded, state: State) -> list[Turn | None]:

@@ -1,14 +1,16 @@
 """The report of one run: the conclusion, the picture, what was said, then figures and folds."""
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.report import closing, diagnosis, plots, quantization
+from harness.report import closing, diagnosis, kept, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, grouped, link, page, section
 from harness.report.names import FORCED, itself, judged_by, plain, required
 from harness.snapshot.elements import DIGEST, called, spoken
 from harness.snapshot.result import counted, exit_code, write_text
+from harness.snapshot.words import other
 
 PART = 40  # characters of two texts, from where they first differ
 DIGESTS = ("digest_before", "digest_after")
@@ -19,6 +21,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     sections = _comparison(path, result) if result.get("curves") else []
     sections += [
         *diagnosis.sections(result.get("diagnosis"), bool(result.get("quantization"))),
+        *kept.sections(result.get("kept") or {}),
         _text(result["text"]),
     ]
     if result.get("curves"):
@@ -101,13 +104,24 @@ def _text(said: dict[str, Any]) -> dict[str, Any]:
     said = {**said, "continuation": said["streamed"]} if "streamed" in said else said
     parts = ("prompt", "expected", "continuation", "restored")
     called = {"restored": f"restored, what it chooses {FORCED}"}
-    lines = [f"{called.get(k, k)}: {said[k]}" for k in parts if k in said]
     one, two = (str(said.get(k, "")) for k in parts[2:])
-    if "restored" in said and one != two:
-        place = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))  # fmt: skip
-        start = one.rfind(" ", 0, place + 1) + 1  # of the word that is another
-        lines.append(f"first other word: {one[start:start + PART]!r} against {two[start:start + PART]!r}")  # fmt: skip
-    return section("What was said", pre="\n".join(lines))
+    places = other(one, two) if "restored" in said else None
+    spans = dict(zip(parts[2:], places or ()))
+    lines = [
+        f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k))}" for k in parts if k in said
+    ]
+    if places:
+        start = places[0][0]
+        lines.append(f"first other word: {marked(repr(one[start:start + PART]))} against {marked(repr(two[start:start + PART]))}")  # fmt: skip
+    return section("What was said", marked="\n".join(lines))
+
+
+def marked(text: str, span: tuple[int, int] | None = None) -> str:
+    """`text` as HTML, the characters of `span` marked."""
+    start, end = span or (0, 0)
+    if start >= end:
+        return escape(text)
+    return f"{escape(text[:start])}<mark>{escape(text[start:end])}</mark>{escape(text[end:])}"
 
 
 def _cost(result: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +138,6 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(rows: list[list[Any]]) -> str:
-    from html import escape
-
     from harness.report.console import number
 
     lines = "".join(

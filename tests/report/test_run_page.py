@@ -9,7 +9,7 @@ from browsing import needs_browser, shown
 from harness.cli.arguments import literal_text
 from harness.compare.conclusion import conclusion
 from harness.config.literal import command
-from harness.report import audit, names, plots, run
+from harness.report import audit, kept, names, plots, run
 from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
@@ -68,10 +68,13 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     named = re.search(r"step (\d+) chooses another token", done.result["reason"])
     assert named and int(named[1]) == row + 1
     other = round(6 * (1 - done.result["metrics"]["top1_agreement"]))
-    said = f"another token is most likely first at step {row + 1}, in {other} of 6 steps"
+    words = '("k is 35" where the full cache says "k is 5")'
+    said = f"another token is most likely first at step {row + 1} {words}, in {other} of 6 steps"
     assert other and said in done.result["conclusion"]
     assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()
+    assert page.count("<s title=") == 83 and "14 of 97 tokens are held whole, 83 dropped." in page
+    assert " k is <mark>5</mark> ." in page and " k is <mark>35</mark> ." in page
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1
     told = list(contents.metrics(done.result))
@@ -224,13 +227,35 @@ def test_a_recorded_command_can_be_typed_again():
 
 def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
     said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
-    assert run._text(said)["pre"].endswith(
-        "first other word: '60 . the monk' against '69 . the boy'"
+    assert run._text(said)["marked"].endswith(
+        "first other word: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
     )
     for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
-        assert "first other" not in run._text(same)["pre"]
+        assert "first other" not in run._text(same)["marked"]
     forced = "what it chooses at each step, the tokens of the uninterrupted run being fed (teacher forcing)"
-    assert f"restored, {forced}:  y is 69" in run._text(said)["pre"]
-    assert "forcing" not in run._text({"continuation": "a"})["pre"]
+    assert f"restored, {forced}:  y is <mark>69</mark>" in run._text(said)["marked"]
+    assert "forcing" not in run._text({"continuation": "a"})["marked"]
     longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
-    assert run._text(longer)["pre"].endswith("first other word: '5' against '5 . ok'")
+    assert run._text(longer)["marked"].endswith(
+        "first other word: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
+    )
+
+
+def test_of_a_long_text_both_ends_are_shown_and_what_some_heads_hold_is_told_apart():
+    block = {
+        "tokens": ["let", " k", "ee", " <b>"],
+        "held": [4, 2, 0, 4],
+        "heads": 4,
+        "left_out": 230,
+    }
+    (made,) = kept.sections(block)
+    assert (
+        made["text"]
+        == "2 of the 4 tokens shown are held whole, 1 dropped, 1 held by some of the 4 KV heads of all layers."
+    )
+    strip = re.sub(' title="[^"]*"', "", made["svg"])
+    assert (
+        "let <u>k</u> <span" in strip
+        and "230 tokens left out ...</span> <s>ee</s> &lt;b&gt;" in strip
+    )
+    assert kept.sections({**block, "held": [4] * 4}) == kept.sections({}) == []
