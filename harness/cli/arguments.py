@@ -141,7 +141,7 @@ def _check_whole(arguments: list[str]) -> None:
     places += config_dirs(arguments) if name else []
     for folder in places:
         if (folder / "overrides.yaml").is_file() and (folder / "hydra.yaml").is_file():
-            from harness.report.closing import of_point
+            from harness.config.launched import of_point
 
             raise ConfigProblem(
                 f"{folder} is what Hydra kept of a run, whose command runs it again: {of_point(folder.absolute().parent)}"

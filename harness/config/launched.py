@@ -4,13 +4,36 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harness.config.literal import command
 from harness.process import shown
 
+PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
 _SEARCHED = re.compile(r"^ *- (hydra\.searchpath=.+)$", re.MULTILINE)
 _SOURCE = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: command-line$", re.MULTILINE)
 
 _MAIN = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: main$", re.MULTILINE)
 _NAME = re.compile(r"^ +config_name: (.+)$", re.MULTILINE)
+
+
+def of_point(folder: Path) -> str:
+    """The command that runs the job in `folder` by itself; empty where it does not say what was typed, as one
+    that was run again from a record."""
+    if (told := typed(folder)) is None:
+        return ""
+    return command([*options_dir(folder), *primary(folder), *searchpath(folder), *told])
+
+
+def of_sweep(folder: Path) -> str:
+    """The command of the sweep in `folder`, as its own configuration has it; empty where nothing says so."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
+        asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
+        words = list(map(str, told["task"]))
+    except (OSError, KeyError, TypeError):
+        return ""
+    return command(["-m", *options_dir(folder), *primary(folder), *words, *asked])
 
 
 def options_dir(folder: Path) -> list[str]:

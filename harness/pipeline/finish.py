@@ -93,6 +93,10 @@ def finish(
     if problem:
         say.problem(f"harness: {problem} {remedy(folder)}")
     show(result)
+    if result["mlflow"] and not say.quiet:
+        from harness.report.console import dashboard
+
+        say.line(f"dashboard:    {dashboard(result['mlflow'])}")
     code = exit_code(result) if code is None else code
     return Outcome(code, result["verdict"], str(folder), result["reason"])
 

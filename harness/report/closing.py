@@ -8,8 +8,7 @@ from typing import Any
 
 from harness.config import launched
 from harness.config.compose import varied
-from harness.config.launched import options_dir, primary, searchpath
-from harness.config.literal import MULTIRUN, command, whole
+from harness.config.literal import MULTIRUN, whole
 from harness.report import typed
 from harness.report.html import section
 from harness.report.names import plain
@@ -19,7 +18,6 @@ TITLED = ("cache", "prune", "quantize", "save", "fault", "sampling")
 USUAL = {"sampling": "greedy"}  # what goes without saying; elsewhere "none"
 # Tasks whose prompt says what was read.
 READING = ("experiment", "save", "evaluate", "referee", "loop")
-PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
 Record = dict[str, Any]
 
 
@@ -197,7 +195,7 @@ def _alone(words: Sequence[str], folder: Path) -> list[str]:
     """The command of the point in `folder` alone, in a list, where `words` ran a sweep; none where options of
     one's own would be named by the directory in which it is drawn."""
     swept = {*MULTIRUN} & {*words} and not any(w.startswith("--config-dir") for w in words)
-    return [told] if swept and (told := of_point(folder)) else []
+    return [told] if swept and (told := launched.of_point(folder)) else []
 
 
 def again(result: Record) -> list[str]:
@@ -206,27 +204,14 @@ def again(result: Record) -> list[str]:
     return [audit] * (result.get("task") == "evaluate")
 
 
-def of_point(folder: Path) -> str:
-    """The command that runs the job in `folder` by itself; empty where it does not say what was typed, as one
-    that was run again from a record."""
-    if (told := launched.typed(folder)) is None:
-        return ""
-    flags = [*options_dir(folder), *primary(folder)]
-    return command([*flags, *searchpath(folder), *told])
-
-
 def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
     """The command of the sweep in `folder`, as its own configuration has it, and that of its best point. best:
     the row of that point, where there is one."""
-    import yaml
-
-    try:
-        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
-        asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
-        flags = [*options_dir(folder), *primary(folder)]
-        commands = [command(["-m", *flags, *map(str, told["task"]), *asked])]
-    except (OSError, KeyError, TypeError):
+    if not (first := launched.of_sweep(folder)):
         return []
-    commands += [told for row in best if (told := of_point(folder / row["point"]))]
+    commands = [
+        first,
+        *(told for row in best if (told := launched.of_point(folder / row["point"]))),
+    ]
     note = "The first runs the whole sweep, the second its best point." if commands[1:] else ""
     return [section("Run it again", text=note, pre="\n".join(commands))]

@@ -282,8 +282,6 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     if after := result.get("next"):
         say.line(f"next:         {after['path']}")
     say.line(f"report:       {result['folder']}/report.html")
-    if result.get("mlflow"):
-        say.line(f"dashboard:    {dashboard(result['mlflow'])}")
     if (result["environment"].get("command") or [None])[3:] == []:  # a newcomer's first run
         say.line(f"next:         {process.spelled()} task=ui (to watch it, step by step)")
 

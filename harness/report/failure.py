@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness.config import launched
 from harness.report import closing, diagnosis
 from harness.report.html import cell, link, page, section
 from harness.report.run import links
@@ -26,7 +27,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
     place = f"At '{result['stage']}'." if result["stage"] else last
     mend = result.get("remedy") or MEND.get(result["exit_code"], MEND[1])
     sections = [section("What failed", pre=reason), section("How to mend it", text=mend)]
-    if command := closing.of_point(path.parent):
+    if command := launched.of_point(path.parent):
         sections.append(section("Run it again", pre=command))
     sections += diagnosis.sections(result.get("diagnosis"))
     for title, (key, columns) in TABLES.items():

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from harness.config.launched import of_point
 from harness.report import plots
 from harness.report.badge import SIGNS
-from harness.report.closing import of_point
 from harness.report.html import cell, section
 from harness.report.names import in_brief
 from harness.report.summary import again

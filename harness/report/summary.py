@@ -57,11 +57,26 @@ def told(rows: list[Row], ways: dict[str, int], total: int | None = None) -> tup
     return words, sentence
 
 
-def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str, str, str]:
-    """`(words, sentence, table)`: what a sweep's run is told; the same words, with what was measured where no
-    point is to be chosen. total: as of `told`."""
+def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str, str, str, str]:
+    """`(words, sentence, table, best)`: what a sweep's run is told; the same words, with what was measured where no
+    point is to be chosen, and the one best point. total: as of `told`."""
     words, sentence = told(rows, ways, total)
-    return words, sentence or measured(rows, ways), markdown(rows, ways)
+    best = winners(rows, ways)[1]
+    return (
+        words,
+        sentence or measured(rows, ways),
+        markdown(rows, ways),
+        best[0]["point"] if best else "",
+    )
+
+
+def winners(rows: list[Row], ways: Mapping[str, int]) -> tuple[dict[str, str], list[Row]]:
+    """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
+    one is best whatever was asked. ways: objectives."""
+    axes, best = choice.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
+    some = best or choice.chosen(rows, axes)
+    one = len(some) == 1 or not any(map(choice.asks, axes))
+    return choice.marks(some, axes, [] if best else rows), some[:1] * one
 
 
 def measured(rows: list[Row], ways: Iterable[str] = ()) -> str:
@@ -83,15 +98,16 @@ def _known(rows: list[Row], key: str) -> list[float]:
 
 
 def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
-    """What was varied and what came out, point by point: the table of the parent run's description. ways:
-    objectives."""
+    """What was varied and what came out, point by point: the table of the parent run's description, where the
+    best points are marked. ways: objectives."""
     ways = dict(ways or {})
     axes, alone = choice.varied(rows, ways), searched(rows, ways)
-    best = {id(rows[place]) for place in front(rows, ways)}
+    best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways)[0]
     head = ["folder", *axes, *ways, *["front"] * bool(best), *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
-        cells = [row["point"], *(plots.short(row[a]) for a in axes)]
+        place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
+        cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
         cells += [] if alone else [word(row), in_brief(row["reason"], 120)]

@@ -20,6 +20,7 @@ from harness.report.closing import constant, of_sweep, swept
 from harness.report.html import page, section
 from harness.report.names import folder as called
 from harness.report.summary import again, counted, pending, searched
+from harness.report.summary import winners as marked
 from harness.report.verdicts import word
 from harness.snapshot.objective import answered, directions, figures
 from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
@@ -125,7 +126,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     missing = [section("Missing", text=told, pre=again(folder))] * bool(left)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     winners = best or choice.chosen(points, axes)
-    first = choice.marks(winners, axes, [] if best else points)
+    first, one = marked(points, ways)
     alone, sure = searched(points, ways), answers.intervals(folder, points)
     sections = [
         *missing,
@@ -149,8 +150,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     if mixed:
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
-    one = len(winners) == 1 or not any(map(choice.asks, axes))
-    sections += of_sweep(folder, winners[:1] * one)
+    sections += of_sweep(folder, one)
     bad = sum(int(r["exit_code"]) != 0 for r in points)
     verdict = _headline(points, bad, left)
     if alone and not bad:

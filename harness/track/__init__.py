@@ -125,14 +125,14 @@ def summarise(
     folder: Path,
     points: list[Path],
     rows: list[dict[str, Any]],
-    told: tuple[str, str, str],
+    told: tuple[str, str, str, str],
     sought: Sequence[str] = (),
     total: int | None = None,
     failed: bool = False,
     again: str = "",
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
-    in a few words, which point to choose, the table of all. sought: columns of `rows` that a search looked for. total: points that
+    in a few words, which point to choose, the table of all, the name of the best. sought: columns of `rows` that a search looked for. total: points that
     were asked for; with fewer the sweep was stopped. failed: it could not go on. again: the
     command that goes on."""
     sealed = [p for p in points if (p / NAME).is_file()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.config.literal import command
+from harness.config import launched
 from harness.snapshot.objective import shown
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
@@ -23,11 +23,16 @@ Row = dict[str, Any]
 
 
 def note(
-    result: Row, run_id: str, folder: Path, parts: Sequence[Row] = (), uri: str | None = None
+    result: Row,
+    run_id: str,
+    folder: Path,
+    parts: Sequence[Row] = (),
+    uri: str | None = None,
+    links: str = "",
 ) -> str:
     """The run's description, in markdown: what came out, picture, table, and how it is run again. parts: the
     rows of the runs below it, which are the table where no logits were compared. uri: of the server, where it
-    is not our own."""
+    is not our own. links: to the runs below it."""
     said = str(result.get("conclusion") or result.get("reason"))
     word = contents.word(result, folder)
     head = [f"**{word}**: {said}" if word else said, ""]
@@ -37,31 +42,43 @@ def note(
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
-    again = audited(run_id, uri)
+    again = "\n\n".join(filter(None, (commanded(launched.of_point(folder)), audited(run_id, uri))))
     if result.get("task") == contents.AUDIT:
         of = result.get("audit_of") or contents.audited(folder).get("run")
         again = f"Audit the same again: `python -m harness task=audit run={of}{_there(uri)}`"
     if result.get("verdict") == "failed":
-        again = run_again(contents.overrides(folder))
+        again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []
     tail = ["", "", *asked, f"Folder: `{result.get('folder')}`", "", again]
-    return fitted("\n".join([*head, ""]), table, "\n".join(tail))
+    return fitted("\n".join([*head, links]), table, "\n".join(tail))
 
 
-def run_again(overrides: Sequence[str]) -> str:
-    """The command of a run that keeps no record: in a block of its own where a line of code would lose text."""
-    told, fence = command(overrides), "```"
+def commanded(told: str, what: str = "Run it again") -> str:
+    """A command and what it does: in a block of its own where a line of code would lose text; empty without one."""
+    fence = "```"
     if "`" not in told and "\n" not in told:
-        return f"Run it again: `{told}`"
+        return f"{what}: `{told}`" if told else ""
     while fence in told:
         fence += "`"
-    return f"Run it again:\n\n{fence}\n{told}\n{fence}"
+    return f"{what}:\n\n{fence}\n{told}\n{fence}"
+
+
+def of_part(folder: Path) -> str:
+    """How a part of the run in `folder` is made again: with all the others."""
+    return commanded(launched.of_point(folder), "Run it again, with all beside it")
+
+
+def repeated(folder: Path, best: str, run_id: str, uri: str | None) -> str:
+    """How the sweep in `folder` is run again, its marked point `best` alone where there is one, and how all is compared."""
+    told = [commanded(launched.of_sweep(folder))]
+    told += [commanded(launched.of_point(folder / best), "The marked point alone")] if best else []
+    return "\n\n".join(filter(None, (*told, audited(run_id, uri))))
 
 
 def audited(run_id: str, uri: str | None) -> str:
     """The command that runs a run, or every point of a sweep, again. uri: as of `note`."""
-    return f"Run it again and compare every figure: `python -m harness task=audit run={run_id}{_there(uri)}`"
+    return f"Audit it (it is run again, and every figure compared): `python -m harness task=audit run={run_id}{_there(uri)}`"
 
 
 def _there(uri: str | None) -> str:
@@ -91,16 +108,14 @@ def fitted(head: str, table: list[str], tail: str = "") -> str:
     return text if len(text) <= LIMIT else text[:LIMIT].rpartition("\n")[0] or text[:LIMIT]
 
 
-def comparison(experiment: str, parent: str, points: list[str]) -> str:
-    """Links from a sweep's description to its points side by side, which are folded below it: MLflow's own
-    comparison (of so many that its address stays short), and their charts."""
+def comparison(experiment: str, parent: str, points: list[str], called: str = "points") -> str:
+    """Links from a description to the runs below it side by side, a sweep's points: MLflow's own comparison (of so
+    many that its address stays short), and their charts. called: what they are."""
     if len(points) < 2:
         return ""
     some = points[:COMPARED]
     runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
-    which = (
-        f"the {len(some)} points" if len(some) == len(points) else f"the first {len(some)} points"
-    )
+    which = f"the {'first ' * (len(some) < len(points))}{len(some)} {called}"
     asked = quote(f"tags.`mlflow.parentRunId` = '{parent}'")
     charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
     charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
@@ -123,7 +138,8 @@ def _measured(result: Row) -> list[str]:
 
 
 def _parts(parts: Sequence[Row]) -> list[str]:
-    """One line for each part of the run (a cell, a fault, a claim), with all that is measured of it."""
+    """One line for each part of the run (a cell, a fault, a claim), with all that is measured of it; the best cell is
+    marked."""
     keys = list(dict.fromkeys(key for part in parts for key in part["metrics"]))
     if not keys:
         return []
@@ -132,7 +148,8 @@ def _parts(parts: Sequence[Row]) -> list[str]:
     lines = [f"| {' | '.join(['', *heads])} |", "|---" * (len(keys) + 1) + "|"]
     for part in parts:
         figures = (shown(key, part["metrics"].get(key)) for key in keys)
-        cells = [part["name"].replace(" ", SPACE), *figures]
+        name = f"**{part['name']}** (best)" if part.get("as") == "best" else part["name"]
+        cells = [name.replace(" ", SPACE), *figures]
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return lines
 

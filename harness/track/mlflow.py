@@ -7,7 +7,7 @@ fixed timestamps, so a server that was away gets it later, and a second upload a
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,7 +99,9 @@ class Mlflow:
                 write_json(folder / "result.json", {**result, "mlflow": block})
             when = int((folder / NAME).stat().st_mtime * 1000)
             self._fill(run_id, folder, result, when, watch, rows)
-            self._children(run_id, rows, folder, result)
+            below = self._children(run_id, rows, folder, result)
+            if below:
+                self._note(run_id, folder, result, rows, below)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
             (folder / PENDING).unlink()
@@ -120,7 +122,7 @@ class Mlflow:
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
-                files: list[Path], told: tuple[str, str, str], when: int, points: dict[str, str],
+                files: list[Path], told: tuple[str, str, str, str], when: int, points: dict[str, str],
                 status: str, more: dict[str, str | None]) -> tuple[str, dict[str, list[str]], list[str]]:  # fmt: skip
         """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it; its
         id, `{run id: earlier ids}` of points run again, and the ids that somebody has deleted. told: see
@@ -132,13 +134,13 @@ class Mlflow:
             begins, ends = parent.spans(folder)
             run_id = parent.of(self.client, self.experiment, folder)
             run_id = run_id or self._create(name, tags, min(begins, default=None))
-            words, sentence, table = told
+            words, sentence, table, best = told
             name = names.ended(name, words)
             self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when, parent.parameters(folder))
             points, deleted = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
-            tail = description.audited(run_id, self.settings.uri)
+            tail = description.repeated(folder, best, run_id, self.settings.uri)
             said = {**parent.told(words, sentence), **more}
             text = "\n\n".join(filter(None, (sentence, more.get("reason"))))
             said["mlflow.note.content"] = description.of_sweep(words, text, links, table, tail)
@@ -272,7 +274,14 @@ class Mlflow:
         inputs.note(self.client, self.experiment, run_id, folder, result)
         self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
         artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
-        note = description.note(result, run_id, folder, rows, self.settings.uri)
+        self._note(run_id, folder, result, rows)
+
+    def _note(self, run_id: str, folder: Path, result: dict[str, Any], rows: list[dict[str, Any]],
+              below: Sequence[str] = ()) -> None:  # fmt: skip
+        """The run's description. below: the runs below it."""
+        called = parts.called(str(result.get("task")))
+        links = description.comparison(self.experiment, run_id, list(below), called)
+        note = description.note(result, run_id, folder, rows, self.settings.uri, links)
         self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _machine(self, run_id: str, watch: Any, began: int, when: int) -> None:
@@ -286,24 +295,28 @@ class Mlflow:
 
     def _children(
         self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any]
-    ) -> None:
-        """One finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`; with `params`, of
+    ) -> list[str]:
+        """The ids of one finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`; with
+        `params`, of
         the same model and prompts), unless they are too many. What an earlier try left of them is deleted."""
+        made: list[str] = []
         if not rows:
-            return
+            return made
         self._metrics(above, parts.above(rows), int(time.time() * 1000))
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
-        mine = dict(contents.parameters(folder))
+        mine, tail = dict(contents.parameters(folder)), description.of_part(folder)
         for row in rows if len(rows) <= PARTS else ():
             with self._ending() as begun:
-                tags = {**row["tags"], **parts.told(row), "mlflow.parentRunId": above}
+                tags = {**row["tags"], **parts.told(row, tail), "mlflow.parentRunId": above}
                 begun.append(run_id := self._create(row["name"], tags))
                 values = [(k, float(v), 0) for k, v in row["metrics"].items()]
                 self._metrics(run_id, values, 0, parts.parameters(row, mine).items())
                 if row.get("params"):
                     inputs.note(self.client, self.experiment, run_id, folder, result)
                 self.client.set_terminated(run_id)
+                made.append(run_id)
+        return made
 
     def _metrics(self, run_id: str, values: Iterable[tuple[str, float, int]], when: int, params: Any = ()) -> None:  # fmt: skip
         from mlflow.entities import Metric, Param

@@ -41,16 +41,18 @@ def parameters(row: dict[str, Any], above: dict[str, str]) -> dict[str, str]:
     return chosen | own if own else {}
 
 
-def told(row: dict[str, Any]) -> dict[str, str]:
+def told(row: dict[str, Any], tail: str = "") -> dict[str, str]:
     """The tags that say what a part came to: the share of right answers of a cell, of a fault and of a claim the
-    word that its name ends with; all its figures in a sentence, which is its description too."""
+    word that its name ends with; all its figures in a sentence, which is its description too. tail: the end of
+    that."""
     figures = {key.rpartition("/")[2]: shown(key, value) for key, value in row["metrics"].items()}
     word = f"{RIGHT} {figures[RIGHT]}" if RIGHT in figures else row["name"].partition(": ")[2]
     if not word:
         return {}
     told = [_said(key.rpartition("/")[2], value) for key, value in row["metrics"].items()]
     said = row["tags"].get("says") or ", ".join(filter(None, told)) or word
-    return {"outcome": word, "conclusion": said, "mlflow.note.content": f"**{word}**: {said}"}
+    note = f"**{word}**: {said}" + f"\n\n{tail}" * bool(tail)
+    return {"outcome": word, "conclusion": said, "mlflow.note.content": note}
 
 
 def _said(key: str, value: float | None) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.config.literal import command
 from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.record import NAME
@@ -67,7 +68,7 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
 
 
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
-    again = description.run_again(job["typed"])
+    again = description.commanded(command(job["typed"]))
     return {
         "outcome": WORD,
         "conclusion": job["reason"][: contents.PARAM_LIMIT],

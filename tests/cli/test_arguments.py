@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.cli.arguments import literal_text, ordered
+from harness.config.launched import of_point
 from harness.config.literal import NULL, command, decode_literal, decoded, listed, plain, unswept
-from harness.report.closing import of_point
 from harness.track.contents import read, varied
 
 HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",

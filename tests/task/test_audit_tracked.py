@@ -196,6 +196,13 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     told = record.read(next(place.glob("runs/same/*/audit.json")))
     assert told["tracked"]["runs"] == 3 and told["tracked"]["copies"] > 8 and not told["uncompared"]
     assert f"copies of {told['tracked']['copies']} files" in same.out.replace("\n", " ")
+    assert told["tracked"]["notes"] == [], "its description is derived again"
+    assert "dashboard:    harness dashboard\n" in same.out
+    note = client.get_run(run_id).data.tags["mlflow.note.content"]
+    assert (
+        "[Compare the 2 cells]" in note
+        and "Run it again: `python -m harness task=evaluate " in note
+    )
 
     cell, other, *_ = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run_id}'")
     done = harness("task=audit", f"run={cell.info.run_id}", "track=mlflow")

@@ -47,7 +47,9 @@ def recorded(folder, runs, point) -> str:
 def concluded(folder) -> dict:
     points = [folder / "0", folder / "1"]
     rows = pages.rows(points)
-    block = track.summarise(folder, points, rows, (*summary.told(rows, {}), summary.markdown(rows)))
+    block = track.summarise(
+        folder, points, rows, (*summary.told(rows, {}), summary.markdown(rows), "0")
+    )
     (folder / "sweep.json").write_text(json.dumps({"mlflow": block}))
     return block
 
@@ -71,7 +73,12 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
         contents.axes(folder).items() < run.data.params.items()
     )  # what was varied, and what was not
     assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
-    assert f"task=audit run={run.info.run_id}" in run.data.tags["mlflow.note.content"]
+    note = run.data.tags["mlflow.note.content"]
+    assert (
+        f"task=audit run={run.info.run_id}" in note
+        and "Run it again: `python -m harness -m " in note
+    )
+    assert "Run it again: `python -m harness " in child.data.tags["mlflow.note.content"]
     parent.abandon()
     assert client.get_run(above).info.status == "FAILED"  # it had ended
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)  # resumed
@@ -79,7 +86,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=3000.0)  # as if it was not kept
     assert parent.known(folder)["run_id"] == above
     points = [folder / "0", folder / "1"]
-    track.summarise(folder, points, pages.rows(points), ("", "", ""), total=3)
+    track.summarise(folder, points, pages.rows(points), ("", "", "", ""), total=3)
     assert client.get_run(above).info.status == "KILLED"  # stopped before its last point
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=4000.0)
     parent.abandon()
@@ -99,7 +106,7 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
     table, again = summary.markdown(rows), "python -m harness -m resume=x"
     ran = {}
     for total in (12, 2):
-        told = (*summary.told(rows, {}, total), table)
+        told = (*summary.told(rows, {}, total), table, "0")
         block = track.summarise(folder, points, rows, told, total=total, again=again)
         ran[total] = client.get_run(block["run_id"])
         parent.keep(folder, block)
@@ -144,11 +151,11 @@ def test_what_missed_what_was_required_shows_no_green_tick(sweep, changes, statu
     assert client.get_run(recorded(folder, runs, "0")).info.status == status
 
 
-def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
-    """MLflow folds the runs below it: a group of charts that only they fill would open empty. What was
-    left below it by a try that was cut off comes there once."""
+def test_a_run_above_others_has_the_figures_of_the_marked_ones_alone(swept, tmp_path):
+    """What was left below it by a try that was cut off comes there once."""
     runs, settings = tmp_path / "runs", SETTINGS
     rows = [{"name": n, "tags": {}, "metrics": {"answers/kl": v}} for n, v in (("a", 1.0), ("b", 0.5))]  # fmt: skip
+    rows[0]["as"] = "best"
     place = shutil.copytree(swept / "0", tmp_path / "run")
     result, waiting = read(place / "result.json"), {"reason": "x", "children": rows}
     for _ in range(2):
@@ -157,11 +164,9 @@ def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
         assert not problem and not (place / "pending.json").exists()
         waiting |= {"run_id": block["run_id"]}
     base = sqlite3.connect(runs / "mlflow.db")
-    asked = (
-        "select distinct step, value from metrics where run_uuid=? and key='parts/kl' order by step"
-    )
+    asked = "select distinct value from metrics where run_uuid=? and key='best/kl'"
     mine = "select count(*) from metrics where run_uuid=? and key='answers/kl'"
-    assert base.execute(asked, (block["run_id"],)).fetchall() == [(1, 1.0), (2, 0.5)]
+    assert base.execute(asked, (block["run_id"],)).fetchall() == [(1.0,)]
     assert base.execute(mine, (block["run_id"],)).fetchone() == (0,), (
         "the last one's is not its own"
     )
@@ -170,10 +175,10 @@ def test_a_run_above_others_has_their_figures_by_number(swept, tmp_path):
         " and t.key='mlflow.parentRunId' and t.value=? order by r.name"
     )
     assert base.execute(below, (block["run_id"],)).fetchall() == [("a",), ("b",)]
-    many = [{**rows[0], "metrics": {"answers/kl": float(i)}} for i in range(PARTS + 1)]
+    many = [rows[0], *([rows[1]] * PARTS)]
     write_json(place / "pending.json", {"reason": "x", "children": many})
     block, _ = track.log(settings, str(runs), place, result | {"mlflow": None}, "x")
-    assert len(base.execute(asked, (block["run_id"],)).fetchall()) == PARTS + 1
+    assert base.execute(asked, (block["run_id"],)).fetchall() == [(1.0,)]
     assert base.execute(below, (block["run_id"],)).fetchall() == [], (
         "they would fill the first page"
     )

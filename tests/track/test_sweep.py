@@ -490,7 +490,7 @@ def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():
     assert words_of == f"2 of 9 points: {words}" and so_far.startswith("2 of 9 points, 1 of 2 on")
     table = summary.markdown(rows, ways)
     assert table.splitlines()[0] == "| folder | prune.ratio | evaluate.contains | evaluate.kv_bytes | front |"  # fmt: skip
-    assert table.splitlines()[2:] == ["| 0 | 0.0 | 1 | 200 KiB |  |", "| 1 | 0.1 | 1 | 100 KiB | \u25c6 |"]  # fmt: skip
+    assert table.splitlines()[2:] == ["| 0 | 0.0 | 1 | 200 KiB |  |", "| **1** (best) | 0.1 | 1 | 100 KiB | \u25c6 |"]  # fmt: skip
     assert description.of_sweep(words, sentence, "LINKS ", table).startswith(
         f"**{words}**\n\n{sentence}\n\nLINKS |"
     )
@@ -515,6 +515,12 @@ def test_a_description_has_what_was_measured_and_each_sentence_once(tmp_path):
     table = ("| &emsp; | contains&emsp; | kv_bytes |", "|---|---|---|", "| full&nbsp;cache&emsp; | 1&emsp; | 10 bytes |",
              "| knorm&nbsp;50%&emsp; | 0.25&emsp; | - |", "", "&nbsp;", "", "Folder: `f`")  # fmt: skip
     assert "\n".join(table) in note, "MLflow draws no room around a cell"
+    marked = description.note(
+        result, "id", tmp_path, [cells[0] | {"as": "best"}, cells[1]], None, "LINKS\n\n"
+    )
+    assert (
+        "\n\nLINKS\n\n| &emsp;" in marked and "| **full&nbsp;cache**&nbsp;(best)&emsp; |" in marked
+    )
     assert "|" not in description.note(result, "id", tmp_path)  # nothing measured, no table
     judged = {**result, "task": "experiment", "metrics": {**nothing, "kl_max": 2.0}}
     note = description.note({**judged, "reason": "other tokens"}, "id", tmp_path, cells)

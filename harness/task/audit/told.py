@@ -60,7 +60,7 @@ def cells(folder: Path, result: Result) -> list[Told]:
     above = dict(contents.parameters(folder))
     made = []
     for row in _cells(folder, result):
-        said = parts.told(row)
+        said = parts.told(row, description.of_part(folder))
         figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
         params = parts.parameters(row, above)
         notes = [said["mlflow.note.content"]] if said else []
@@ -75,13 +75,15 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], uris: Iterable
     ways = search.ways(folder, rows)
     document = read(folder / "sweep.json")
     asked = document.get("asked", document.get("points"))
-    words, sentence, table = summary.said(rows, ways, asked)
+    words, sentence, table, best = summary.said(rows, ways, asked)
     missing = len(rows) < (asked or 0)
     before = held["metrics"]  # what an earlier try counted, and is zero now
     tail = held["tags"].get("reason", "") if missing else ""
     text = "\n\n".join(filter(None, (sentence, tail)))
     notes = [
-        description.of_sweep(words, text, "", table, description.audited(held["id"], uri))
+        description.of_sweep(
+            words, text, "", table, description.repeated(folder, best, held["id"], uri)
+        )
         for uri in dict.fromkeys(uris)
     ]
     return Told(
