@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.config import launched
 from harness.config.compose import varied
+from harness.config.launched import of_point
 from harness.config.literal import MULTIRUN, whole
 from harness.report import typed
 from harness.report.html import section
@@ -195,7 +196,7 @@ def _alone(words: Sequence[str], folder: Path) -> list[str]:
     """The command of the point in `folder` alone, in a list, where `words` ran a sweep; none where options of
     one's own would be named by the directory in which it is drawn."""
     swept = {*MULTIRUN} & {*words} and not any(w.startswith("--config-dir") for w in words)
-    return [told] if swept and (told := launched.of_point(folder)) else []
+    return [told] if swept and (told := of_point(folder)) else []
 
 
 def again(result: Record) -> list[str]:
@@ -211,7 +212,7 @@ def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
         return []
     commands = [
         first,
-        *(told for row in best if (told := launched.of_point(folder / row["point"]))),
+        *(told for row in best if (told := of_point(folder / row["point"]))),
     ]
     note = "The first runs the whole sweep, the second its best point." if commands[1:] else ""
     return [section("Run it again", text=note, pre="\n".join(commands))]
