@@ -14,6 +14,7 @@ from harness.snapshot.elements import spoken
 from harness.snapshot.result import counted, write_text
 
 WIDTH = {"explanation": 2000}
+SEALED = "value was sealed"  # of a claim that is not the one of its digest
 COMPARED = ("recorded", "found")
 SHARES = ("top1_agreement", "top5_overlap")  # of a noise floor: no difference of anything
 REDRAWN = "its report, drawn again from its evidence; nothing was run"  # of an audit of an audit
@@ -65,7 +66,7 @@ def write(
             section("What MLflow shows", text=f"Compared with the record: {told}.", pre=lines)
         )
     unknown = [*document.get("unknown", []), *([] if told else notes(document))]
-    sections.append(section("What cannot be known", pre="\n".join(unknown)))
+    sections.append(section("What cannot be known", lines=unknown))
     sections += closing.sections(result, path.parent)
     same = document["verdict"] == "same"
     run, folder = Path(document["run"]), path.parent
@@ -166,6 +167,13 @@ def _differing(rows: list[dict[str, Any]]) -> str:
     """What differs: the first in full, how many others."""
     first, more = rows[0], len(rows) - 1
     where = f" in {first['point']}" if first.get("point") else ""
+    if str(first.get("found")).endswith(SEALED):
+        file, _, claim = str(first["what"]).rpartition(": ")
+        stands = f"{_told(first, 'recorded', 60)} stands in {file or 'the record'}"
+        told = f"{spoken(claim)} was edited{where}: {stands}, {first['found']}"
+        again = [d for d in rows if d["what"] == claim and d.get("point") == first.get("point")]
+        told += "".join(f" (run again it is {_told(d, 'found', 60)})" for d in again[:1])
+        return f"{told}; and {machine.many(more, 'more difference')}" if more else told
     told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
     return f"{told}; and {machine.many(more, 'more difference')}" if more else told
 

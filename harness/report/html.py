@@ -39,6 +39,8 @@ TEMPLATE = """<!doctype html>
 {% if section.rows %}<div class="wide rows{{ section.shape }}"{% if section.columns | length > 4 %} tabindex="0" role="region" aria-label="{{ section.title }}"{% endif %}><table><thead><tr>{% for c in section.columns %}<th scope="col"{% if loop.index0 in section.right %} class="n"{% endif %}>{{ c }}</th>
 {%- endfor %}</tr></thead><tbody>{% for row in section.rows %}<tr>{{ cells(row, section.right, section.heads) }}</tr>
 {% endfor %}</tbody></table></div>{% elif section.columns and not (section.panels or section.svg or section.text) %}<p class="soft">None.</p>{% endif %}
+{% if section.lines %}<ul>{% for line in section.lines %}<li>{{ line }}</li>
+{% endfor %}</ul>{% endif %}
 {% if section.pre or section.marked %}<pre>{{ section.pre }}{{ section.marked | safe }}</pre>{% endif %}
 {% if section.fold %}</details>{% endif %}
 {% endfor %}</main><script>{{ script | safe }}</script></body></html>
@@ -54,7 +56,7 @@ SCRIPT = """if (!/^(file|https?):$/.test(location.protocol)) {
 
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page, all of its parts optional: `text`, `legend` and `panels` (pictures beside
-    one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre` (`marked`: as HTML);
+    one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre` (`marked`: as HTML), `lines`;
     `fold=True` shows it on request."""
     return {"title": title, **parts}
 

@@ -74,6 +74,7 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()
     assert page.count("<s title=") == 83 and "14 of 97 tokens are held whole, 83 dropped." in page
+    assert done.result["metrics"]["max_ulp"] > run.FAR and "units in the last place" not in page
     assert " k is <mark>5</mark> ." in page and " k is <mark>35</mark> ." in page
     shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1

@@ -13,6 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from harness.config import option
 from harness.errors import InputProblem, Untrusted
+from harness.report import audit as audit_page
 from harness.report import run as page
 from harness.report import sweep as pages
 from harness.save import store
@@ -284,6 +285,8 @@ def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(cop
     rows = {row["what"]: row for row in record.read(folder / "audit.json")["differences"]}
     forged = rows["result.json: metrics.top1_agreement"]
     assert (forged["recorded"], forged["found"]) == (0.5, "another value was sealed")
+    said = "was edited: 0.5 stands in result.json, another value was sealed (run again it is 1.0)"
+    assert f"metrics.top1_agreement {said}" in audit_page._differing([forged, *rows.values()])
     assert f"sealed digest {seal['metrics.top1_agreement']}" in forged["explanation"]
     (own,) = derived.figures(result)
     assert (own.recorded, own.found) == (None, "a step") and "0.5" in own.explanation

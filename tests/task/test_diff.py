@@ -9,6 +9,7 @@ import torch
 
 from harness.config import option
 from harness.pipeline.quantize import quantizer_of
+from harness.pipeline.smaller import pruned_by
 from harness.report.console import fitted
 from harness.snapshot.state import State
 from harness.task import diff
@@ -115,6 +116,7 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     ]
     assert f"{done.result['snapshot']['a'][:16]}...</td>" in page, "no id is broken"
     assert not re.search(">[0-9a-f]{40,}<", page.partition("<summary>")[0])
+    assert page.count(">\u2260 differs</td>") == 4  # id, tokens, next position, bytes
     cells = [f">{n}, {n}</td>" for n in tokens]  # what each of the two is, side by side
     assert cells[0] in page and page.index(cells[0]) < page.index(cells[1])
     assert done.result["verdict"] in ("drifted", "diverged") and done.code == 1
@@ -126,6 +128,16 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     assert str(continues(two, turned)).startswith("state a continues state b")
     assert continues(one.document("tokenizer", x=1), two) is None
     assert continues(one, one) is None and continues(edited(one, "token_ids"), two) is None
+
+
+def test_what_pruning_left_is_said_before_what_differs(captured) -> None:
+    one = captured("prompt=text", "text=let k be 5 .")[1].state
+    small = pruned_by(None, one, "keep_last", {"tokens": 2})  # type: ignore[arg-type]
+    said = f"snapshot a is pruned by keep_last: it holds 2 of {one.tokens} tokens; "
+    assert diff._pruning(small, one) == said
+    rows = [deviation.row() for deviation in differences(small, one)]
+    assert not any(row[4] for row in rows) and "bits" not in diff._filled(rows)[0]
+    assert diff._pruning(one, one) == diff._pruning(small, small) == ""
 
 
 def test_logits_stored_before_pruning_are_said_to_be() -> None:

@@ -22,6 +22,7 @@ BEFORE = (
     "pruning changes them."
 )
 NEXT = "With model=NAME both states are fed the next token, and the logits after it are compared."
+OTHER = "\u2260 differs"
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
 
@@ -48,14 +49,22 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     same_token = all(m["same_token"] for m in measured.values())
     record["verdict"] = "exact" if not deviations else ("drifted" if same_token else "diverged")
     grown = continues(one, two, (f"a ({shown(cfg.a)})", f"b ({shown(cfg.b)})"))
-    record["reason"] = grown or _reason(deviations)
+    record["reason"] = grown or _pruning(one, two) + _reason(deviations)
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     rows = [d.row() for d in listed]
     these, those = dict(needs(one, first)), dict(needs(two, second))
-    what = [[n, *(html.digest(side.get(n)) for side in (these, those))] for n in these | those]
+    what = [
+        [
+            n,
+            *(html.digest(side.get(n)) for side in (these, those)),
+            OTHER * (these.get(n) != those.get(n)),
+        ]
+        for n in these | those
+    ]
+    heads, table = _filled(rows)
     sections = [
-        html.section("Differences", columns=COLUMNS, rows=[[*map(html.digest, r)] for r in rows]),
-        html.section("What they are", columns=["what", "a", "b"], rows=what),
+        html.section("Differences", columns=heads, rows=[[*map(html.digest, r)] for r in table]),
+        html.section("What they are", columns=["what", "a", "b", ""], rows=what),
     ]
     pruned = any(state.kept_tokens < state.tokens for state in (one, two))
     figures, told = in_logits(measured, pruned)
@@ -112,6 +121,26 @@ def _step(
         state = state.to(session.loaded.device)
         results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
     return results[0], results[1]
+
+
+def _filled(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The columns that any row has something in."""
+    places = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
+    return [COLUMNS[p] for p in places], [[row[p] for p in places] for row in rows]
+
+
+def _pruning(one: State, two: State) -> str:
+    """That one of two states of the same tokens is pruned and the other is not, or otherwise; empty where it is
+    not that by which they differ."""
+    if one.kept_tokens == two.kept_tokens or not torch.equal(one.token_ids, two.token_ids):
+        return ""
+    said = []
+    for name, state in (("a", one), ("b", two)):
+        by = [str(stage["policy"]) for stage in state.documents["kv_format"].get("pruned") or ()]
+        if by and state.kept_tokens < state.tokens:
+            held = f"it holds {state.kept_tokens} of {state.tokens} tokens"
+            said.append(f"snapshot {name} is pruned by {' and '.join(by)}: {held}")
+    return "".join(f"{one}; " for one in said)
 
 
 def _reason(deviations: list[Deviation]) -> str:
