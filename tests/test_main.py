@@ -169,6 +169,9 @@ MISTAKES = [
     (["task=save", "steps=8"], 2, "is not read by task=save without from=FILE"),
     (["task=save", "text=a", "snapshot=README.md"], 2, "task=resume snapshot=DIR"),
     (["~cache"], 2, "~cache takes away what every run needs"),
+    (["+steps=2"], 2, "without the plus: steps=..."),
+    (["-m", "steps=1,,2"], 2, "an empty value stands between its commas"),
+    (["-m", "steps=rang(1,5)"], 2, "there is no rang(...). Did you mean 'range'?"),
     (["--info=plugin"], 2, "There is: all, config, defaults"),
 ]
 

@@ -1,5 +1,6 @@
 """Mistakes that points of a grid share, told before the first of them begins."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ class Early:
         self.unseen = {EVERY, *_asked(swept)}
         self.problems: dict[str, HarnessError] = {}
         self.outs: dict[str, Sequence[str]] = {}
+        self.bar = _bar(total)
 
     def look(self, cfg: Any, overrides: Sequence[str]) -> None:
         """`cfg`: what was composed of a point's `overrides`. Raises a HarnessError for what is wrong with several of
@@ -37,6 +39,15 @@ class Early:
         self.left -= 1
         if self.left < 0:  # composed once more, to be run
             return
+        if self.bar:
+            self.bar.advance(1)
+        try:
+            self._look(cfg, overrides)
+        except HarnessError:
+            self._end()
+            raise
+
+    def _look(self, cfg: Any, overrides: Sequence[str]) -> None:
         self._check_out(cfg, overrides)
         if mine := self.unseen & {EVERY, *overrides}:
             try:
@@ -48,7 +59,12 @@ class Early:
         if self.left == 0 and (wrong := [p for o, p in self.problems.items() if o in self.unseen]):
             raise wrong[0]
         if self.left == 0:
+            self._end()
             self.then()
+
+    def _end(self) -> None:
+        if self.bar:
+            self.bar.end()
 
     def _check(self, cfg: Any) -> None:
         from omegaconf import OmegaConf
@@ -105,6 +121,19 @@ def _telling(each: list[str]) -> list[str]:
         return [min(each, key=float), max(each, key=float)]
     except ValueError:
         return each[:MANY]
+
+
+def _bar(total: int) -> Any:
+    """How far the composing of so many points is, on a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+
+    from harness.report.bar import Bar
+
+    bar = Bar(Console(stderr=True, highlight=False))
+    bar.begin("compose the points", total)
+    return bar
 
 
 def of(config: Any, total: int | None, fresh: bool, then: Callable[[], None]) -> Early | None:

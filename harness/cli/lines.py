@@ -3,8 +3,9 @@
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,28 @@ from harness.snapshot.result import outcome as words
 WIDE = 60  # characters of an axis' values that are still told one by one
 
 
-def heading(cfg: Any, overrides: Sequence[str], total: int | None, there: int, folder: Path) -> str:
-    """How many points, what they vary, where they go: said before the first one imports anything.
+def begun(
+    cfg: Any,
+    overrides: Sequence[str],
+    total: int | None,
+    there: int,
+    folder: Path,
+    seed: int | None,
+) -> Callable[[], None]:
+    """Says at once how many points there are and what they vary; what it gives says where they go, once it is known
+    that they begin, before the first one imports anything.
 
-    overrides: all of the sweep. total: None for a search. there: points finished before.
+    overrides: all of the sweep. total: None for a search. there: points finished before. seed: as of `drawn`.
     """
+    first, *others = heading(cfg, overrides, total, there, folder)
+    print(first, flush=True)
+    return partial(print, "\n".join([*others, *drawn(seed)]), flush=True)
+
+
+def heading(
+    cfg: Any, overrides: Sequence[str], total: int | None, there: int, folder: Path
+) -> list[str]:
+    """The lines of `begun`."""
     from harness.pipeline.finish import shown
 
     trials = search.trials(cfg)
@@ -37,7 +55,7 @@ def heading(cfg: Any, overrides: Sequence[str], total: int | None, there: int, f
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"
     lines.append(f"MLflow:  {uri if cfg.track.name != 'none' else 'not used (track=none)'}")
-    return "\n".join(lines)
+    return lines
 
 
 def drawn(seed: int | None) -> list[str]:

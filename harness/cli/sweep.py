@@ -94,8 +94,7 @@ class Watch:
         Watch.total = None if search.of(config) else jobs(list(Watch.overrides))
         Watch.aim, Watch.there = Watch.total or search.trials(config), len(Watch.done)
         (Watch.folder / TOLD).unlink(missing_ok=True)
-        heading = lines.heading(config, Watch.overrides, Watch.total, Watch.there, folder)
-        said = partial(print, "\n".join([heading, *lines.drawn(seed)]), flush=True)
+        said = lines.begun(config, Watch.overrides, Watch.total, Watch.there, folder, seed)
         compose_once(config, folder, not Watch.there, Watch.total, said)
         launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
         if launcher.startswith("submitit_slurm"):

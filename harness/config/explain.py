@@ -18,6 +18,20 @@ from harness.variants import folders, options
 
 SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submitit_slurm_packed")
 PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
+FUNCTIONS = (
+    "range",
+    "choice",
+    "interval",
+    "glob",
+    "sort",
+    "shuffle",
+    "tag",
+    "int",
+    "float",
+    "str",
+    "bool",
+    "json_str",
+)
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
 PARAMS = "hydra.sweeper.params"
@@ -153,6 +167,13 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             f"with a plus: +{new[1]}.{new[2]}=..."
         )
     told = line if first in line else f"{line.rstrip('.')}: {first}"
+    if twice := re.search(r"Could not append to config. An item is already at '(.+?)'", told):
+        return f"+{twice[1]}: {twice[1]} is there already; without the plus: {twice[1]}=..."
+    if "Could not load 'config'" in told:
+        return (
+            f"{told.rstrip('.')}: the harness's own is looked for in --config-path too. With --config-dir DIR "
+            "--config-name NAME both are found."
+        )
     if said := re.match(r"Could not override '(hydra\W\w+)': Key '.+' not in", told):
         return f"{said[1]}: Hydra has no such key or group. `--cfg hydra` shows its own."
     if said := re.match(r"Could not override '(hydra\.[\w.]+)': Key '.+' is not in struct", told):
@@ -237,6 +258,11 @@ def _no_pair(word: str, argv: list[str]) -> str:
         )
     if bare == "help":
         return f"{word} is not key=value. Did you mean --help?"
+    key, equals, value = bare.partition("=")
+    if equals and "" in (each := value.split(",")) and each[1:]:
+        return f"{word}: an empty value stands between its commas."
+    if called := re.match(r"(\w+)\(", value):
+        return f"{word}: there is no {called[1]}(...).{suggestion(called[1], FUNCTIONS)}"
     return (
         f"{word} is not key=value. Is something left out, or is a value with blanks or brackets in "
         "need of quotes?"
