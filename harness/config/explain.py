@@ -258,7 +258,7 @@ def _no_pair(word: str, argv: list[str]) -> str:
         )
     if bare == "help":
         return f"{word} is not key=value. Did you mean --help?"
-    key, equals, value = bare.partition("=")
+    _, equals, value = bare.partition("=")
     if equals and "" in (each := value.split(",")) and each[1:]:
         return f"{word}: an empty value stands between its commas."
     if called := re.match(r"(\w+)\(", value):
