@@ -11,6 +11,7 @@ from harness.config.compose import values
 from harness.errors import ConfigProblem, HarnessError
 
 MANY = 8  # values of one key that are all looked at; of more numbers the smallest and the largest
+LARGE = 50  # points of a sweep that take a while to compose
 EVERY = ""  # stands for what all points have
 
 
@@ -124,8 +125,8 @@ def _telling(each: list[str]) -> list[str]:
 
 
 def _bar(total: int) -> Any:
-    """How far the composing of so many points is, on a terminal."""
-    if not sys.stderr.isatty():
+    """How far the composing of so many points is, on a terminal, where it takes a while."""
+    if total < LARGE or not sys.stderr.isatty():
         return None
     from rich.console import Console
 

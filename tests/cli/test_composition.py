@@ -83,6 +83,19 @@ def test_of_many_numbers_two_are_looked_at_before_the_first_point(loaders, monke
     assert looked == [0, 1, 8] and said == []
 
 
+def test_a_large_grid_shows_how_far_its_composing_is(loaders, monkeypatch) -> None:
+    _, ours, master = loaders
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert Early(("steps=1,2",), 2, True, print).bar is None
+    ended: list[str] = []
+    ours.ahead = Early(("steps=range(1,61)",), 60, True, lambda: ended.append("it begins"))
+    monkeypatch.setattr(ours.ahead.bar, "end", lambda: ended.append("no bar"))
+    for i in range(1, 61):
+        assert not ended and ours.ahead.bar._pace.done == i - 1
+        ours.load_sweep_config(master, [f"steps={i}"])
+    assert ended == ["no bar", "it begins"]
+
+
 def test_values_cost_no_composition_and_options_one(loaders, monkeypatch) -> None:
     hydra, ours, master = loaders
     calls, load = [], type(hydra).load_configuration
