@@ -231,7 +231,9 @@ def _best(
     words = ["smallest"] * any(_smaller(some) for some, _ in asked)
     words += ["nearest"] * all(own.keys() <= by.keys() for by, (_, own) in zip(near, asked))
     words += ["fastest"] * any(_faster(some, own, by) for by, (some, own) in zip(near, asked))
-    head = " and ".join(words).capitalize() + " to the full cache" * (words == ["nearest"])
+    head = " and ".join(words).capitalize() + " to the full cache (by mean KL)" * (
+        words == ["nearest"]
+    )
     said = f"{head}{so_far}{kept * ('nearest' not in words)}" if words else f"{alone}{so_far}"
     read = any(map(_written, able(rows))) and not any(map(_written, winners))
     said += (" and leaves" if kept and words else " that leaves") * read + UNTOUCHED * read

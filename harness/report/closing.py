@@ -86,15 +86,16 @@ def _unusual(chosen: Record) -> list[str]:
     return [g for g in TITLED if chosen.get(g, "none") not in ("none", USUAL.get(g))]
 
 
-def under(result: Record, folder: Path | None = None) -> str:
+def under(result: Record, folder: Path | None = None, point: Path | None = None) -> str:
     """What was read, in which numbers, with which other options and when, in one line; the day alone where no
-    model was loaded. folder: of the run, which says what was typed."""
+    model was loaded. folder: of the run, which says what was typed; point: of one of which only the text is told."""
     where, chosen = result.get("environment") or {}, result.get("options") or {}
     day = str(where.get("date") or result.get("date") or "").partition("T")[0]
     if not result.get("model") or where.get("device") == "none":
         return day
     place = "" if where.get("device") == "outside" else f" on {where.get('device')}"
     asked, name = (result.get("evaluation") or {}).get("questions"), chosen.get("prompt")
+    name = "text" if typed.text(folder or point) else name  # whatever option stands there unread
     prompts = f"{asked} prompts of {name}" if asked else f"prompt {name}"
     read = f", {prompts}" * (result.get("task") in READING)
     numbers = " and ".join((result.get("bench") or {}).get("dtypes") or [str(where.get("dtype"))])
@@ -155,7 +156,7 @@ def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str]) -> str:
             parts = [f"{g} {chosen[g]}" for g in _unusual(chosen) if g not in axes]
             parts = [p for p in parts if stored or not p.startswith("save ")]
             if result.get("environment"):
-                where, *read_when = under(result).split(", ")
+                where, *read_when = under(result, point=folder / str(row["point"])).split(", ")
                 parts = [where] * (not groups & {"dtype", "device"}) + read_when + parts
                 parts = [f"model {model(result)}"] * ("model" not in groups) + parts
                 told.append([_asked(p, axes) for p in parts])

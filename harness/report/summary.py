@@ -9,7 +9,7 @@ from typing import Any
 from harness import machine
 from harness.report import answers, choice, plots, search
 from harness.report import verdicts as grid
-from harness.report.console import Say
+from harness.report.console import Say, number
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.verdicts import word
@@ -103,13 +103,15 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
     ways = dict(ways or {})
     axes, alone = choice.varied(rows, ways), searched(rows, ways)
     best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways)[0]
-    head = ["folder", *axes, *ways, *["front"] * bool(best), *([] if alone else ["outcome", "reason"])]  # fmt: skip
+    far = not alone and any(r["verdict"] == "diverged" and r.get("kl_mean") for r in rows)
+    head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
         cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
+        cells += [number(row.get("kl_mean"))] * far
         cells += [] if alone else [word(row), in_brief(row["reason"], 120)]
         lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
     return "\n".join(lines)

@@ -39,6 +39,13 @@ def fixed(folder: Path) -> dict[str, str]:
     return _fit(_pairs(launched.typed(folder)))
 
 
+def text(folder: Path | None) -> bool:
+    """Whether the run in `folder` was given a text in place of a prompt's option."""
+    words = (launched.typed(folder) or []) if folder else []
+    given = [word.partition("=")[2] for word in words if word.lstrip("+").startswith("text=")]
+    return bool(given) and given[-1] not in ("", "null")  # the word alone: there is none
+
+
 def common(sweep: Path, axes: Sequence[str]) -> dict[str, str]:
     """The same of every point of the sweep in `sweep`: what is none of its `axes`."""
     with suppress(KeyError, TypeError):

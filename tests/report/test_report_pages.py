@@ -414,8 +414,10 @@ def test_the_heading_says_which_point_and_which_task_and_the_line_below_what_els
     )
     said = closing.under(result, tmp_path)
     assert (
-        said == "float32 on cpu, prompt recall, steps 6, 2026-11-23"
-    )  # no ratio of what was not pruned
+        said == "float32 on cpu, prompt text, steps 6, 2026-11-23"
+    )  # no ratio of what was not pruned, and the text in place of an option that was not read
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps([*words[:-1], "text=null"]))
+    assert closing.under(result, tmp_path).startswith("float32 on cpu, prompt recall, ")
     resumed = {**result, "environment": {"command": ["python", "-m", "harness", "-m", "resume=x"]}}
     assert "steps 6" in closing.title(resumed, tmp_path)
     alone = {

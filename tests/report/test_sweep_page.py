@@ -650,7 +650,9 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     apart = "Smallest that keeps every token: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52)."
     assert apart in drawn(tmp_path, allowed)
     far = [{**allowed[0], "stored_bytes": 90}, allowed[1]]
-    assert "Nearest to the full cache: prune=b (drifted, 90 bytes)." in drawn(tmp_path, far)
+    assert "Nearest to the full cache (by mean KL): prune=b (drifted, 90 bytes)." in drawn(
+        tmp_path, far
+    )
     right = [{**row, "answer": "right"} for row in rows]
     assert (
         "Smallest with the right answer: prune=a (diverged, right answer, 1 bytes); nearest"

@@ -140,6 +140,12 @@ def test_what_pruning_left_is_said_before_what_differs(captured) -> None:
     assert diff._pruning(one, one) == diff._pruning(small, small) == ""
 
 
+def test_a_table_has_the_columns_that_say_something_and_all_where_it_is_empty() -> None:
+    row = ["element", "kv_cache", "1", "2", "", ""]
+    assert diff._filled([row]) == (diff.COLUMNS[:4], [row[:4]])
+    assert diff._filled([]) == (diff.COLUMNS, [])  # the page says "None." below it
+
+
 def test_logits_stored_before_pruning_are_said_to_be() -> None:
     """Two differently pruned states of one text store the same logits: that is no word on what pruning does."""
     measured = {"stored": diff.compared(torch.ones(1, 4), torch.ones(1, 4))}

@@ -126,7 +126,7 @@ def _step(
 def _filled(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """The columns that any row has something in."""
     places = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
-    return [COLUMNS[p] for p in places], [[row[p] for p in places] for row in rows]
+    return [COLUMNS[p] for p in places] or COLUMNS, [[row[p] for p in places] for row in rows]
 
 
 def _pruning(one: State, two: State) -> str:
