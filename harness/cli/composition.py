@@ -30,6 +30,14 @@ class Composer(ConfigLoaderImpl):
     ahead: early.Early | None = None  # looks at all points of a grid before the first is run
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
+        try:
+            return self._point(master_config, sweep_overrides)
+        except BaseException:  # Ctrl-C too: a bar hides the cursor
+            if self.ahead is not None:
+                self.ahead.end()
+            raise
+
+    def _point(self, master_config: Any, sweep_overrides: list[str]) -> Any:
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in parsed if self._is_value(override)]
         chosen = tuple(str(o.input_line) for o in parsed if o not in values)

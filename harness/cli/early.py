@@ -1,6 +1,5 @@
 """Mistakes that points of a grid share, told before the first of them begins."""
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,13 +41,6 @@ class Early:
             return
         if self.bar:
             self.bar.advance(1)
-        try:
-            self._look(cfg, overrides)
-        except HarnessError:
-            self._end()
-            raise
-
-    def _look(self, cfg: Any, overrides: Sequence[str]) -> None:
         self._check_out(cfg, overrides)
         if mine := self.unseen & {EVERY, *overrides}:
             try:
@@ -60,10 +52,11 @@ class Early:
         if self.left == 0 and (wrong := [p for o, p in self.problems.items() if o in self.unseen]):
             raise wrong[0]
         if self.left == 0:
-            self._end()
+            self.end()
             self.then()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing more is looked at: take away what is shown of it."""
         if self.bar:
             self.bar.end()
 
@@ -126,15 +119,13 @@ def _telling(each: list[str]) -> list[str]:
 
 def _bar(total: int) -> Any:
     """How far the composing of so many points is, on a terminal, where it takes a while."""
-    if total < LARGE or not sys.stderr.isatty():
+    if total < LARGE:
         return None
-    from rich.console import Console
+    from harness.report import bar
 
-    from harness.report.bar import Bar
-
-    bar = Bar(Console(stderr=True, highlight=False))
-    bar.begin("compose the points", total)
-    return bar
+    if shown := bar.there():
+        shown.begin("compose the points", total)
+    return shown
 
 
 def of(config: Any, total: int | None, fresh: bool, then: Callable[[], None]) -> Early | None:

@@ -190,9 +190,9 @@ def _below(said: str) -> str:
 def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:
     """The Pareto front of a search as a table, and the command that runs its best point again: the first
     objective's. Nothing where no direction is known."""
+    from harness.config.launched import of_point
     from harness.report import names, plots, search
     from harness.report.choice import varied
-    from harness.report.closing import of_point
     from harness.report.console import Say, tabled
     from harness.snapshot.objective import shown
 

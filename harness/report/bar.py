@@ -114,9 +114,14 @@ class Bar:
 def on_terminal() -> Iterator[None]:
     """Inside the block long work shows a bar on a terminal, and nothing elsewhere; where somebody looks already
     that stays."""
-    bar = Bar(Console(stderr=True, highlight=False))
-    with looked_at_by(bar if bar.console.is_terminal else None):
+    with looked_at_by(there()):
         yield
+
+
+def there() -> Bar | None:
+    """A bar on the terminal that stderr is; None where it is none."""
+    bar = Bar(Console(stderr=True, highlight=False))
+    return bar if bar.console.is_terminal else None
 
 
 class Estimate:

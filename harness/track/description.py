@@ -13,6 +13,7 @@ from harness.snapshot.objective import shown
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.track import contents
+from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
@@ -116,7 +117,7 @@ def comparison(experiment: str, parent: str, points: list[str], called: str = "p
     some = points[:COMPARED]
     runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
     which = f"the {'first ' * (len(some) < len(points))}{len(some)} {called}"
-    asked = quote(f"tags.`mlflow.parentRunId` = '{parent}'")
+    asked = quote(f"tags.`{ABOVE}` = '{parent}'")
     charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
     charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
     return (

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.track.parent import ABOVE
+
 FIRST = ("attributes.`Created`", "tags.`outcome`", "tags.`conclusion`")
 LAST = ("metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`")
 USUAL = ("cache", "prune")  # where nothing varies
@@ -90,7 +92,7 @@ def swept(runs: Iterable[Any]) -> list[str]:
     """The parameters in which the runs below one run differ, those of the first such run first."""
     below: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for run in runs:
-        if above := run.data.tags.get("mlflow.parentRunId"):
+        if above := run.data.tags.get(ABOVE):
             for key, value in run.data.params.items():
                 below[above][key].add(value)
     return [key for told in below.values() for key, values in told.items() if len(values) > 1]

@@ -297,8 +297,8 @@ class Mlflow:
         self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any]
     ) -> list[str]:
         """The ids of one finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`; with
-        `params`, of
-        the same model and prompts), unless they are too many. What an earlier try left of them is deleted."""
+        `params`, of the same model and prompts), unless they are too many. What an earlier try left of them is
+        deleted."""
         made: list[str] = []
         if not rows:
             return made
@@ -308,7 +308,7 @@ class Mlflow:
         mine, tail = dict(contents.parameters(folder)), description.of_part(folder)
         for row in rows if len(rows) <= PARTS else ():
             with self._ending() as begun:
-                tags = {**row["tags"], **parts.told(row, tail), "mlflow.parentRunId": above}
+                tags = {**row["tags"], **parts.told(row, tail), parent.ABOVE: above}
                 begun.append(run_id := self._create(row["name"], tags))
                 values = [(k, float(v), 0) for k, v in row["metrics"].items()]
                 self._metrics(run_id, values, 0, parts.parameters(row, mine).items())

@@ -19,6 +19,7 @@ from harness.snapshot.result import write_json
 from harness.track import contents, place
 
 UNMEASURED = ("track", "report", "limit_s", "runs_dir")
+ABOVE = "mlflow.parentRunId"  # MLflow's own tag: the run that one is shown below
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
 DELETED = "INVALID_PARAMETER_VALUE"  # so nothing is set
 GONE = ("RESOURCE_DOES_NOT_EXIST", DELETED)
@@ -108,7 +109,7 @@ def above(folder: Path, uri: str, experiment: str) -> dict[str, str]:
     """The tag that puts the run of the point in `folder` below its sweep's, in the same store."""
     block = known(folder.parent)
     same = (block.get("uri"), block.get("experiment")) == (uri, experiment)
-    return {"mlflow.parentRunId": block["run_id"]} if same and block.get("run_id") else {}
+    return {ABOVE: block["run_id"]} if same and block.get("run_id") else {}
 
 
 def keep(folder: Path, block: dict[str, str]) -> None:
@@ -149,7 +150,7 @@ def adopt(client: Any, parent: str, points: dict[str, str]) -> tuple[dict[str, s
     deleted = []
     for folder, run_id in points.items():
         try:
-            client.set_tag(run_id, "mlflow.parentRunId", parent)
+            client.set_tag(run_id, ABOVE, parent)
             mine[folder] = run_id
         except MlflowException as problem:
             if problem.error_code not in GONE:
@@ -161,7 +162,7 @@ def adopt(client: Any, parent: str, points: dict[str, str]) -> tuple[dict[str, s
 
 def below(client: Any, experiment: str, parent: str) -> Iterator[Any]:
     """The runs below the run `parent`."""
-    token, asked = None, f"tags.`mlflow.parentRunId` = '{parent}'"
+    token, asked = None, f"tags.`{ABOVE}` = '{parent}'"
     while token != "":
         page = client.search_runs([experiment], asked, max_results=1000, page_token=token)
         yield from page

@@ -95,6 +95,14 @@ def test_a_large_grid_shows_how_far_its_composing_is(loaders, monkeypatch) -> No
         ours.load_sweep_config(master, [f"steps={i}"])
     assert ended == ["no bar", "it begins"]
 
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ours._composed = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        ours.load_sweep_config(master, ["steps=1"])
+    assert ended[2:] == ["no bar"]  # or the terminal's cursor stays hidden
+
 
 def test_values_cost_no_composition_and_options_one(loaders, monkeypatch) -> None:
     hydra, ours, master = loaders

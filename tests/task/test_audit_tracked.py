@@ -42,7 +42,7 @@ def above(swept, runs, tmp_path):
 
 def compared(cfg, folder, **changed):
     """`(names of the differences, Seen)` of the run in `folder`. changed: fields of its result."""
-    seen = tracked.Seen(artifacts=True)
+    seen = tracked.Seen()
     result = {**record.read(folder / "result.json"), **changed}
     found = tracked.point(cfg, folder, result, record.read(folder / record.NAME), seen)
     return [f.what.removeprefix("mlflow: ") for f in found], seen
@@ -50,7 +50,7 @@ def compared(cfg, folder, **changed):
 
 def summed(cfg, sweep):
     """The same of a sweep's own run."""
-    seen = tracked.Seen(artifacts=True)
+    seen = tracked.Seen()
     found = tracked.sweep(cfg, sweep, audit._points(sweep), None, seen)
     return [f.what.removeprefix("mlflow: ") for f in found], seen
 

@@ -39,7 +39,7 @@ TASKS = ("experiment", "save", "resume", "prune", "chat", "loop", "evaluate")
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
     asked, run_id = located(cfg)
-    target, seen = download.unfolded(asked, folder), tracked.Seen(artifacts=True)
+    target, seen = download.unfolded(asked, folder), tracked.Seen()
     if report.is_audit(target):
         return _checked(cfg, folder, say, target, seen)
     sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))

@@ -12,9 +12,9 @@ from harness.snapshot import record as records
 from harness.task.audit import download
 from harness.task.audit.asked import Run, lookup
 from harness.track import place
+from harness.track.parent import ABOVE
 
 RECORD = ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
-ABOVE = "mlflow.parentRunId"
 TABLES = (
     "holds the tables and the page of a sweep, as MLflow has them with the sweep's own run, and none of its "
     "points: each has a run of its own there. Audit the whole sweep by its id"

@@ -40,10 +40,9 @@ WORDS = "the words of its outcome in MLflow"
 
 @dataclass
 class Seen:
-    """What was compared with a server. artifacts: whether its copies of files are to be. left: what could not be
-    compared -> why. notes: what somebody wrote there that claims nothing."""
+    """What was compared with a server. left: what could not be compared -> why. notes: what somebody wrote there
+    that claims nothing."""
 
-    artifacts: bool = False
     runs: int = 0
     copies: int = 0
     left: dict[str, str] = field(default_factory=dict)
@@ -89,8 +88,7 @@ def point(
             run["name"] = None if _claims(run["name"]) <= _claims(made.name) else run["name"]
         yield from _run(cfg, run, made, seen, ours)
         yield from _cells(cfg, run, told.cells(folder, result), seen, ours)
-        if seen.artifacts:
-            yield from copies.of_run(cfg, run["id"], folder, seen)
+        yield from copies.of_run(cfg, run["id"], folder, seen)
 
 
 def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, seen: Seen) -> Iterator[Finding]:  # fmt: skip
@@ -103,8 +101,7 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
     record = read(done[0] / "record.json")
     made = told.sweep(folder, done, run, _uris(cfg, record))
     yield from _run(cfg, run, made, seen, all(map(derived.ours, results)))
-    if seen.artifacts:
-        yield from copies.of_sweep(cfg, run["id"], folder, seen)
+    yield from copies.of_sweep(cfg, run["id"], folder, seen)
 
 
 def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = "") -> Iterator[Finding]:  # fmt: skip
