@@ -12,7 +12,7 @@ from harness.snapshot import objective
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import STEPS, UNJUDGED, outcome
 from harness.snapshot.result import counted as from_one
-from harness.track import parts, place
+from harness.track import parts, place, several
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
@@ -54,14 +54,25 @@ def status(rows: list[dict[str, Any]]) -> str:
 
 
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:
-    """What was chosen, at most 40: the options, then what was typed, then what runs are told apart by.
-    The whole configuration is an artifact (`record.json`, `hydra/config.yaml`). Long values are cut
-    here rather than by the server."""
+    """What was chosen, at most 40: the options, of a task that takes several all of them, then what was typed,
+    then what runs are told apart by. The whole configuration is an artifact (`record.json`,
+    `hydra/config.yaml`). Long values are cut here rather than by the server."""
     return chosen(_config(folder), overrides(folder))
 
 
 def chosen(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
     """The same of a configuration and of what was typed."""
+    told = {**dict(_configured(tree, typed)), **several.options(tree)}
+    return ((key, value[:PARAM_LIMIT]) for key, value in [*told.items()][:PARAMS])
+
+
+def configured(folder: Path) -> dict[str, str]:
+    """The same with the one option of each group that the configuration holds: what the parts of a task begin
+    with that takes several."""
+    return dict(_configured(_config(folder), overrides(folder)))
+
+
+def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
     every = dict(_flat(tree)) | _said(tree)
     typed = [_key(o) for o in typed if telling(o)]
     groups = [
@@ -129,6 +140,8 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         labels |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
         said = _said(_config(folder)).items()
         labels |= {f"option.{k.removesuffix('.name')}": v for k, v in said}
+        taken = several.options(_config(folder)).items()
+        labels |= {f"option.{k}": v for k, v in taken if f"option.{k}" in labels}
     return {k: str(v) for k, v in labels.items() if v is not None}
 
 

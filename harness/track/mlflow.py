@@ -305,7 +305,7 @@ class Mlflow:
         self._metrics(above, parts.above(rows), int(time.time() * 1000))
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
-        mine, tail = dict(contents.parameters(folder)), description.of_part(folder)
+        mine, tail = contents.configured(folder), description.of_part(folder)
         for row in rows if len(rows) <= PARTS else ():
             with self._ending() as begun:
                 tags = {**row["tags"], **parts.told(row, tail), parent.ABOVE: above}

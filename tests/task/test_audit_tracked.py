@@ -209,6 +209,13 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     assert done.code == 2 and "is a cell" in done.out, done.out
     assert f"task=audit run={run_id}" in done.out.replace("\n", " "), done.out
 
+    environment = record.read(run / "result.json")["environment"]
+    older, store = {"environment": {**environment, "code": "older"}}, store_of(place / "runs")[0]
+    for said, now, once in (("none", 1, 0), ("snapkv", 1, 1), ("none, keydiff", 0, 0)):
+        client.set_tag(run_id, "option.prune", said)
+        assert compared(store, run)[0] == ["option.prune"] * now, said
+        assert compared(store, run, **older)[0] == ["option.prune"] * once, "what it told before"
+
     client.log_metric(cell.info.run_id, "answers/contains", 0.875)
     client.set_tag(other.info.run_id, "outcome", "contains 0.875")
     client.set_tag(run_id, "outcome", "contains 0.875")

@@ -102,6 +102,9 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     assert cell.data.params.items() >= own.items() and "task.prunes" not in cell.data.params
     for key in ("model", "prompt", "seed", "steps", "dtype", "task"):
         assert cell.data.params[key] == evaluated.data.params[key]
+    several = {"prune": "keydiff", "prune.ratio": "0.5", "quantize": "none", "cache": "auto"}
+    assert evaluated.data.params.items() >= several.items(), "what it evaluated"
+    assert evaluated.data.tags["option.prune"] == "keydiff"
     assert cell.inputs.dataset_inputs[0].dataset.digest == sets[0].digest
     assert {cell.inputs.model_inputs[0].model_id} == models
     found = there.search_runs(
@@ -120,6 +123,26 @@ def test_a_key_of_an_option_is_a_parameter_of_the_parts_that_have_the_option():
     assert told[0] == {"task": "evaluate", "prune": "snapkv", "prune.window": "8", "seed": "1"}
     assert told[1] == {"task": "evaluate", "prune": "tova", "seed": "1"}
     assert parts.parameters({}, above) == {}, "a fault has a model of its own"
+
+
+def test_the_parameters_of_a_task_that_takes_several_are_those():
+    task = {"name": "evaluate", "prunes": ["none", "snapkv", "tova"], "budgets": [0.25, 0.5], "quantizers": ["int8"]}  # fmt: skip
+    tree = {"task": task | {"caches": []}, "prune": {"name": "snapkv", "window": 8, "ratio": 0.5},
+            "quantize": {"name": "none"}, "cache": {"name": "auto"}}  # fmt: skip
+    told = dict(contents.chosen(tree, ["prune.window=8"]))
+    assert told == {
+        "task": "evaluate", "prune": "none, snapkv, tova", "quantize": "int8", "cache": "auto",
+        "prune.window": "8", "prune.ratio": "0.25, 0.5",
+    }  # fmt: skip
+    tree["task"] = {
+        "name": "bench",
+        "caches": ["dynamic", "view"],
+        "dtypes": ["float32", "bfloat16"],
+    }
+    told = dict(contents.chosen(tree, []))
+    assert (told["cache"], told["dtype"], told["prune"]) == ("dynamic, view", "float32, bfloat16", "snapkv")  # fmt: skip
+    tree["task"] = {"name": "experiment"}
+    assert dict(contents.chosen(tree, []))["cache"] == "auto"
 
 
 def test_a_prompt_that_another_worker_notes_at_the_same_moment(swept, tmp_path):

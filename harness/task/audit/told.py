@@ -12,7 +12,7 @@ from harness.report import sweep as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS, exit_code
 from harness.task.audit.asked import read
-from harness.track import contents, description, names, parent, parts
+from harness.track import contents, description, names, parent, parts, several
 from harness.track.totals import totals
 
 Result = dict[str, Any]
@@ -22,7 +22,8 @@ Values = dict[str, dict[int, float]]  # by name and step
 @dataclass(frozen=True)
 class Told:
     """status: empty where the record does not say. notes: its description, in every form that an honest one may
-    have; none where it is not derived. once: what an older version said of its outcome."""
+    have; none where it is not derived. once: what an older version said of its outcome. before: what it said of
+    tags and parameters, by name."""
 
     name: str
     word: str
@@ -32,6 +33,7 @@ class Told:
     status: str = ""
     notes: list[str] = field(default_factory=list)
     once: str = ""
+    before: dict[str, str] = field(default_factory=dict)
 
     def claims(self, said: str) -> str:
         """What a server may claim in place of `said`."""
@@ -52,12 +54,20 @@ def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str |
         "FAILED" if exit_code(result) else "FINISHED",
         [description.note(result, held["id"], folder, rows, uri) for uri in dict.fromkeys(uris)],
         parts.ranged(folder) if rows else "",
+        _before(folder, config),
     )
+
+
+def _before(folder: Path, config: Result) -> dict[str, str]:
+    """The one option that its configuration holds, where this version tells the several that its task took."""
+    one = contents.configured(folder)
+    held = {key: one[key] for key in several.options(config) if key in one}
+    return held | {f"option.{key}": value for key, value in held.items()}
 
 
 def cells(folder: Path, result: Result) -> list[Told]:
     """Of the runs below that of an evaluation, one for each cell; none where they were too many."""
-    above = dict(contents.parameters(folder))
+    above = contents.configured(folder)
     made = []
     for row in _cells(folder, result):
         said = parts.told(row, description.of_part(folder))

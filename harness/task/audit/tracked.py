@@ -113,6 +113,8 @@ def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = ""
         there = tags.get(key)
         if key in PLACE or key.startswith("mlflow.") or there is None or there == value:
             continue
+        if not ours and there == made.before.get(key):
+            continue
         if key == "outcome" and not ours and _claims(there) <= _claims(made.claims(value)):
             seen.left[WORDS] = f"'{there}'; this version says '{value}'"
             continue
@@ -122,7 +124,8 @@ def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = ""
             yield _tag(what, key, None, tags[key])
     for key, value in made.params.items():
         there = run["params"].get(key)
-        if there is not None and there != value:
+        older = not ours and there == made.before.get(key)
+        if there is not None and there != value and not older:
             why = f"MLflow's parameter {key} is '{there}', the record gives '{value}'"
             yield Finding(f"{what}parameter {key}", value, there, why)
     yield from _metrics(cfg, run, made, what, ours)
