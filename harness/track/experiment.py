@@ -12,16 +12,17 @@ from typing import Any
 from harness.track.parent import ABOVE
 
 FIRST = ("attributes.`Created`", "tags.`outcome`", "tags.`conclusion`")
-LAST = ("metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`")
+LAST = ("metrics.`oracle/ratio`", "metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`")
 USUAL = ("cache", "prune")  # where nothing varies
 UNTOLD = ("task", "run", "snapshot", "a", "b", "text")  # in every name, or too wide for a column
 NOTABLE = ("quantize", "fault")  # told where any run has one
+SETTING = ("model", "dtype", "device", "engine")  # and these where runs that stand alone differ
 MEASURED = (
     "best/contains",
     "answers/contains",
 )  # columns where any run has such a figure: evaluations, cells
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
-WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 460}  # pixels
+WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 320}  # pixels
 VIEW = "mlflow.sharedViewState.harness"
 
 
@@ -73,19 +74,31 @@ def opened(client: Any, name: str, place: str | None) -> str:
     return str(known.experiment_id)
 
 
-def varied(runs: Iterable[Mapping[str, str]], first: Iterable[str] = ()) -> list[str]:
-    """The parameters that tell `runs` apart, at most eight: those of `first`, then the option of a fault or a
-    quantizer where any run has one, then those with the most runs that have another value than most. A run that
-    has none of a name says nothing about it."""
+def varied(
+    runs: Iterable[Mapping[str, str]], first: Sequence[str] = (), alone: Sequence[str] = ()
+) -> list[str]:
+    """The parameters that tell `runs` apart, at most eight: those of `first` as far as `alone` has room too, those
+    of `alone`, then the option of a fault or a quantizer where any run has one, then those with the most runs that
+    have another value than most. A run that has none of a name says nothing about it."""
     values: dict[str, Counter[str]] = defaultdict(Counter)
     for params in runs:
         for key, value in params.items():
             values[key][value] += 1
     notable = [key for key in NOTABLE if values[key].keys() - {"none"}]
-    begun = list(dict.fromkeys([*first, *notable]))[:MOST]
+    kept = [*dict.fromkeys(first)][: MOST - len({*alone} - {*first})]
+    begun = list(dict.fromkeys([*kept, *alone, *notable]))[:MOST]
     others = {k: v.total() - max(v.values()) for k, v in values.items() if v and k not in UNTOLD}
     most = sorted((k for k, count in others.items() if count), key=lambda k: -others[k])
     return [*begun, *sorted([k for k in most if k not in begun][: MOST - len(begun)])] or [*USUAL]
+
+
+def apart(runs: Iterable[Any]) -> list[str]:
+    """What the runs that stand alone were run with (model, dtype, device, engine), where that differs."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        for key in SETTING if ABOVE not in run.data.tags else ():
+            values[key] |= {run.data.params[key]} if key in run.data.params else set()
+    return [key for key in SETTING if len(values[key]) > 1]
 
 
 def swept(runs: Iterable[Any]) -> list[str]:
@@ -105,7 +118,7 @@ def show(client: Any, experiment_id: str) -> None:
 
     found = client.search_runs([experiment_id], max_results=LATEST)
     runs = [run for run in found if "kind" not in run.data.tags]
-    params = varied((run.data.params for run in runs), swept(runs))
+    params = varied((run.data.params for run in runs), swept(runs), apart(runs))
     metrics = [key for key in MEASURED if any(key in run.data.metrics for run in runs)]
     with suppress(MlflowException):
         client.set_experiment_tag(experiment_id, VIEW, view(params, metrics))

@@ -104,6 +104,8 @@ class Mlflow:
                 self._note(run_id, folder, result, rows, below)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
+            if not contents.in_sweep(folder):  # of a sweep its end does
+                experiment.show(self.client, self.experiment)
             (folder / PENDING).unlink()
         return block
 

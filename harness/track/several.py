@@ -4,7 +4,8 @@ configuration holds unread."""
 from collections.abc import Mapping
 from typing import Any
 
-LISTS = {"prune": "prunes", "quantize": "quantizers", "cache": "caches", "dtype": "dtypes"}
+LISTS = {"prune": "prunes", "quantize": "quantizers", "cache": "caches", "dtype": "dtypes",
+         "task.asked": "asked"}  # fmt: skip
 RATIO, BUDGETS = "prune.ratio", "budgets"  # of a policy
 
 

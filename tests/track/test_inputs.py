@@ -102,7 +102,13 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     assert cell.data.params.items() >= own.items() and "task.prunes" not in cell.data.params
     for key in ("model", "prompt", "seed", "steps", "dtype", "task"):
         assert cell.data.params[key] == evaluated.data.params[key]
-    several = {"prune": "keydiff", "prune.ratio": "0.5", "quantize": "none", "cache": "auto"}
+    several = {
+        "task.asked": "after, before",
+        "prune": "keydiff",
+        "prune.ratio": "0.5",
+        "quantize": "none",
+        "cache": "auto",
+    }
     assert evaluated.data.params.items() >= several.items(), "what it evaluated"
     assert evaluated.data.tags["option.prune"] == "keydiff"
     assert cell.inputs.dataset_inputs[0].dataset.digest == sets[0].digest
@@ -263,6 +269,27 @@ def test_what_a_sweep_varied_is_a_column_whatever_else_varies():
     experiment.show(asked, "1")
     columns = json.loads(kept[0][2])["columnOrder"]
     assert {"params.`at`", "params.`quantize`", "metrics.`best/contains`"} <= {*columns}
+
+
+def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harness, place):
+    def run(params, above=""):
+        tags = {"mlflow.parentRunId": above} if above else {}
+        return SimpleNamespace(data=SimpleNamespace(params=params, tags=tags, metrics={}))
+
+    wide = [run({f"key{i}": str(j) for i in range(9)} | {"model": str(j)}, "x") for j in (1, 2)]
+    single = [run({"dtype": d, "device": "cpu", "model": "tiny"}) for d in ("float32", "bfloat16")]
+    runs = [*wide, *single]
+    assert experiment.apart(runs) == ["dtype"] and experiment.apart(wide) == []
+    told = experiment.varied((r.data.params for r in runs), experiment.swept(runs), ["dtype"])
+    assert told == [*(f"key{i}" for i in range(7)), "dtype"]
+    assert experiment.varied([], ["dtype", *"abcdefg"], ["dtype"]) == ["dtype", *"abcdefg"]
+
+    for dtype in ("float32", "bfloat16"):
+        harness("steps=1", f"dtype={dtype}", track="mlflow")
+    (held,) = [e for e in client(place / "runs").search_experiments() if e.name == "harness"]
+    columns = json.loads(held.tags[experiment.VIEW])["columnOrder"]
+    assert "params.`dtype`" in columns, "with no sweep and before a dashboard is opened"
+    assert columns.index("metrics.`oracle/ratio`") < columns.index("metrics.`logits/max_abs_diff`")
 
 
 def test_a_longer_run_shows_what_it_took_of_the_machine():
