@@ -33,6 +33,7 @@ from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
 from harness.pipeline.prune import held, moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
+from harness.pipeline.rehearsal import rehearse
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
 from harness.pipeline.session import Session
@@ -86,6 +87,7 @@ class Line:
             if cfg.task.name in CONTINUING:
                 say.line(sampler)
         session = Session.open(cfg, folder, say)
+        rehearse(session)
         return cls(session, fault, {"sampler": session.sampler().document()})
 
     def capture(self, steps: int = 0) -> State:

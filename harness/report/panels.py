@@ -37,7 +37,7 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     by = next((a for a in few if a in SHAPED), next(iter(few), None))
     option = next((a for a in axes if a != by), by)
     return [
-        _panels("Size and speed", "Each timed once, the first point of all with what is loaded only once: seconds per continued token, to save and to load",
+        _panels("Size and speed", "Each timed once: seconds per continued token, to save and to load",
                 measured, axes, ("stored_bytes", option), COST, by),
         _panels("How far the logits went", "From the uninterrupted run",
                 measured, axes, ("kept_tokens", option), APART, by),
