@@ -57,6 +57,9 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
     axis.plot([at.get(id(r), kib(r)) for r in front], [r["value"] for r in front], color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
     if right:
         axis.set_ylim(-0.03, 1.05)
+    for row in some:
+        if is_full(row):
+            _called(axis, row["value"])
     true = sorted({place for place, by in zip(places, aside, strict=True) if by})
     axis.plot(true, [0.0] * len(true), "|", markersize=STROKE, color=plots.INK, alpha=0.5, clip_on=False,
               transform=axis.get_xaxis_transform())  # fmt: skip
@@ -65,6 +68,16 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
         axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
     )
     return plots.svg(made), any(aside)
+
+
+def _called(axis: Any, value: float) -> None:
+    """What the dashed line is, at its end, where no smaller cell stands; below a line in the upper half."""
+    low, high = axis.get_ylim()
+    upper = value > (low + high) / 2
+    axis.annotate(
+        "full cache", (1, value), (0, -3 if upper else 3), xycoords=axis.get_yaxis_transform(),
+        textcoords="offset points", fontsize=8, color=plots.INK, ha="right", va="top" if upper else "bottom",
+    )  # fmt: skip
 
 
 def kib(row: Row) -> float:

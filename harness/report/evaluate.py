@@ -1,6 +1,7 @@
 """The page of `task=evaluate`: what is answered against what is held, one table, what was said."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import exp
 from typing import Any
 
@@ -79,9 +80,9 @@ def sections(
                 ],
             )
         )  # fmt: skip
-    columns = ["cell", "question", "expected", "said", "full cache", "first other token"]
+    columns = ["cell", "question", "expected", "said", "full cache", "first other word"]
     changed = otherwise(answered, asking)
-    told = f"Up to {BEST} answers of each cell; tokens are counted from 1, with their ids."
+    told = f"Up to {BEST} answers of each cell; the first other word is that of its answer for that of the full cache, and tokens are counted from 1."
     if not changed:
         told = "Every cell said what the full cache says, token for token."
     made.append(section("What was said otherwise than by the full cache", text=told, columns=columns, rows=changed))  # fmt: skip
@@ -239,14 +240,27 @@ def changed(answered: dict[str, list[Row]], asking: Sequence[Any]) -> dict[str, 
             place = answer["divergence_step"]
             if place < whole["divergence_step"]:
                 said = [cell(_heard(a), kind=("bad long", "good long")[bool(a["contains"])]) for a in (answer, whole)]  # fmt: skip
-                ids = [_token(a.get("ids"), place) for a in (answer, whole)]
-                made.setdefault(where, []).append([where, asked.question, asked.expected, *said, f"{place + 1}: {' for '.join(ids)}"])  # fmt: skip
+                other = f"token {place + 1}: {_parted(answer, whole, place)}"
+                made.setdefault(where, []).append([where, asked.question, asked.expected, *said, other])  # fmt: skip
     return dict(sorted(made.items()))
 
 
 def _heard(answer: Row) -> str:
     """What was said, and whether it is right: colour is not all that tells it."""
     return f"{answer['said'].strip()} ({'right' if answer['contains'] else 'wrong'})"
+
+
+def _parted(answer: Row, whole: Row, place: int) -> str:
+    """The first words that both do not say, quoted, of `answer` first; by the ids of their tokens at `place`
+    where the words are the same."""
+    words = [a["said"].split() for a in (answer, whole)]
+    for pair in zip_longest(*words):
+        if pair[0] != pair[1]:
+            return " for ".join(
+                "the end" if word is None else f"\u201c{word}\u201d" for word in pair
+            )
+    ids = [_token(a.get("ids"), place) for a in (answer, whole)]
+    return f"the same words, id {' for '.join(ids)}"
 
 
 def _token(ids: list[int] | None, place: int) -> str:

@@ -26,7 +26,7 @@ TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in 
 # Left to `sweep.csv` where a line has no room, in this order.
 LESS = ("max_abs_diff", "kl_max", "load_s", "save_s")
 SHORT = 80  # characters of a reason that stands whole elsewhere on the page
-ROOM = 13  # columns beside each other on a page of 1400 pixels
+ROOM = 12  # columns beside each other on a page of 1400 pixels
 # Of a reason: what stands beside it as figures.
 SHOWN = re.compile(r"error against float64 [^,;]+, plain path [^;]+(; )?")
 MANY = 60  # more points than that: a table by option stands first, the points are folded

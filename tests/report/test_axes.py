@@ -93,6 +93,7 @@ def test_cells_of_an_evaluation_stand_at_their_size():
     assert (
         moved and picture.count("stroke-dasharray") == 1
     )  # the full cache: no dotted line joins a policy
+    assert picture.count(">full cache<") == 1, "the dashed line says what it is"
     strokes = re.findall(r'stroke: (#\w+|currentColor)[^"]*stroke-width: 0.6', picture)
     assert set(strokes) <= {"currentColor", "#b0b0b0"}, (
         "no coloured line leads from a mark to its size"

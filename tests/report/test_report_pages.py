@@ -491,9 +491,7 @@ def test_what_explains_the_others_comes_first_in_an_audit() -> None:
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
 
 
-def test_an_evaluation_shows_where_the_first_other_token_stands_even_where_it_reads_the_same() -> (
-    None
-):
+def test_an_evaluation_quotes_the_first_other_word_and_gives_ids_where_it_reads_the_same() -> None:
     full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
     alike = full | {"prune": "knorm", "budget": 0.5}
     other = alike | {"divergence_step": 2, "ids": [4, 5, 9], "said": " y is 5"}
@@ -501,9 +499,12 @@ def test_an_evaluation_shows_where_the_first_other_token_stands_even_where_it_re
     asking = [Question("c", "what is y ?", "y is 5")] * 3
     answered = {"0/after": [full, alike], "1/after": [full, other], "2/after": [full, ended]}
     same, short = evaluate.otherwise(answered, asking)
-    assert same[:3] == ["knorm 50%", "what is y ?", "y is 5"] and same[-1] == "3: 9 for 6"
+    assert (
+        same[:3] == ["knorm 50%", "what is y ?", "y is 5"]
+        and same[-1] == "token 3: the same words, id 9 for 6"
+    )
     assert [c["text"] for c in same[3:5]] == ["y is 5 (right)"] * 2
-    assert short[-1] == "3: the end for 6" and short[3]["kind"] == "bad long"
+    assert short[-1] == "token 3: the end for \u201c5\u201d" and short[3]["kind"] == "bad long"
     assert evaluate.otherwise({"0/after": [full, alike]}, asking) == []
 
 
