@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
+from harness.snapshot.result import GOOD
 from harness.snapshot.words import quoted
 
 WRONG = ("drifted", "diverged")
@@ -40,20 +41,33 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
+    if pruning := _pruning(result):
+        return f"{pruning} the tokens are the same, but {_apart(result)}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
 
 
 def _diverged(result: Mapping[str, Any]) -> str:
-    size = result.get("size") or {}
-    tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
     first = (result.get("metrics") or {}).get("first_divergence")
     step = "other tokens"
     if first is not None:
         step = f"another token is most likely first at step {first + 1}{_in_words(result)}{_often(result)}"
-    explained = (result.get("itself") or {}).get("verdict") not in WRONG
-    if result.get("pruned") and kept < tokens and explained:
-        return f"Another thought, as pruning to {kept} of {tokens} tokens may make it: {step}"
+    if pruning := _pruning(result):
+        return f"{pruning} {step}"
     return f"Another thought: {step}, {_apart(result)}"
+
+
+def _pruning(result: Mapping[str, Any]) -> str:
+    """The beginning of what is said of a pruned state that no fault of its own sets apart from the full one: how it
+    came back, where that was measured, and what the pruning kept. Empty for any other state."""
+    size, block = result.get("size") or {}, result.get("itself") or {}
+    tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
+    if not result.get("pruned") or kept >= tokens or block.get("verdict") in WRONG:
+        return ""
+    came = ""
+    if block.get("verdict") in GOOD:
+        near = "bit for bit" if block["verdict"] == "exact" else "within the noise"
+        came = f"The pruned cache goes on as the same one under cache={block['cache']}, {near}. "
+    return f"{came}Beside the full cache, as pruning to {kept} of {tokens} tokens may make it,"
 
 
 def _in_words(result: Mapping[str, Any]) -> str:

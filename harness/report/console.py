@@ -19,7 +19,7 @@ from rich.table import Table
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
 from harness.report.fold import labelled, shown
-from harness.report.names import FORCED, judged_by, plain, required
+from harness.report.names import FLOOR, FORCED, judged_by, plain, required
 from harness.report.passing import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import UNJUDGED, counted, worse
@@ -250,6 +250,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [*judged_by(result), *rows]
         tabled(say, "Restored against uninterrupted", ["", "measured", "noise floor"], rows)
         say.line()
+        say.line(FLOOR)
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]

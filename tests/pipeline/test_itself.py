@@ -9,6 +9,7 @@ import pytest
 from harness.cache.library import LibraryDecoder
 from harness.cache.manual import Manual
 from harness.cache.registry import decoder, others
+from harness.compare.conclusion import conclusion
 from harness.config import CacheConfig
 from harness.pipeline.line import Line
 from harness.snapshot.result import GOOD
@@ -107,9 +108,16 @@ def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
         done = harness(*given, f"fault={fault}")
         assert done.code == 1, (fault, done.out)
         told = "the pruned state does not hold what its ids give"
-        assert told in done.result["conclusion"] and "may make it" not in done.out, done.out
+        assert told in done.result["conclusion"] and "pruned cache goes on" not in done.out, (
+            done.out
+        )
     done = harness(*given)
-    assert done.code == 0 and "may make it" in done.out and "does not hold" not in done.out
+    assert done.code == 0 and "does not hold" not in done.out
+    said = done.result["conclusion"]
+    assert said.startswith("The pruned cache goes on as the same one under cache="), said
+    assert "Beside the full cache, as pruning to " in said and "Another thought" not in said, said
+    unmeasured = conclusion({**done.result, "itself": None})
+    assert unmeasured.startswith("Beside the full cache, as pruning to "), unmeasured
 
 
 @pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])
