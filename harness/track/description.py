@@ -16,6 +16,7 @@ from harness.track import contents
 from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
+DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
 CUT = "more rows."  # where a table has lost its last ones
 GAP, SPACE = "&emsp;", "&nbsp;"  # MLflow draws tables without any room around a cell or below
@@ -43,6 +44,8 @@ def note(
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
+    if result.get("task") == contents.AUDIT:
+        table = _found(result, contents.audited(folder))
     again = "\n\n".join(filter(None, (commanded(launched.of_point(folder)), audited(run_id, uri))))
     if result.get("task") == contents.AUDIT:
         of = result.get("audit_of") or contents.audited(folder).get("run")
@@ -124,6 +127,31 @@ def comparison(experiment: str, parent: str, points: list[str], called: str = "p
         f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&workflowType=machine_learning)** \u00b7 "
         f"[the charts of all {len(points)}]({charts})\n\n"
     )
+
+
+def original(experiment: str, run_id: str) -> str:
+    """A link from an audit's description to the run, or the sweep's, that it is of."""
+    return f"**[Open the audited run](#/experiments/{experiment}/runs/{run_id})**\n\n"
+
+
+def _found(result: Row, document: Row) -> list[str]:
+    """What an audit looked at, in figures, and the first of its differences."""
+    seen = document.get("tracked") or {}
+    told = {
+        "records": (result.get("audit") or {}).get("points"),
+        "run again": len(document.get("evidence") or {}),
+        "compared": document.get("compared"),
+        "runs in MLflow": seen.get("runs"),
+        "copies of files in MLflow": seen.get("copies"),
+        "differences": len(document.get("differences") or ()),
+    }
+    rows = [(key, value, "") for key, value in told.items() if value is not None]
+    rows += [
+        (row.get("what"), f"recorded {row.get('recorded')}", f"found {row.get('found')}")
+        for row in (document.get("differences") or ())[:DIFFERENCES]
+    ]
+    cells = [[" ".join(str(c).replace("|", "/").split())[:WIDE] for c in row] for row in rows]
+    return ["| audit | | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in cells)]
 
 
 def _measured(result: Row) -> list[str]:

@@ -283,6 +283,9 @@ class Mlflow:
         """The run's description. below: the runs below it."""
         called = parts.called(str(result.get("task")))
         links = description.comparison(self.experiment, run_id, list(below), called)
+        of = result.get("audit_of") and parent.there(self.client, result["audit_of"])
+        if of:
+            links = description.original(of.info.experiment_id, of.info.run_id)
         note = description.note(result, run_id, folder, rows, self.settings.uri, links)
         self.client.set_tag(run_id, "mlflow.note.content", note)
 

@@ -15,6 +15,7 @@ from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
+from harness.task.audit import tracked
 from harness.track import contents, description, names, parent
 from harness.track.mlflow import PARTS
 
@@ -322,6 +323,19 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     }
     note = description.note(result, "2e", tmp_path)
     assert "`python -m harness task=audit run=1f`" in note and "2e" not in note
+    differences = [{"what": "metrics.kl_max", "recorded": 0.5, "found": "a|b"}]
+    told = {"evidence": {"0": {}}, "tracked": {"runs": 2, "copies": 9}, "differences": differences}
+    (tmp_path / "audit.json").write_text(json.dumps({"run": place, **told}))
+    note = description.note(result, "2e", tmp_path, links=description.original("7", "1f"))
+    assert "(#/experiments/7/runs/1f)" in note
+    for row in (("run again", "1", ""), ("copies of files in MLflow", "9", ""),
+                ("metrics.kl_max", "recorded 0.5", "found a/b")):  # fmt: skip
+        assert f"| {'&emsp; | '.join(row)} |" in note
+    assert tracked._same(note, description.note(result, "2e", tmp_path)), "derived without a link"
+    assert {"audit/run_again": 1.0}.items() <= {
+        key: value
+        for key, value, _ in contents.metrics({"audit": {"run_again": 1, "bitwise": True}})
+    }.items()
 
 
 def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep):

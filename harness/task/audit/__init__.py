@@ -202,7 +202,8 @@ def _conclude(
     result = {
         "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason,
         "required": "equivalent", "audit_of": original.get("run_id"),
-        "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded},
+        "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded,
+                  "run_again": len(evidence or {}), "mlflow_runs": seen.runs, "mlflow_copies": seen.copies},
         "options": options(cfg), "folder": shown(folder), "mlflow": None,
         "environment": environment(cfg, "none", "none"),
     }  # fmt: skip

@@ -32,7 +32,7 @@ FIGURES = {f"{section}/{name}" for section, names in (
     ("best", SHARES), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
 ) for name in names}  # fmt: skip
 CLAIM = re.compile(rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b|contains \d[\d.]*(?: to \d[\d.]*)?")
-COMPARISON = re.compile(r"\*\*\[Compare .*\n+")  # links to the points that there were
+COMPARISON = re.compile(r"\*\*\[(?:Compare|Open) .*\n+")  # links to other runs that there were
 ENDED = {"FINISHED", "FAILED"}
 LARGEST = 1e308  # what a server makes of infinity, which no record holds
 WORDS = "the words of its outcome in MLflow"
