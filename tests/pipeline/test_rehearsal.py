@@ -58,10 +58,11 @@ def test_nothing_is_imported_while_a_clock_runs(tmp_path):
     assert ["rehearsal: one token saved" in text for text in said] == [True, False]  # and says so
 
 
-def test_what_cannot_be_rehearsed_is_left_to_the_stage_that_does_it(session, monkeypatch, capfd):
+def test_what_cannot_be_rehearsed_is_left_to_the_stage_that_does_it(session, monkeypatch, capsys):
     job = replace(session("save=pickle", "model=tiny_gpt2"), say=Say())
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    rehearse(job)
-    assert "rehearsal ... not possible" in capfd.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/nowhere")
+        rehearse(job)
+    assert "rehearsal ... not possible" in capsys.readouterr().err
     rehearse(job)  # and not once more
-    assert capfd.readouterr().err == ""
+    assert capsys.readouterr().err == ""
