@@ -5,12 +5,14 @@ import fnmatch
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from harness import variants
 from harness.config import chain
 from harness.config.explain import option_meant
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
+from harness.config.schema import Config
 from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, suggestion
 
@@ -142,6 +144,11 @@ def _check_option(override: str) -> None:
         )
     if typed in ("~name", "~runs_dir", "~hydra/job_logging", "~hydra/hydra_logging"):
         raise ConfigProblem(f"{override} takes away what every run needs. Set it: {typed[1:]}=...")
+    if typed.startswith("~") and typed[1:] in {f.name for f in fields(Config)} - {*schemas()}:
+        raise ConfigProblem(
+            f"{override} cannot be taken away: a run without it would go by its default. Leave it out, or set it: "
+            f"{typed[1:]}=..."
+        )
     if typed.startswith("~") and typed[1:] in (*schemas(), "hydra/launcher", "hydra/sweeper"):
         raise ConfigProblem(
             f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "

@@ -4,6 +4,8 @@ import os
 import re
 import shlex
 import traceback
+from dataclasses import fields
+from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -175,7 +177,18 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             "--config-name NAME both are found."
         )
     if said := re.match(r"Could not override '(hydra\W\w+)': Key '.+' not in", told):
-        return f"{said[1]}: Hydra has no such key or group. `--cfg hydra` shows its own."
+        from hydra.conf import HydraConf
+
+        near = get_close_matches(said[1][6:], [f.name for f in fields(HydraConf)], n=1)
+        hint = f" Did you mean '{said[1][:6]}{near[0]}'?" if near else ""
+        return f"{said[1]}: Hydra has no such key or group.{hint} `--cfg hydra` shows its own."
+    if said := re.match(r"Could not override '(\w+)': Key '(\w+)' not in '", told):
+        key = f"{said[1]}.{said[2]}"
+        return f"'{key}' is not a key of the configuration.{unknown_key(key, '') or ''}"
+    if said := re.match(r"Sweep parameters '(.+)' requires --multirun", told):
+        return (
+            f"{said[1]} names several values: `-m {shlex.quote(said[1])}` runs one after the other."
+        )
     if said := re.match(r"Could not override '(hydra\.[\w.]+)': Key '.+' is not in struct", told):
         return f"{said[1]} is no key of Hydra's. If it is right, add it with a plus: +{said[1]}=..."
     if said := re.match(r"(~\S+): .*does not support deletion", told):
