@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.track import contents
+from harness.track import contents, several
 
 NAMED = 120  # characters of a name
 ALONE = 60  # of that of a run by itself, without its outcome
 TEXT = 24  # and of one value in it
+EVALUATED = [f"task.{key}" for key in (*several.LISTS.values(), several.BUDGETS) if key != "asked"]
 PALE = ("none", "auto")  # values that say nothing without their key
 SEEN = 18  # of them that a list shows
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
@@ -31,19 +32,28 @@ def ended(name: str, outcome: str) -> str:
 
 
 def asked(name: str, overrides: list[str], options: Mapping[str, str]) -> str:
-    """The configured name and what was typed, by its values as a point's; of an audit, of what it is."""
+    """The configured name and what was typed, by its values as a point's; before it what an evaluation took
+    several of. Of an audit, of what it is."""
     told = dict(_pair(o) for o in overrides if contents.telling(o))
+    lists = [_cut(_listed(told.pop(key))) for key in EVALUATED if key in told]
+    lists = [values for values in lists if values not in PALE]
     typed = [
         _cut(said) for said in _said(told, {key: {value} for key, value in told.items()}, _plain)
     ]
     if options.get("task") == contents.AUDIT:
         runs = [o.partition("=")[2] for o in overrides if o.startswith("run=")]
         typed = [within(runs[-1])] if runs else []
-    words = typed if name == "experiment" and typed else [name, *typed]
-    said = " ".join(words if typed else filter(None, (name, options.get("model"))))
+    words = typed if name == "experiment" and typed else [*lists, name, *typed]
+    said = " ".join(words if words[1:] or typed else filter(None, (name, options.get("model"))))
     while len(said) > ALONE and words[1:]:
         said = " ".join([*(words := words[:-1]), "..."])
     return said if len(said) <= NAMED else said[: NAMED - 3] + "..."
+
+
+def _listed(values: str) -> str:
+    """A list as it was typed, in a few words: `[keydiff, snapkv]` is `keydiff,snapkv`, and `[0.25]` of budgets `25%`."""
+    some = [value.strip("\"' ") for value in values.strip("[] ").split(",")]
+    return ",".join(f"{100 * float(v):g}%" if _fraction(v) else v for v in some)
 
 
 def _plain(key: str, value: str) -> bool:

@@ -1,6 +1,7 @@
 """What is told of the parts of a run that have runs of their own below it: cells, faults, claims."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ SAID = {
     "key_error": "keys off by {}", "value_error": "values off by {}", "perplexity": "perplexity {}",
     "kv_bytes": "{} of keys and values", "per_token": "{} ms per token",
 }  # fmt: skip
+SHARES = (RIGHT, "exact")  # told in percent
 CALLED = {"evaluate": "cells"}  # by task; of others the parts are called as it is
 
 
@@ -41,47 +43,63 @@ def parameters(row: dict[str, Any], above: dict[str, str]) -> dict[str, str]:
     return chosen | own if own else {}
 
 
-def told(row: dict[str, Any], tail: str = "") -> dict[str, str]:
+def right(*shares: float) -> str:
+    """A share of right answers, or the least and the most of several: `100% right`, `25% to 100% right`."""
+    return f"{' to '.join(dict.fromkeys(map(_percent, shares)))} right"
+
+
+def contained(*shares: float) -> str:
+    """The same as older versions said it: `contains 0.25 to 1`."""
+    return f"{RIGHT} {' to '.join(dict.fromkeys(shown(RIGHT, share) for share in shares))}"
+
+
+def told(row: dict[str, Any], tail: str = "", say: Callable[..., str] = right) -> dict[str, str]:
     """The tags that say what a part came to: the share of right answers of a cell, of a fault and of a claim the
     word that its name ends with; all its figures in a sentence, which is its description too. tail: the end of
-    that."""
-    figures = {key.rpartition("/")[2]: shown(key, value) for key, value in row["metrics"].items()}
-    word = f"{RIGHT} {figures[RIGHT]}" if RIGHT in figures else row["name"].partition(": ")[2]
+    that. say: `contained` for the words of older versions."""
+    figures = {key.rpartition("/")[2]: value for key, value in row["metrics"].items()}
+    share = figures.get(RIGHT)
+    word = row["name"].partition(": ")[2] if share is None else say(share)
     if not word:
         return {}
-    told = [_said(key.rpartition("/")[2], value) for key, value in row["metrics"].items()]
+    told = [_said(key, value, say is right) for key, value in figures.items()]
     said = row["tags"].get("says") or ", ".join(filter(None, told)) or word
     note = f"**{word}**: {said}" + f"\n\n{tail}" * bool(tail)
     return {"outcome": word, "conclusion": said, "mlflow.note.content": note}
 
 
-def _said(key: str, value: float | None) -> str:
-    """A figure in words with its unit; nothing of one that was not measured."""
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
+
+
+def _said(key: str, value: float | None, percent: bool) -> str:
+    """A figure in words with its unit, a share in `percent`; nothing of one that was not measured."""
     if value is None or value != value:
         return ""
+    if percent and key in SHARES:
+        return SAID[key].format(_percent(value))
     if key.startswith("per_token"):
         value *= 1000
     return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(shown(key, value))
 
 
-def answered(folder: Path) -> str:
+def answered(folder: Path, say: Callable[..., str] = right) -> str:
     """What an evaluation came to, in a few words: its best cell and the share of right answers of that; without
-    one `ranged`."""
+    one `ranged`. say: as of `told`."""
     try:
         rows = json.loads((folder / ROWS).read_text("utf-8"))
         winner = best(rows)
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        return ranged(folder)
-    return f"{name(winner)}: {RIGHT} {shown(RIGHT, winner['value'])}" if winner else ranged(folder)
+        return ranged(folder, say)
+    return f"{name(winner)}: {say(winner['value'])}" if winner else ranged(folder, say)
 
 
-def ranged(folder: Path) -> str:
+def ranged(folder: Path, say: Callable[..., str] = right) -> str:
     """The share of right answers of an evaluation, the least and the most of its cells; empty of a run that asked
-    nothing."""
+    nothing. say: as of `told`."""
     try:
         rows = json.loads((folder / ROWS).read_text("utf-8"))
         shares = sorted({float(row["value"]) for row in rows if row["measure"] == RIGHT})
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    ends = dict.fromkeys(shown(RIGHT, share) for share in (*shares[:1], *shares[-1:]))
-    return f"{RIGHT} {' to '.join(ends)}" if ends else ""
+    return say(*shares[:1], *shares[-1:]) if shares else ""

@@ -2,6 +2,7 @@
 one that was edited is named, and what a person may write there is no forgery."""
 
 import copy
+import json
 import shutil
 import sys
 from types import SimpleNamespace
@@ -10,9 +11,11 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import __main__ as front
+from harness.report import evaluate
 from harness.snapshot import record
 from harness.task import audit
 from harness.task.audit import tracked
+from harness.track import parts
 
 EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none,keydiff]",
             "task.asked=[after]", "task.budgets=[0.5]", "steps=2", "name=cells")  # fmt: skip
@@ -216,9 +219,24 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
         assert compared(store, run)[0] == ["option.prune"] * now, said
         assert compared(store, run, **older)[0] == ["option.prune"] * once, "what it told before"
 
+    wordings = parts.answered(run), parts.answered(run, parts.contained)
+    assert "% right" in wordings[0] and "contains " in wordings[1]
+    for said, now, once in ((wordings[1], 1, 0), ("50.5% right", 1, 1), ("contains 0.505", 1, 1)):
+        client.set_tag(run_id, "outcome", said)
+        assert compared(store, run)[0] == ["outcome"] * now, said
+        assert compared(store, run, **older)[0] == ["outcome"] * once, "what it said before"
+    client.set_tag(run_id, "outcome", wordings[0])
+    cells = evaluate.children(json.loads((run / "evaluate.json").read_text()))
+    row = next(cell for cell in cells if cell["name"] == other.info.run_name)
+    for key, value in parts.told(row, say=parts.contained).items():
+        client.set_tag(other.info.run_id, key, value)
+    assert compared(store, run)[0] == [f"{row['name']}: {key}" for key in ("outcome", "conclusion")]
+    assert compared(store, run, **older)[0] == []
+    client.set_tag(other.info.run_id, "conclusion", parts.told(row)["conclusion"])
+
     client.log_metric(cell.info.run_id, "answers/contains", 0.875)
-    client.set_tag(other.info.run_id, "outcome", "contains 0.875")
-    client.set_tag(run_id, "outcome", "contains 0.875")
+    client.set_tag(other.info.run_id, "outcome", "87.5% right")
+    client.set_tag(run_id, "outcome", "87.5% right")
     served = place / "runs" / "artifacts" / run_id / "artifacts"
     (served / "report.html").write_text("bit for bit")
     (served / "theirs.html").write_text("a note of somebody's")

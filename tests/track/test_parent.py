@@ -227,7 +227,14 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
         asked = ["task=evaluate", "prompt=recall", f"task.prunes={prunes}", "steps=6"]
         (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(asked))
         told.append(names.of_run({"task": "evaluate", "verdict": "unjudged"}, tmp_path, "evaluate"))
-    assert told[1] == "evaluate recall steps=6 prunes=[keydiff,snapkv]" != told[0]
+    assert told[1] == "keydiff,snapkv evaluate recall steps=6" != told[0]
+    many = [
+        "prompt=recall",
+        "steps=60",
+        "task.budgets=[0.25,.125]",
+        "task.prunes=[keydiff, snapkv]",
+    ]
+    assert names.asked("evaluate", many, {}) == "keydiff,snapkv 25%,12.5% evaluate recall steps=60"
     long = ["text='let k be 5 . the bird sang in the tree .'", "prune=snapkv", "prune.ratio=0.5",
             "quantize=none", "cache=view", "model.path=/a/long/way/to/mine", "out=x", "steps=12"]  # fmt: skip
     assert (
@@ -303,12 +310,7 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     )
     tags = contents.tags(result, tmp_path)
     assert not {"verdict", "bitwise", "option.prune"} & tags.keys(), "nothing was judged"
-    own = {
-        "audit.outcome": "differs",
-        "audit.of": "1f",
-        "audit.run": place,
-        "audit.compared": "bitwise",
-    }
+    own = {"audit.outcome": "differs", "audit.of": "1f", "audit.run": place, "audit.compared": "bitwise"}  # fmt: skip
     assert tags.items() >= own.items() and tags["outcome"] == "differs"
     config = {
         "task": {"name": "audit"},
@@ -317,10 +319,8 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
         "prune": {"name": "none"},
         "steps": 32,
     }
-    assert dict(contents.chosen(config, ["task=audit", "steps=32"])) == {
-        "task": "audit",
-        "run": place,
-    }
+    told = dict(contents.chosen(config, ["task=audit", "steps=32"]))
+    assert told == {"task": "audit", "run": place}
     note = description.note(result, "2e", tmp_path)
     assert "`python -m harness task=audit run=1f`" in note and "2e" not in note
     differences = [{"what": "metrics.kl_max", "recorded": 0.5, "found": "a|b"}]

@@ -12,13 +12,13 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
             "metrics": {"answers/contains": 2 / 3, "answers/nll": 0.805, "answers/kl": None,
                         "size/kv_bytes": 77824.0, "time/per_token": 0.00164}}  # fmt: skip
     said = (
-        "0.667 of the answers right, 0.805 nats per token of the expected text, 76 KiB of keys and values, "
+        "66.7% of the answers right, 0.805 nats per token of the expected text, 76 KiB of keys and values, "
         "1.64 ms per token"
     )
     assert parts.told(cell) == {
-        "outcome": "contains 0.667",
+        "outcome": "66.7% right",
         "conclusion": said,
-        "mlflow.note.content": f"**contains 0.667**: {said}",
+        "mlflow.note.content": f"**66.7% right**: {said}",
     }
     claim = {"name": "claim 7: holds", "tags": {"says": "caches are kept"}, "metrics": {}}
     assert parts.told(claim)["outcome"] == "holds"
@@ -27,12 +27,12 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
 
     result = {"task": "evaluate", "verdict": "unjudged", "conclusion": "24 prompts."}
     (tmp_path / "record.json").write_text('{"config": {"report": {"objectives": null}}}')
-    for shares, word in (((1.0, 0.25, 0.5), "contains 0.25 to 1"), ((1.0, 1.0), "contains 1")):
+    for shares, word in (((1.0, 0.25, 0.5), "25% to 100% right"), ((1.0, 1.0), "100% right")):
         rows = [{"measure": m, "value": v} for v in shares for m in ("contains", "kl")]
         rows[1]["value"] = 9.0  # of another measure
         (tmp_path / "evaluate.json").write_text(json.dumps(rows))
         assert contents.tags(result, tmp_path)["outcome"] == word
-    assert names.of_run(result, tmp_path, "evaluate").endswith(": contains 1")
+    assert names.of_run(result, tmp_path, "evaluate").endswith(": 100% right")
 
     cell = {
         "quantize": "none",
@@ -47,8 +47,10 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
         for measure, value in (("contains", right), ("nll", 1.0))
     ]  # fmt: skip
     (tmp_path / "evaluate.json").write_text(json.dumps(rows))
-    assert contents.tags(result, tmp_path)["outcome"] == "keydiff 50%: contains 1", "its winner"
-    assert parts.ranged(tmp_path) == "contains 0 to 1"
+    assert contents.tags(result, tmp_path)["outcome"] == "keydiff 50%: 100% right", "its winner"
+    assert parts.ranged(tmp_path) == "0% to 100% right"
+    assert parts.ranged(tmp_path, parts.contained) == "contains 0 to 1"
+    assert parts.answered(tmp_path, parts.contained) == "keydiff 50%: contains 1"
     below = evaluate.children([{**row, "per_token_s": None} for row in rows])
     assert {(key, value) for key, value, _ in parts.above(below)} >= {
         ("best/contains", 1.0), ("best/kv_bytes", 50.0), ("full/contains", 0.75), ("full/kv_bytes", 99.0)

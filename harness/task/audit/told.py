@@ -53,7 +53,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str |
         _stepped([*contents.metrics(result), *parts.above(rows)]),
         "FAILED" if exit_code(result) else "FINISHED",
         [description.note(result, held["id"], folder, rows, uri) for uri in dict.fromkeys(uris)],
-        parts.ranged(folder) if rows else "",
+        _once(folder) if rows else "",
         _before(folder, config),
     )
 
@@ -65,17 +65,29 @@ def _before(folder: Path, config: Result) -> dict[str, str]:
     return held | {f"option.{key}": value for key, value in held.items()}
 
 
+def _once(folder: Path) -> str:
+    """The outcomes of an evaluation as older versions told them."""
+    return " ".join(say(folder, parts.contained) for say in (parts.answered, parts.ranged))
+
+
 def cells(folder: Path, result: Result) -> list[Told]:
     """Of the runs below that of an evaluation, one for each cell; none where they were too many."""
     above = contents.configured(folder)
     made = []
     for row in _cells(folder, result):
         said = parts.told(row, description.of_part(folder))
+        once = parts.told(row, say=parts.contained)
+        before = {key: once[key] for key in ("conclusion",) if key in once}
         figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
         params = parts.parameters(row, above)
         notes = [said["mlflow.note.content"]] if said else []
         tags = {**row["tags"], **said}
-        made.append(Told(row["name"], said.get("outcome", ""), tags, params, figures, "", notes))
+        word = said.get("outcome", "")
+        made.append(
+            Told(
+                row["name"], word, tags, params, figures, "", notes, once.get("outcome", ""), before
+            )
+        )
     return made
 
 

@@ -31,7 +31,10 @@ SHARES = ("contains", "exact")
 FIGURES = {f"{section}/{name}" for section, names in (
     ("best", SHARES), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
 ) for name in names}  # fmt: skip
-CLAIM = re.compile(rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b|contains \d[\d.]*(?: to \d[\d.]*)?")
+CLAIM = re.compile(
+    rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b"
+    r"|contains \d[\d.]*(?: to \d[\d.]*)?|(?:\d[\d.]*% to )?\d[\d.]*% right"
+)
 COMPARISON = re.compile(r"\*\*\[(?:Compare|Open) .*\n+")  # links to other runs that there were
 ENDED = {"FINISHED", "FAILED"}
 LARGEST = 1e308  # what a server makes of infinity, which no record holds
