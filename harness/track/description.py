@@ -19,6 +19,12 @@ COMPARED = 50  # points of a sweep in one comparison
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
 CUT = "more rows."  # where a table has lost its last ones
+UNITS = {
+    "max_abs_diff": "logits", "mean_abs_diff": "logits", "max_ulp": "units in the last place", "kl_mean": "nats",
+    "kl_max": "nats", "top1_agreement": "share", "top5_overlap": "share", "nll_delta": "nats",
+    "exact": "share", "contains": "share", "nll": "nats", "kl": "nats", "divergence_step": "tokens", "per_token": "s",
+}  # fmt: skip
+SECTIONS = "Metrics under `time/` are seconds, under `size/` bytes or tokens, as they are called."
 GAP, SPACE = "&emsp;", "&nbsp;"  # MLflow draws tables without any room around a cell or below
 
 Row = dict[str, Any]
@@ -54,7 +60,8 @@ def note(
         again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []
-    tail = ["", "", *asked, f"Folder: `{result.get('folder')}`", "", again]
+    units = [SECTIONS, ""] if result.get("time_s") else []
+    tail = ["", "", *units, *asked, f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, links]), table, "\n".join(tail))
 
 
@@ -158,7 +165,7 @@ def _measured(result: Row) -> list[str]:
     """The figures of the logits beside their noise, those that were measured."""
     noise = result.get("noise_floor") or {}
     rows = [
-        f"| {k}{', from 1' * (k in STEPS)} | {_short(from_one(k, v))} "
+        f"| {_headed(k)}{', from 1' * (k in STEPS)} | {_short(from_one(k, v))} "
         f"| {_short(from_one(k, noise.get(k)))} |"
         for k, v in (result.get("metrics") or {}).items()
         if v is not None or noise.get(k) is not None
@@ -174,6 +181,7 @@ def _parts(parts: Sequence[Row]) -> list[str]:
         return []
     names = [key.rpartition("/")[2] for key in keys]
     heads = names if len({*names}) == len(names) else keys
+    heads = [_headed(head) for head in heads]
     lines = [f"| {' | '.join(['', *heads])} |", "|---" * (len(keys) + 1) + "|"]
     for part in parts:
         figures = (shown(key, part["metrics"].get(key)) for key in keys)
@@ -183,7 +191,15 @@ def _parts(parts: Sequence[Row]) -> list[str]:
     return lines
 
 
+def _headed(key: str) -> str:
+    """A figure's name and its unit: `kl_max (nats)`; one that is shown with its unit (`73 KiB`) alone."""
+    unit = UNITS.get(key.rpartition("/")[2])
+    return f"{key} ({unit})" if unit else key
+
+
 def _short(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -512,7 +512,7 @@ def test_a_description_has_what_was_measured_and_each_sentence_once(tmp_path):
              {"name": "knorm 50%", "metrics": {"answers/contains": 0.25}}]  # fmt: skip
     note = description.note(result, "id", tmp_path, cells)
     assert note.count("24 prompts: all right") == 1 and "None" not in note and "kl_max" not in note
-    table = ("| &emsp; | contains&emsp; | kv_bytes |", "|---|---|---|", "| full&nbsp;cache&emsp; | 1&emsp; | 10 bytes |",
+    table = ("| &emsp; | contains (share)&emsp; | kv_bytes |", "|---|---|---|", "| full&nbsp;cache&emsp; | 1&emsp; | 10 bytes |",
              "| knorm&nbsp;50%&emsp; | 0.25&emsp; | - |", "", "&nbsp;", "", "Folder: `f`")  # fmt: skip
     assert "\n".join(table) in note, "MLflow draws no room around a cell"
     marked = description.note(
@@ -522,10 +522,19 @@ def test_a_description_has_what_was_measured_and_each_sentence_once(tmp_path):
         "\n\nLINKS\n\n| &emsp;" in marked and "| **full&nbsp;cache**&nbsp;(best)&emsp; |" in marked
     )
     assert "|" not in description.note(result, "id", tmp_path)  # nothing measured, no table
-    judged = {**result, "task": "experiment", "metrics": {**nothing, "kl_max": 2.0}}
+    judged = {
+        **result,
+        "task": "experiment",
+        "metrics": {**nothing, "kl_max": 2.0, "bitwise_equal": False},
+    }
+    assert "`time/` are seconds" in description.note(
+        judged | {"time_s": {"load": 1.0}}, "id", tmp_path
+    )
     note = description.note({**judged, "reason": "other tokens"}, "id", tmp_path, cells)
     assert (
-        "| kl_max&emsp; | 2&emsp; | - |" in note and "top1" not in note and "other tokens" in note
+        "| kl_max (nats)&emsp; | 2&emsp; | - |\n| bitwise_equal&emsp; | no&emsp; | - |" in note
+        and "top1" not in note
+        and "other tokens" in note
     )
 
 
