@@ -89,6 +89,9 @@ def test_diff_of_equal_states_in_two_formats(harness, saved, place):
     store.save(make_state(), place / "b", settings("gzip"))
     done = harness("task=diff", f"a={saved}", f"b={place}/b")
     assert done.code == 0 and done.result["verdict"] == "exact"
+    assert "MLflow" not in done.out and done.result["mlflow"] is None
+    done = harness("task=diff", f"a={saved}", f"b={place}/b", "track=mlflow")
+    assert "MLflow: has no run of task=diff" in done.out and done.result["mlflow"] is None
 
 
 def test_diff_names_the_first_differing_bit(harness, saved, place):

@@ -80,7 +80,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         if told:
             say.fact("stored", told)
     say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
-    say.line(f"report: {shown(folder)}/report.html")
+    foreign.ends(cfg, folder, say)
     return outcome
 
 

@@ -76,8 +76,17 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
         say.line()
     say.line(f"{'differs' if rows else 'same'}: {reason}")
-    say.line(f"report: {shown(folder)}/report.html")
+    ends(cfg, folder, say)
     return outcome
+
+
+def ends(cfg: Config, folder: Path, say: Say) -> None:
+    """The last lines of a comparison: its page, and that a server which was asked for has no run of it."""
+    say.line(f"report: {shown(folder)}/report.html")
+    if cfg.track.name != "none":
+        say.line(
+            "MLflow: has no run of task=diff; the report and result.json beside it hold all of it"
+        )
 
 
 def opened(place: str) -> Past:
