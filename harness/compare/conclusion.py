@@ -67,6 +67,8 @@ def _pruning(result: Mapping[str, Any]) -> str:
     if block.get("verdict") in GOOD:
         near = "bit for bit" if block["verdict"] == "exact" else "within the noise"
         came = f"The pruned cache goes on as the same one under cache={block['cache']}, {near}. "
+        if block.get("against") == "saved":
+            came = f"Brought back, the pruned cache goes on as before it was saved, {near}. "
     return f"{came}Beside the full cache, as pruning to {kept} of {tokens} tokens may make it,"
 
 

@@ -131,8 +131,10 @@ def _why(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
     )
     meant = (diagnosis.NOTHING, diagnosis.COARSE, diagnosis.CODED, diagnosis.dropped(state))
-    if judgement.broken and told.evidence.startswith(meant):
-        return replace(told, cause="cache", evidence=judgement.itself["reason"])
+    itself = judgement.itself  # of a state that came back bit for bit no K/V is to blame
+    if judgement.broken and (told.evidence.startswith(meant) or itself.get("cause") == "identity"):
+        cause, element = itself.get("cause", "cache"), itself.get("element", told.element)
+        return replace(told, cause=cause, element=element, evidence=itself["reason"])
     if cache and told.evidence == diagnosis.NOTHING and judgement.reason.startswith(ASLEEP):
         evidence = f"nothing leaves the noise of the restored state, so cache={cache} hands on another one: see its `commit`"
         return replace(told, cause="cache", evidence=evidence)

@@ -1,8 +1,10 @@
 """A pruned or a quantized state beside itself, continued another way.
 
 The run that was never interrupted holds another past than such a state does, so what the cache makes of the
-state is lost in what the pruning made of the past. Here the very same state is fed the same ids under a cache
-that shares no forward with the judged one: whatever parts them is the cache's doing.
+state is lost in what the pruning made of the past. Here the state is fed the same ids under a cache that shares
+no forward with the judged one. Where it was saved in this very run, it is the state from before that, on the model
+from before: what parts the two is the cache's doing or that of the way through the snapshot, and which of them is
+found by continuing what came back under that other cache too.
 """
 
 from collections.abc import Sequence
@@ -20,12 +22,18 @@ from harness.model.loaded import Loaded
 from harness.pipeline.bounded import Bounded, Kept, continuation
 from harness.pipeline.drive import Rollout, aside
 from harness.pipeline.judge import Judgement
-from harness.snapshot.result import UNJUDGED
+from harness.pipeline.noise import largest
+from harness.pipeline.returned import parted
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
 UNMEASURED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows such a past
 FIGURES = ("max_abs_diff", "kl_max", "top1_agreement")
 WHOLE = PruneConfig(name="none")
+SAVED, RESTORED = (
+    "saved",
+    "restored",
+)  # what was continued the other way: from before the snapshot, or after it
 
 
 @dataclass(frozen=True)
@@ -61,26 +69,35 @@ def beside(
     way: Way,
     path: Rollout,
     settings: CompareConfig,
+    before: tuple[Loaded, State] | None = None,
 ) -> Judgement:
     """`judgement` on `path`, on which `state` was continued on `loaded` by `way`, with the block `itself` of
-    `result.json`; as it is where the state holds what its ids give.
+    `result.json`; as it is where the state holds what its ids give. before: the model that captured it and
+    the state as it was before it was saved, where they are known.
 
     What rounding does was measured for it by plain paths, so no fault of a cache widens what is allowed.
     Mutates nothing.
     """
-    if not (way.kept or meant(state)):
+    first = before or (loaded, state)
+    if not (way.kept or meant(first[1])):
         return judgement
-    block = _block(judgement, loaded, state, way, path)
+    block = _block(judgement, *first, way, path, SAVED if before else RESTORED)
+    if before and block["verdict"] in GOOD:
+        block = _first_token(block, before[1], state)
+    elif before and block["verdict"] != UNJUDGED:
+        after = _block(judgement, loaded, state, way, path, RESTORED)
+        block = _lost(block, before[1], state) if after["verdict"] in GOOD else after
     required = "equivalent" if settings.require == "exact" else settings.require  # another's sums
     return replace(judgement, itself={**block, "required": required})
 
 
 def _block(
-    judgement: Judgement, loaded: Loaded, state: State, way: Way, path: Rollout
+    judgement: Judgement, loaded: Loaded, state: State, way: Way, path: Rollout, against: str
 ) -> dict[str, Any]:
     whose = "pruned" if way.kept or state.documents["kv_format"].get("pruned") else "quantized"
+    same = f"the {whose} state{' before it was saved,' * (against == SAVED)}"
     said = f"the {whose} state itself is not continued by cache={way.cache.name}"
-    block: dict[str, Any] = dict.fromkeys(("cache", *FIGURES, "noise"))
+    block: dict[str, Any] = dict.fromkeys(("cache", *FIGURES, "noise")) | {"against": against}
     aside(loaded, state)
     for name in way.others:
         try:
@@ -98,12 +115,33 @@ def _block(
     off = f"its logits are off by {metrics['max_abs_diff']:.3g}, the noise is {floor['max_abs_diff']:.3g}"
     other = f"step {token} chooses another token than with cache={name}"
     reason = {
-        "exact": f"bit-equal to the {whose} state under cache={name}",
-        "equivalent": f"as the {whose} state under cache={name}, within the noise",
+        "exact": f"bit-equal to {same} under cache={name}",
+        "equivalent": f"as {same} under cache={name}, within the noise",
         "drifted": f"{said} as by cache={name}: {off}",
     }.get(verdict, f"{said}: {other if token is not None else off}")
     figures = {key: metrics[key] for key in FIGURES} | {"noise": floor["max_abs_diff"]}
     return {**block, **figures, "cache": name, "verdict": verdict, "reason": reason}
+
+
+def _first_token(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
+    """`block`, and whether the logits that choose the first token, which no cache computes, came `back` as they
+    were `saved`."""
+    now = back.logits.to(saved.logits)
+    gap = largest(now.double() - saved.logits.double())
+    if gap <= block["noise"]:
+        return block
+    other = bool((now.argmax(-1) != saved.logits.argmax(-1)).any())
+    verdict = "diverged" if other else "drifted"
+    return _lost({**block, "verdict": verdict, "max_abs_diff": gap}, saved, back)
+
+
+def _lost(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
+    """`block` where every cache goes on alike with what came `back`, and otherwise than with what was `saved`."""
+    cause, element, seen = parted(saved, back)
+    whose = "pruned" if saved.documents["kv_format"].get("pruned") else "quantized"
+    off = f"logits are off by {block['max_abs_diff']:.3g}, the noise is {block['noise']:.3g}"
+    reason = f"the {whose} state did not come back as it was saved: {seen}; {off}"
+    return {**block, "reason": reason, "cause": cause, "element": element}
 
 
 def _floor(judgement: Judgement, logits: torch.Tensor) -> float:
@@ -117,5 +155,6 @@ def _logits(loaded: Loaded, state: State, way: Way, name: str, path: Rollout) ->
     """`[rows, n, vocab]` of what `path` was fed, in as many pieces, under another cache."""
     cache = CacheConfig(name=name, branches=way.cache.branches)
     decoder = continuation(loaded, state, cache, way.prune, way.kept)
-    logits = torch.cat([decoder.step(ids) for ids in path.fed.split(list(path.chunks), dim=1)], 1)
+    fed = path.fed.to(loaded.device).split(list(path.chunks), dim=1)
+    logits = torch.cat([decoder.step(ids) for ids in fed], 1)
     return logits[..., : path.logits.shape[-1]].to(path.logits.device)

@@ -75,6 +75,7 @@ class Line:
     record: dict[str, Any] = field(default_factory=dict)
     captured: Captured | None = None
     whole: State | None = None  # before anything was pruned
+    made: State | None = None  # as it was to be saved, before any fault
     sampler: Sampler | None = None  # of the run that is never interrupted
     way: Way | None = None  # that the restored state was continued
 
@@ -147,12 +148,12 @@ class Line:
     def save(self, state: State) -> Stored:
         """Write `state`, damaged where a fault damages it, and say so in the record."""
         self.fault.fits(state)
+        self.made = state
         state = changed(self.fault, "state", state, aid_for(self.session, state))
         stored = self.write(state)
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
-        self.record |= stored.record(self.whole or state, state)
-        self.record["pruned"] = state.pruned
+        self.record |= {**stored.record(self.whole or state, state), "pruned": state.pruned}
         return stored
 
     def write(self, state: State) -> Stored:
@@ -236,8 +237,7 @@ class Line:
         """`path`, and a step of whoever goes on from `grown`, the state that was stored after it: what
         is judged is then the next snapshot too. Only `path` where nothing can follow: at an end, at
         the model's last position. Advances the sampler of `restored`."""
-        loaded = restored.session.loaded
-        limit = loaded.max_positions
+        loaded, limit = restored.session.loaded, restored.session.loaded.max_positions
         full = limit is not None and int(grown.next_position.max()) >= limit
         if path.ended or full or len(path.fed) != grown.batch:  # of several branches one is stored
             return path
@@ -322,7 +322,8 @@ class Line:
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
         loaded, small = restored.session.loaded, restored.state
         if self.way is not None:
-            judgement = beside(judgement, loaded, small, self.way, path, settings)
+            before = (session.loaded, self.made) if self.made and self.made is not small else None
+            judgement = beside(judgement, loaded, small, self.way, path, settings, before)
         session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD or judgement.broken:
             lossless = "" if "bound" in self.record else session.cfg.cache.name

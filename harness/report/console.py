@@ -19,7 +19,7 @@ from rich.table import Table
 from harness import interrupt, machine, process, progress
 from harness.report.bar import Bar, Estimate
 from harness.report.fold import labelled, shown
-from harness.report.names import FLOOR, FORCED, judged_by, plain, required
+from harness.report.names import FLOOR, FORCED, itself_as, judged_by, plain, required
 from harness.report.passing import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import UNJUDGED, counted, worse
@@ -292,7 +292,7 @@ def _itself(block: dict[str, Any]) -> str:
     said = str(block["reason"])
     if block["cache"]:
         gap, noise = number(block["max_abs_diff"]), number(block["noise"])
-        beside = f"beside cache={block['cache']} over the same state"
+        beside = f"beside {itself_as(block)} under cache={block['cache']}"
         said = f"{beside}: off by {gap}, the noise is {noise}"
     missed = worse(block["verdict"], block["required"])
     return said + f" (compare.require={block['required']})" * missed

@@ -120,10 +120,15 @@ def judged_by(result: dict[str, Any]) -> list[list[Any]]:
     return [["error against float64, twice allowed", oracle["restored"], oracle["plain"]]] * known
 
 
+def itself_as(block: dict[str, Any]) -> str:
+    """Which state the other cache continued."""
+    return "the state before it was saved," if block.get("against") == "saved" else "the same state"
+
+
 def itself(result: dict[str, Any]) -> list[list[Any]]:
     """The row of a pruned or a quantized state beside itself under another cache, where there was one."""
     block = result.get("itself") or {}
     if not block.get("cache"):
         return []
-    name = f"the same state under cache={block['cache']}: largest difference of a logit"
+    name = f"{itself_as(block)} under cache={block['cache']}: largest difference of a logit"
     return [[name, block["max_abs_diff"], block["noise"]]]

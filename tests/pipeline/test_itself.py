@@ -11,6 +11,7 @@ from harness.cache.manual import Manual
 from harness.cache.registry import decoder, others
 from harness.compare.conclusion import conclusion
 from harness.config import CacheConfig
+from harness.fault.registry import fault_named
 from harness.pipeline.line import Line
 from harness.snapshot.result import GOOD
 
@@ -57,7 +58,7 @@ def mine(place: Path) -> None:
 
 def line_of(session, *overrides: str) -> tuple[Line, object]:
     opened = session(*overrides)
-    line = Line(replace(opened, times={}), record={})
+    line = Line(replace(opened, times={}), fault_named(opened.cfg.fault), record={})
     state = line.capture(steps=opened.cfg.steps)
     at = opened.cfg.prune.at
     small = line.quantize(line.prune(state) if at == "prefill" else state)
@@ -107,17 +108,51 @@ def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
     for fault in ("layer_swap", "head_permutation", "stale_values"):
         done = harness(*given, f"fault={fault}")
         assert done.code == 1, (fault, done.out)
-        told = "the pruned state does not hold what its ids give"
+        told = "the pruned state did not come back as it was saved: "
         assert told in done.result["conclusion"] and "pruned cache goes on" not in done.out, (
             done.out
         )
     done = harness(*given)
-    assert done.code == 0 and "does not hold" not in done.out
+    assert done.code == 0 and "did not come back" not in done.out
     said = done.result["conclusion"]
-    assert said.startswith("The pruned cache goes on as the same one under cache="), said
+    assert said.startswith("Brought back, the pruned cache goes on as before it was saved, "), said
+    assert done.result["itself"]["against"] == "saved"
     assert "Beside the full cache, as pruning to " in said and "Another thought" not in said, said
     unmeasured = conclusion({**done.result, "itself": None})
     assert unmeasured.startswith("Beside the full cache, as pruning to "), unmeasured
+
+
+@pytest.mark.parametrize("fault", ["layer_swap", "head_permutation", "stale_values"])
+def test_a_pruned_snapshot_from_elsewhere_holds_what_its_ids_give(session, fault) -> None:
+    given = TEXT, "prompt=text", "steps=4", "prune=snapkv", "prune.ratio=0.5", "save=memory"
+    for damage in ("none", fault):
+        line, (state, restored) = line_of(session, *given, f"fault={damage}")
+        line.made = None  # nobody here knows what was saved
+        made = line.judge(restored, state)
+        told = "the pruned state does not hold what its ids give"
+        assert (told in made.itself["reason"]) is made.broken is (damage != "none"), made.itself
+    assert made.itself["against"] is None
+
+
+WENT = {
+    "position_off_by_one": ("position", "next_position is 27 where 26 was saved"),
+    "logits_of_another_step": ("logits", " of logits are others"),
+    "weights_replaced": ("identity", "every tensor did, so the model that goes on is another"),
+}
+
+
+@pytest.mark.parametrize("fault", WENT)
+def test_what_a_pruning_left_comes_back_as_it_was_saved(harness, fault) -> None:
+    """What no K/V shows: where the next token goes, what chooses the first, the model itself."""
+    given = TEXT, "prompt=text", "steps=4", "prune=snapkv", "prune.ratio=0.5", "save=memory"
+    cause, seen = WENT[fault]
+    done = harness(*given, f"fault={fault}", "restore.strict=false", "restore.verify=digest")
+    told, block = done.result["diagnosis"], done.result["itself"]
+    assert done.code == 1 and block["verdict"] in ("drifted", "diverged"), done.out
+    assert seen in block["reason"] and "did not come back as" in done.result["conclusion"], block
+    assert told["cause"] == cause and block["against"] == "saved", told
+    page = (done.folders[0] / "report.html").read_text("utf-8")
+    assert "the state before it was saved, under cache=" in page
 
 
 @pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])

@@ -201,6 +201,10 @@ def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> I
     floors = [{**(again.get("noise_floor") or {}), "max_abs_diff": now.get("noise")}]
     for key in dict.fromkeys([*was, *now]):
         a, b = was.get(key), now.get(key)
+        if (
+            version and key == "against" and a is None
+        ):  # an earlier one compared with what came back only
+            continue
         if a == b or key == "reason" or (key == "verdict" and {a, b} <= set(GOOD)):
             continue
         alike = elsewhere.near(a, b) if key == "noise" else explained(key, a, b, floors)

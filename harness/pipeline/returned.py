@@ -1,0 +1,52 @@
+"""What of a state did not come back as it was saved."""
+
+import torch
+
+from harness.snapshot.state import State
+
+ELEMENTS = {  # a tensor's stored name -> cause and element, as a diagnosis names them
+    "next_position": ("position", "positions"),
+    "positions": ("position", "positions"),
+    "token_ids": ("token buffer", "token_ids"),
+    "attention_mask": ("mask", "attention_mask"),
+    "logits": ("logits", "logits"),
+    "rng": ("identity", "generation"),
+}
+
+
+def parted(saved: State, back: State) -> tuple[str, str, str]:
+    """`(cause, element, what was seen)` of the first tensor in which `back` is not `saved`; the model where
+    every tensor is the same and the continuation is not. Mutates nothing."""
+    found = dict(back.tensors())
+    for name, was in (*reversed(list(saved.tensors())),):
+        now = found.pop(name, None)
+        if now is None:
+            return *_of(name), f"{name} did not come back"
+        if was.shape != now.shape or was.dtype != now.dtype or not _alike(was, now.to(was.device)):
+            return *_of(name), _told(name, was, now)
+    if found:
+        return *_of(next(iter(found))), f"{next(iter(found))} came back and was not saved"
+    return "identity", "model_config", "every tensor did, so the model that goes on is another"
+
+
+def _of(name: str) -> tuple[str, str]:
+    return ELEMENTS.get(name.rpartition(".")[2], ("block", "kv_cache"))
+
+
+def _alike(was: torch.Tensor, now: torch.Tensor) -> bool:
+    """Bit for bit, so NaN is like itself."""
+    raw = [t.contiguous().flatten().view(torch.uint8) for t in (was, now)]
+    return torch.equal(*raw)
+
+
+def _told(name: str, was: torch.Tensor, now: torch.Tensor) -> str:
+    if was.shape != now.shape or was.dtype != now.dtype:
+        return f"{name} is {_form(now)} where {_form(was)} was saved"
+    if was.numel() == 1:
+        return f"{name} is {now.item():g} where {was.item():g} was saved"
+    count = int((was != now.to(was.device)).sum())
+    return f"{count} of {was.numel()} values of {name} are others"
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
