@@ -37,15 +37,17 @@ def abreast(
     side by side in the order of their places, as near to these as that goes and as far apart at any scale; 0
     for what stands alone. The axes have their limits. step: points between two neighbours; most: of a row."""
     pixel = axis.figure.dpi / 72  # of a point
-    wide = (axis.get_xlim()[1] - axis.get_xlim()[0]) / axis.bbox.width * pixel
+    back = axis.transData.inverted()
     spots = axis.transData.transform(list(zip(xs, ys, strict=True))) / pixel if xs else []
     aside = [0.0] * len(xs)
     for lane in _lanes([float(y) for _, y in spots]):
         marks = sorted({(float(spots[place][0]), groups[place]) for place in lane})
         drawn = dict(zip(marks, _spread(marks, step, most), strict=True))
         for place in lane:
-            x = float(spots[place][0])
-            aside[place] = wide * (drawn[x, groups[place]] - x)
+            x, y = map(float, spots[place])
+            at = drawn[x, groups[place]]
+            if at != x:
+                aside[place] = float(back.transform((at * pixel, y * pixel))[0]) - xs[place]
     return aside
 
 

@@ -1,5 +1,6 @@
 """The pictures of `task=evaluate`: what is answered, and how likely what was expected is, against what is held."""
 
+from html import escape
 from math import nan
 from typing import Any
 
@@ -8,9 +9,22 @@ from harness.snapshot.cells import is_full
 
 FEW = 10  # KiB; ticks of more are whole numbers
 ASIDE = " Marks that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
-BEFORE = 0.05  # of an axis of sizes, left of nothing: room for half a row of marks
+SPARE = 0.05  # of an axis beyond its smallest and largest value
 STROKE = 7.0  # points: the mark of a true size on the axis
-CLOSE, ROW = 4.5, 20.0  # points between marks side by side, and of a row of them at most
+SIZE, CLOSE, ROW = (
+    5.0,
+    5.0,
+    16.0,
+)  # points across a mark, between two side by side, of a row of them
+COLOURS = (*plots.COLOURS, "#5a4fcf", "#7a5230")  # as many as there are policies
+FILLS = {
+    "full": "\u25cf",
+    "none": "\u25cb",
+    "left": "\u25d0",
+    "right": "\u25d1",
+    "top": "\u25d3",
+    "bottom": "\u25d2",
+}
 
 Row = dict[str, Any]
 
@@ -21,8 +35,32 @@ def pictures(rows: list[Row]) -> list[tuple[str, bool]]:
     return [_panel(rows, measure, when) for measure, when in panels]
 
 
-def groups_of(rows: list[Row]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((r["prune"], r["quantize"]) for r in rows if not is_full(r)))
+def legend(rows: list[Row]) -> str:
+    """Whose colour and shape is whose, and how full the marks of each quantizer are, where there are several."""
+    policies, quantizers = _told(rows)
+    said = "".join(
+        f'<span><b style="color:{_colour(number)}">{plots.SHAPES[plots.mark(number)]}</b> '
+        f"{escape('no pruning' if policy == 'none' else policy)}</span>"
+        for number, policy in enumerate(policies)
+    )
+    if quantizers != ["none"]:
+        signs = list(FILLS.values())
+        said += "<span>codes:</span>" + "".join(
+            f"<span><b>{signs[place % len(signs)]}</b> {escape(quantizer)}</span>"
+            for place, quantizer in enumerate(quantizers)
+        )
+    return said
+
+
+def _told(rows: list[Row]) -> tuple[list[str], list[str]]:
+    """Policies and quantizers of the cells that are no full cache, in order of appearance; no codes first."""
+    some = [r for r in rows if not is_full(r)]
+    kept = sorted(dict.fromkeys(r["quantize"] for r in some), key=lambda name: name != "none")
+    return list(dict.fromkeys(r["prune"] for r in some)), kept
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
 
 
 def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
@@ -30,36 +68,26 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
     made, (axis,) = plots.figure(plots.WIDTH, 3.6)
     right = measure == "contains"
     some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
-    groups = groups_of(rows)
+    policies, quantizers = _told(rows)
     drawn = [r for r in some if not is_full(r)]
-    held, own = max(map(kib, some)), [groups.index((r["prune"], r["quantize"])) for r in drawn]
-    axis.set_xlim(-BEFORE * held, 1.05 * held)
-    axis.locator_params(axis="x", nbins=5)  # more run together
-    axis.xaxis.set_major_formatter("{x:,.0f}" if held > FEW else "{x:g}")
-    places = list(map(kib, drawn))
-    aside = axes.abreast(axis, places, [0.0] * len(drawn), own, CLOSE, ROW)
-    at = {id(r): place + by for r, place, by in zip(drawn, places, aside, strict=True)}
-    for number in range(len(groups)):
-        line = sorted(
-            ((at[id(r)], r) for o, r in zip(own, drawn) if o == number), key=lambda one: one[0]
-        )
-        values = [r["value"] for _, r in line]
-        ends = [(r["low"], r["high"]) if r["low"] is not None else (nan, nan) for _, r in line]
-        bars = [[v - low for v, (low, _) in zip(values, ends)], [high - v for v, (_, high) in zip(values, ends)]]  # fmt: skip
+    _limits(axis, some, right)
+    places, heights = list(map(kib, drawn)), [r["value"] for r in drawn]
+    own = [quantizers.index(r["quantize"]) * len(policies) + policies.index(r["prune"]) for r in drawn]  # fmt: skip
+    aside = axes.abreast(axis, places, heights, own, CLOSE, ROW)
+    for row, place, by, number in zip(drawn, places, aside, own, strict=True):
+        kept, policy = divmod(number, len(policies))
+        low, high = (row["low"], row["high"]) if row["low"] is not None else (nan, nan)
         axis.errorbar(
-            [x for x, _ in line], values, bars, fmt=plots.mark(number), markersize=4,
-            elinewidth=1, color=plots.COLOURS[number % len(plots.COLOURS)],
+            [place + by], [row["value"]], [[row["value"] - low], [high - row["value"]]],
+            fmt=plots.mark(policy), markersize=SIZE, elinewidth=1, color=_colour(policy),
+            fillstyle=list(FILLS)[kept % len(FILLS)], markerfacecoloralt="none", alpha=0.8,
         )  # fmt: skip
     for row in some:
         if is_full(row):
             axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
-    front = pareto(some, larger=right)
-    axis.plot([at.get(id(r), kib(r)) for r in front], [r["value"] for r in front], color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
-    if right:
-        axis.set_ylim(-0.03, 1.05)
-    for row in some:
-        if is_full(row):
             _called(axis, row["value"])
+    front = pareto(some, larger=right)
+    axis.plot([kib(r) for r in front], [r["value"] for r in front], color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
     true = sorted({place for place, by in zip(places, aside, strict=True) if by})
     axis.plot(true, [0.0] * len(true), "|", markersize=STROKE, color=plots.INK, alpha=0.5, clip_on=False,
               transform=axis.get_xaxis_transform())  # fmt: skip
@@ -68,6 +96,25 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
         axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
     )
     return plots.svg(made), any(aside)
+
+
+def _limits(axis: Any, some: list[Row], right: bool) -> None:
+    """Room for every mark and interval; sizes on a logarithmic axis where they span much."""
+    sizes = [s for s in map(kib, some) if s > 0] or [1.0]
+    small, held = min(sizes), max(sizes)
+    if held > plots.RANGE * small:
+        axis.set_xscale("log")
+        spare = (held / small) ** SPARE
+        axis.set_xlim(small / spare, held * spare)
+        plots.plain(axis.xaxis)
+    else:
+        axis.set_xlim(-SPARE * held, (1 + SPARE) * held)
+        axis.locator_params(axis="x", nbins=5)  # more run together
+        axis.xaxis.set_major_formatter("{x:,.0f}" if held > FEW else "{x:g}")
+    ends = [v for r in some for v in (r["value"], r["low"], r["high"]) if v is not None]
+    low, high = (0.0, 1.0) if right else (min(ends), max(ends))
+    spare = SPARE * (high - low or 1.0)
+    axis.set_ylim(low - spare, high + spare)
 
 
 def _called(axis: Any, value: float) -> None:

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from math import exp
 from typing import Any
 
-from harness.report import budget, plots
+from harness.report import budget
 from harness.report.html import cell, section, soundness
 from harness.snapshot.cells import WORSE, best, full, is_full, name
 from harness.snapshot.result import CELL
@@ -42,9 +42,7 @@ def sections(
             "line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined."
             + budget.ASIDE
             * any(moved for _, moved in panels),
-            legend=plots.colours(
-                " ".join(p for p in group if p != "none") for group in budget.groups_of(rows)
-            ),
+            legend=budget.legend(rows),
             panels=[panel for panel, _ in panels],
         ),
         section(

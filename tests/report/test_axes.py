@@ -110,6 +110,56 @@ def test_cells_of_an_evaluation_stand_at_their_size():
     assert len(said) == 4 and all(said)
 
 
+def evaluated(prune: str, quantize: str, size: int, value: float) -> dict[str, object]:
+    budget_of = 1.0 if (prune, quantize) == ("none", "none") else 0.25
+    return {"prune": prune, "quantize": quantize, "budget": budget_of, "cache": "auto", "asked": "after", "low": value,
+            "high": value, "kv_bytes": size * 1024, "value": value, "measure": "contains"}  # fmt: skip
+
+
+def test_no_mark_of_an_evaluation_leaves_its_axes_and_the_front_is_at_true_sizes(monkeypatch):
+    """Only what would hide another mark moves, by less than two marks."""
+    seen = []
+    monkeypatch.setattr(plots, "svg", lambda made: seen.append(made) or "")
+    rows = [
+        evaluated("none", "none", 310, 1.0),
+        evaluated("a", "int8", 20, 1.0),
+        evaluated("b", "int8", 20, 0.4),
+    ]
+    crowd = [evaluated(policy, "none", 8, 0.0) for policy in "abcde"]
+    budget._panel([*rows, *crowd], "contains", "after")
+    (axis,) = seen[0].axes
+    marks = [
+        tuple(line.get_xydata()[0])
+        for line in axis.lines
+        if line.get_marker() not in ("None", "|", None)
+    ]
+    at = [
+        value for value, _ in axis.transAxes.inverted().transform(axis.transData.transform(marks))
+    ]
+    assert len(marks) == 7 and min(at) > 0.01 and max(at) < 0.99
+    assert [x for x, y in marks if y] == [20, 20], "alone in height: at its size"
+    pixel = axis.figure.dpi / 72
+    crowded = [axis.transData.transform((x, 0))[0] / pixel for x, y in marks if not y]
+    true = axis.transData.transform((8, 0))[0] / pixel
+    assert len(set(crowded)) == 5 and max(abs(x - true) for x in crowded) < 2 * budget.SIZE
+    front = next(line for line in axis.lines if line.get_alpha() == 0.6)
+    assert list(front.get_xdata()) == [8, 20]
+
+
+def test_a_policy_has_one_colour_and_each_of_its_codes_its_own_mark():
+    rows = [evaluated("none", "none", 310, 1.0)]
+    rows += [
+        evaluated(policy, codes, 20, 0.5) for policy in "abcdefghij" for codes in ("none", "int8")
+    ]
+    legend = budget.legend(rows)
+    inks = re.findall(r"color:(#\w+)", legend)
+    assert len(inks) == 10 == len(set(inks)), "one colour each"
+    assert legend.endswith(
+        "<span>codes:</span><span><b>\u25cf</b> none</span><span><b>\u25cb</b> int8</span>"
+    )
+    assert "codes:" not in budget.legend([r for r in rows if r["quantize"] == "none"])
+
+
 @pytest.mark.parametrize(
     "values", [[8e-12, 0.0671, 1e-3, 0.0], [1.0, 2.0, 5.0], [1e-9, 1.0], [3.0]]
 )
