@@ -8,7 +8,8 @@ from harness.snapshot.elements import BY_NAME
 
 WIDE, CELL, LEFT = 480, 18, 56  # legible at 400 pixels
 COLUMNS = 180  # more tokens than that share a column, which shows the largest error among them
-DECADES = 6  # noise floors of a million are as dark as it gets
+DECADES, FINE = 6, 2  # noise floors of a million are as dark as it gets; a hundred steps of codes
+PALE, CLEAR = 0.05, 0.3  # of the colour: up to one of its units, and from there on at least
 
 
 NOISE = ("noise floors", "noise floors of the layer; pale is noise")
@@ -44,7 +45,7 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
         " Each cell: how far a kept token's K/V are from what the token buffer gives on this model, "
         f"in {meant}. A recurrent layer has one cell."
     )
-    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture, unit)]}]  # fmt: skip
+    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture, unit, FINE if coded else DECADES)]}]  # fmt: skip
 
 
 def _numbered(value: Any) -> Any:
@@ -52,8 +53,9 @@ def _numbered(value: Any) -> Any:
     return f"{BY_NAME[value].number} {value}" if value in BY_NAME else value
 
 
-def drawn(picture: list[list[float]], unit: str = NOISE[0]) -> str:
-    """An `<svg>` of layers (down) by kept tokens (across), darker where further from the noise."""
+def drawn(picture: list[list[float]], unit: str = NOISE[0], decades: int = DECADES) -> str:
+    """An `<svg>` of layers (down) by kept tokens (across), darker where further from the noise, up to so many
+    decades."""
     tokens = max((len(row) for row in picture), default=0) or 1
     span = ceil(tokens / COLUMNS)
     width = (WIDE - LEFT) / ceil(tokens / span)
@@ -64,7 +66,7 @@ def drawn(picture: list[list[float]], unit: str = NOISE[0]) -> str:
         for start in range(0, len(row), span):
             worst = max(row[start : start + span])
             said = f"layer {layer}, token {start}: {worst:.3g} {unit}"
-            x, shade = LEFT + start // span * width, strength(worst)
+            x, shade = LEFT + start // span * width, strength(worst, decades)
             parts.append(
                 f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{CELL - 1}" '
                 f'fill="var(--bad)" fill-opacity="{shade:.2f}"><title>{escape(said)}</title></rect>'
@@ -78,6 +80,8 @@ def drawn(picture: list[list[float]], unit: str = NOISE[0]) -> str:
     )
 
 
-def strength(floors: float) -> float:
-    """0.05 for one noise floor (or step of codes) and less, 1 for a million and more."""
-    return min(max(log10(max(floors, 1.0)) / DECADES, 0.05), 1.0)
+def strength(worst: float, decades: int = DECADES) -> float:
+    """`PALE` for one unit (noise floor or step of codes) and less, `CLEAR` right above, 1 for `decades` more."""
+    if worst <= 1:
+        return PALE
+    return min(CLEAR + (1 - CLEAR) * log10(worst) / decades, 1.0)

@@ -1,6 +1,7 @@
 """The report of one run: the conclusion, the picture, what was said, then figures and folds."""
 
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from harness.snapshot.words import other
 
 FAR = 10**6  # units in the last place; more say nothing
 PART = 40  # characters of two texts, from where they first differ
+GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
 DIGESTS = ("digest_before", "digest_after")
 
 
@@ -77,11 +79,37 @@ def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
         section(
             "Restored against uninterrupted",
             text="Per step, beside what a full recompute and another prefill split do to the same "
-            "logits with nothing wrong (the noise floor).",
+            "logits with nothing wrong (the noise floor)." + _above(result) + _ahead(result),
             legend=plots.curve_names(curves),
             panels=panels,
         )
     ]
+
+
+def _above(result: dict[str, Any]) -> str:
+    """Why a run is equivalent of which figures lie above the noise floor; nothing elsewhere."""
+    floor, oracle = result["noise_floor"], result["oracle"]
+    high = [k for k in GAPS if (result["metrics"].get(k) or 0) > (floor.get(k) or 0)]
+    if result["verdict"] != "equivalent" or not high or oracle.get("restored") is None:
+        return ""
+    return (
+        " Above the noise floor, which is that of a few plain runs and so the least that rounding does: "
+        f"{', '.join(plain(k) for k in high)}. The verdict rests on the error against float64: "
+        f"{oracle['restored']:.3g}, where a plain run's is {oracle['plain']:.3g} and twice that is allowed."
+    )
+
+
+def _ahead(result: dict[str, Any]) -> str:
+    """By how much two tokens can be apart where the runs first choose another: both within the largest difference
+    of that step."""
+    first = result["metrics"].get("first_divergence")
+    gaps = result["curves"].get("restored", {}).get("max_abs_diff", [])
+    if first is None or first >= len(gaps) or not isfinite(gaps[first]):
+        return ""
+    return (
+        f" At step {counted('first_divergence', first)} another token is first: in each run its own first is ahead "
+        f"of the other run's by at most {2 * gaps[first]:.3g} logits, twice the largest difference of that step."
+    )
 
 
 def _figures(result: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +142,7 @@ def _text(said: dict[str, Any]) -> dict[str, Any]:
     ]
     if places:
         start = places[0][0]
-        lines.append(f"first other word: {marked(repr(one[start:start + PART]))} against {marked(repr(two[start:start + PART]))}")  # fmt: skip
+        lines.append(f"from the first other word, marked above, on: {marked(repr(one[start:start + PART]))} against {marked(repr(two[start:start + PART]))}")  # fmt: skip
     return section("What was said", marked="\n".join(lines))
 
 

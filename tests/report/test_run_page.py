@@ -9,7 +9,7 @@ from browsing import needs_browser, shown
 from harness.cli.arguments import literal_text
 from harness.compare.conclusion import conclusion
 from harness.config.literal import command
-from harness.report import audit, kept, names, plots, run
+from harness.report import audit, diagnosis, kept, names, plots, run
 from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
@@ -229,7 +229,7 @@ def test_a_recorded_command_can_be_typed_again():
 def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
     said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
     assert run._text(said)["marked"].endswith(
-        "first other word: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
+        "from the first other word, marked above, on: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
     )
     for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
         assert "first other" not in run._text(same)["marked"]
@@ -238,7 +238,7 @@ def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_
     assert "forcing" not in run._text({"continuation": "a"})["marked"]
     longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
     assert run._text(longer)["marked"].endswith(
-        "first other word: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
+        "from the first other word, marked above, on: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
     )
 
 
@@ -260,3 +260,51 @@ def test_of_a_long_text_both_ends_are_shown_and_what_some_heads_hold_is_told_apa
         and "230 tokens left out ...</span> <s>ee</s> &lt;b&gt;" in strip
     )
     assert kept.sections({**block, "held": [4] * 4}) == kept.sections({}) == []
+
+
+def test_what_is_above_one_step_or_floor_is_clearly_darker_than_what_is_below():
+    told = {"cause": "other", "evidence": "quantized", "picture": [[0.5 * 8, 5.0 * 8, 13.7 * 8]]}
+    pale, five, more = (
+        float(shade)
+        for block in diagnosis.sections(told, coded=True)
+        for shade in re.findall(r'fill-opacity="([\d.]+)"', block["panels"][0])
+    )
+    assert pale == diagnosis.PALE and 0.5 < five < more < 1
+    assert diagnosis.strength(1.0) == pale and diagnosis.strength(1.1) >= 0.3
+    assert diagnosis.strength(1e6) == pytest.approx(1) and diagnosis.strength(1e9) == 1
+
+
+def measured(verdict: str, step: int | None = None) -> dict:
+    figures = {
+        "max_abs_diff": 0.5,
+        "kl_max": 1e-3,
+        "kl_mean": 1e-5,
+        "mean_abs_diff": 0.1,
+        "first_divergence": step,
+    }
+    curve = {"max_abs_diff": [0.1, 0.5], "kl": [1e-5, 1e-3]}
+    return {"verdict": verdict, "metrics": figures, "noise_floor": {**figures, "max_abs_diff": 0.25},
+            "oracle": {"restored": 0.5, "plain": 0.5}, "curves": {"restored": curve, "noise: a": curve}}  # fmt: skip
+
+
+def test_figures_above_their_noise_floor_in_an_equivalent_run_are_accounted_for(tmp_path):
+    said = run._comparison(tmp_path / "r.html", measured("equivalent"))[0]["text"]
+    assert (
+        "the least that rounding does: largest difference of a logit. The verdict rests on the error against float64: 0.5,"
+        in said
+    )
+    assert "float64" not in run._comparison(tmp_path / "r.html", measured("drifted"))[0]["text"]
+    below = measured("equivalent")
+    below["noise_floor"]["max_abs_diff"] = 0.5
+    assert "float64" not in run._comparison(tmp_path / "r.html", below)[0]["text"]
+
+
+def test_by_how_much_the_first_other_token_can_be_ahead_is_said(tmp_path):
+    said = run._comparison(tmp_path / "r.html", measured("diverged", 1))[0]["text"]
+    assert said.endswith("At step 2 another token is first: in each run its own first is ahead of the other run's by at most 1 "
+                         "logits, twice the largest difference of that step.")  # fmt: skip
+    for step in (None, 7):
+        assert (
+            "ahead"
+            not in run._comparison(tmp_path / "r.html", measured("diverged", step))[0]["text"]
+        )
