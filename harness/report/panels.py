@@ -59,9 +59,9 @@ def _panels(
         rows = sorted(rows, key=lambda r: (len(str(r[x])), str(r[x])))
     rest = [a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3]
     size = next((a for a in rest if not _ordered(rows, a, x)), None)
-    apart = [
-        a for a in axes if a != x and not _ordered(rows, a, x)
-    ]  # no way leads from one to another
+    apart = None  # seconds that were taken once are no curve
+    if measures is not COST:  # no way leads from one of these to another
+        apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
     panels, constant, noisy, lost, aside = [], [], False, False, False
     for key, name, unit in measures:
         values = {r[key] for r in rows if r.get(key) is not None}
@@ -80,7 +80,7 @@ def _panels(
     if noisy:
         some = len(_floors(rows)) < len(_values(rows, "dtype"))
         none = "; no line where that is nothing" if some else ""
-        told += f" Dashed: the noise floor, what a recompute does with nothing wrong{none}."
+        told += f" Dashed, by the largest KL: its noise floor, what a recompute does with nothing wrong{none}."
     if lost:
         told += " Shaded: practically nothing beside the rest, and not to scale."
     if constant:

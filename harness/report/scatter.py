@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 def scatter(
     rows: list[Row], x: str, y: str, kind: Callable[[Row], str], by: tuple[str | None, str | None],
-    title: str, under: str, beside: str, floors: dict[str, float] | None = None, apart: Sequence[str] = (),
+    title: str, under: str, beside: str, floors: dict[str, float] | None = None, apart: Sequence[str] | None = (),
     by_name: bool = False,
 ) -> tuple[str, bool]:  # fmt: skip
     """The picture, and whether any mark in it stands beside its true place, which a thin line then shows.
@@ -42,7 +42,7 @@ def scatter(
     where there is a first of `by`, by its value, which has a marker of its own too; one size per value of the
     second. `x` may name things instead of numbers; groups stand side by side above a name, and on a number
     where their marks would hide one another; by_name: even where they are numbers.
-    Of a group those are joined that are the same in all that `apart` names.
+    Of a group those are joined that are the same in all that `apart` names; None: none are.
     floors: dashed lines, by the value of `x` that each belongs to, else named at their end. What is
     practically nothing beside the rest stands at the foot, under one tick. Rows without `y` are left out."""
     made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
@@ -65,7 +65,7 @@ def scatter(
               markersize=TRUE, color=INK, markeredgewidth=0.8)  # fmt: skip
     for number, group in enumerate(groups):
         mine = [i for i, whose in enumerate(own) if whose == number]
-        if shape and not names:
+        if shape and not names and apart is not None:
             lines: dict[tuple[str, ...], list[tuple[float, float]]] = {}
             for i in mine:
                 alike = tuple(str(shown[i].get(a)) for a in apart)

@@ -184,6 +184,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         verdict,
         reason,
         tone,
+        [(TABLE, TABLE)],
         under=f"{name}{constant(folder, points, axes)}",
     )
 

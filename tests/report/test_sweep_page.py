@@ -282,6 +282,10 @@ def test_each_dtype_has_its_noise_line_its_marker_and_its_own_place():
                     for c, k in (("a", 1e-4), ("b", 2e-4))
                     for d, n, b in (("float32", 1e-12, 2000), ("bfloat16", 1e-4, 1000))))  # fmt: skip
     cost, apart = panels.sections(rows, ["cache", "dtype"])
+    assert (
+        "Dashed, by the largest KL: its noise floor" in apart["text"]
+        and "Dashed" not in cost["text"]
+    )
     assert apart["title"] == "How far the logits went" and "by dtype. Dashed" in apart["text"]
     assert panels._floors(rows) == {"float32": 1e-12, "bfloat16": 1e-4}
     assert all(f"</b> {dtype}</span>" in cost["legend"] for dtype in ("float32", "bfloat16"))
@@ -832,3 +836,8 @@ def test_a_search_says_what_was_the_same_and_how_sure_its_shares_are(tmp_path):
 def test_bytes_are_read_in_groups_of_three_digits():
     assert table._shown("bytes_copied_per_token", 206130.0)["text"] == "206,130"
     assert table._shown("kl_max", 206130.0) == 206130.0
+
+
+def test_the_table_of_every_figure_is_a_link_beside_the_page(tmp_path):
+    page = drawn(tmp_path, points({"prune": "a"}, {"prune": "b"}))
+    assert '<p class="links"><a href="sweep.csv">sweep.csv</a>' in page
