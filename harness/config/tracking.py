@@ -7,6 +7,7 @@ from harness.config.key import at_least, only
 from harness.errors import ConfigProblem
 
 MISSING = "???"
+USUAL = "harness"  # experiment
 KEYS = {"MLFLOW_TRACKING_URI": "track.uri", "MLFLOW_EXPERIMENT_NAME": "track.experiment"}
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")  # fmt: skip
 PLUGINS = "mlflow.tracking_store"  # entry points: schemes that a package adds
@@ -16,7 +17,7 @@ PLUGINS = "mlflow.tracking_store"  # entry points: schemes that a package adds
 class TrackConfig:
     name: str = MISSING
     uri: str | None = only(None)
-    experiment: str = only("harness")
+    experiment: str = only(USUAL)
     artifact_limit_mb: float = only(16.0)
 
 

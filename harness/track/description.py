@@ -2,13 +2,14 @@
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.config import launched
+from harness.config import launched, tracking
 from harness.snapshot.objective import shown
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
@@ -35,12 +36,12 @@ def note(
     run_id: str,
     folder: Path,
     parts: Sequence[Row] = (),
-    uri: str | None = None,
+    there: str = "",
     links: str = "",
 ) -> str:
     """The run's description, in markdown: what came out, picture, table, and how it is run again. parts: the
-    rows of the runs below it, which are the table where no logits were compared. uri: of the server, where it
-    is not our own. links: to the runs below it."""
+    rows of the runs below it, which are the table where no logits were compared. there: as of `there`. links: to
+    the runs below it."""
     said = str(result.get("conclusion") or result.get("reason"))
     word = contents.word(result, folder)
     head = [f"**{word}**: {said}" if word else said, ""]
@@ -52,10 +53,12 @@ def note(
     table = _measured(result) or _parts(parts)
     if result.get("task") == contents.AUDIT:
         table = _found(result, contents.audited(folder))
-    again = "\n\n".join(filter(None, (commanded(launched.of_point(folder)), audited(run_id, uri))))
+    again = "\n\n".join(
+        filter(None, (commanded(launched.of_point(folder)), audited(run_id, there)))
+    )
     if result.get("task") == contents.AUDIT:
         of = result.get("audit_of") or contents.audited(folder).get("run")
-        again = f"Audit the same again: `python -m harness task=audit run={of}{_there(uri)}`"
+        again = f"Audit the same again: `python -m harness task=audit run={of}{there}`"
     if result.get("verdict") == "failed":
         again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
@@ -80,21 +83,24 @@ def of_part(folder: Path) -> str:
     return commanded(launched.of_point(folder), "Run it again, with all beside it")
 
 
-def repeated(folder: Path, best: str, run_id: str, uri: str | None) -> str:
+def repeated(folder: Path, best: str, run_id: str, there: str) -> str:
     """How the sweep in `folder` is run again, its marked point `best` alone where there is one, and how all is compared."""
     told = [commanded(launched.of_sweep(folder))]
     told += [commanded(launched.of_point(folder / best), "The marked point alone")] if best else []
-    return "\n\n".join(filter(None, (*told, audited(run_id, uri))))
+    return "\n\n".join(filter(None, (*told, audited(run_id, there))))
 
 
-def audited(run_id: str, uri: str | None) -> str:
-    """The command that runs a run, or every point of a sweep, again. uri: as of `note`."""
-    return f"Audit it (it is run again, and every figure compared): `python -m harness task=audit run={run_id}{_there(uri)}`"
+def audited(run_id: str, there: str) -> str:
+    """The command that runs a run, or every point of a sweep, again. there: as of `there`."""
+    return f"Audit it (it is run again, and every figure compared): `python -m harness task=audit run={run_id}{there}`"
 
 
-def _there(uri: str | None) -> str:
-    """The server as the rest of a command, its password left out."""
-    return f" track.uri={re.sub('//[^/@]*@', '//...@', uri)}" if uri else ""
+def there(uri: str | None, experiment: str) -> str:
+    """A server that is not our own, its password left out, and an experiment that is not the usual one, as the rest
+    of a command."""
+    words = [f"track.uri={re.sub('//[^/@]*@', '//...@', uri)}"] if uri else []
+    words += [f"track.experiment={experiment}"] if experiment != tracking.USUAL else []
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def of_sweep(words: str, sentence: str, links: str, table: str, tail: str = "") -> str:

@@ -142,7 +142,7 @@ class Mlflow:
             self._metrics(run_id, values, when, parent.parameters(folder))
             points, deleted = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
-            tail = description.repeated(folder, best, run_id, self.settings.uri)
+            tail = description.repeated(folder, best, run_id, self._there())
             said = {**parent.told(words, sentence), **more}
             text = "\n\n".join(filter(None, (sentence, more.get("reason"))))
             said["mlflow.note.content"] = description.of_sweep(words, text, links, table, tail)
@@ -262,6 +262,9 @@ class Mlflow:
         )
         return block | shown
 
+    def _there(self) -> str:
+        return description.there(self.settings.uri, self.settings.experiment)
+
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
@@ -286,7 +289,7 @@ class Mlflow:
         of = result.get("audit_of") and parent.there(self.client, result["audit_of"])
         if of:
             links = description.original(of.info.experiment_id, of.info.run_id)
-        note = description.note(result, run_id, folder, rows, self.settings.uri, links)
+        note = description.note(result, run_id, folder, rows, self._there(), links)
         self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _machine(self, run_id: str, watch: Any, began: int, when: int) -> None:

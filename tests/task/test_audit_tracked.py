@@ -11,6 +11,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import __main__ as front
+from harness import track
 from harness.report import evaluate
 from harness.snapshot import record
 from harness.task import audit
@@ -103,6 +104,24 @@ def test_a_sweep_that_was_resumed_is_the_same(harness, place, monkeypatch):
     client.set_tag(record.read(sweep / "sweep.json")["mlflow"]["run_id"], "outcome", "2 exact")
     client.set_tag(run_of(sweep / "0"), "outcome", "exact")
     assert summed(cfg, sweep)[0] == compared(cfg, sweep / "0")[0] == ["outcome"]
+
+
+def test_the_command_on_a_page_audits_into_the_experiment_of_the_run(recorded, tmp_path):
+    """As it was recorded, it is derived again; with another experiment it is told apart."""
+    cfg, client = store_of(tmp_path)
+    cfg.track.experiment = "of us"
+    folder = shutil.copytree(recorded, tmp_path / "run")
+    held = record.read(folder / record.NAME)
+    result = {**record.read(folder / "result.json"), "mlflow": None}
+    settings = SimpleNamespace(**{**held["config"]["track"], "experiment": "of us"})
+    track.log(settings, str(tmp_path), folder, result, held["config"]["name"])
+    run_id = run_of(folder)
+    note = client.get_run(run_id).data.tags["mlflow.note.content"]
+    command = f"task=audit run={run_id} 'track.experiment=of us'`"
+    assert note.endswith(command)
+    assert compared(cfg, folder)[1].notes == []
+    client.set_tag(run_id, "mlflow.note.content", note.replace("of us", "theirs"))
+    assert "not the one that was recorded" in compared(cfg, folder)[1].notes[0]
 
 
 FORGED = {

@@ -443,8 +443,10 @@ def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
     result = {"reason": "r", "verdict": "unjudged", "folder": "f"}
     note = description.note(result, "id", tmp_path, parts)
     assert len(note) <= description.LIMIT and note.endswith("task=audit run=id`")
-    note = description.note(result, "id", tmp_path, parts, "http://me:word@host:5000")
-    assert note.endswith("task=audit run=id track.uri=http://...@host:5000`")
+    there = description.there("http://me:word@host:5000", "mine")
+    note = description.note(result, "id", tmp_path, parts, there)
+    assert note.endswith("task=audit run=id track.uri=http://...@host:5000 track.experiment=mine`")
+    assert description.there(None, "harness") == ""
     refused = {**result, "reason": "\n".join(["refused:", *rows])}
     note = description.note(refused, "id", tmp_path)
     assert 7700 < len(note) <= description.LIMIT and note.splitlines()[-1] in rows

@@ -11,7 +11,7 @@ from harness.report.sweep import TABLE, read_csv
 from harness.snapshot import record as records
 from harness.task.audit import download
 from harness.task.audit.asked import Run, lookup
-from harness.track import place
+from harness.track import description, place
 from harness.track.parent import ABOVE
 
 RECORD = ("result.json", records.NAME, "multirun.yaml", "sweep.json", ".hydra")
@@ -83,7 +83,7 @@ def _of_sweep(cfg: Config, path: Path) -> str:
 
 
 def _there(cfg: Config) -> str:
-    return f" track.uri={cfg.track.uri}" if cfg.track.uri else ""
+    return description.there(cfg.track.uri, cfg.track.experiment)
 
 
 def _near(path: Path) -> str:

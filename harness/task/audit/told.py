@@ -40,9 +40,9 @@ class Told:
         return f"{said} {self.once}"
 
 
-def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str | None]) -> Told:
-    """Of a single run or a point. held: the run as the server has it. uris: addresses of the server that its
-    description may name."""
+def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str]) -> Told:
+    """Of a single run or a point. held: the run as the server has it. theres: as of `description.there`, those that its
+    description may end with."""
     config = read(folder / records.NAME).get("config") or {}
     rows = _cells(folder, result)
     return Told(
@@ -52,7 +52,10 @@ def run(folder: Path, result: Result, held: dict[str, Any], uris: Iterable[str |
         dict(contents.parameters(folder)),
         _stepped([*contents.metrics(result), *parts.above(rows)]),
         "FAILED" if exit_code(result) else "FINISHED",
-        [description.note(result, held["id"], folder, rows, uri) for uri in dict.fromkeys(uris)],
+        [
+            description.note(result, held["id"], folder, rows, there)
+            for there in dict.fromkeys(theres)
+        ],
         _once(folder) if rows else "",
         _before(folder, config),
     )
@@ -91,8 +94,8 @@ def cells(folder: Path, result: Result) -> list[Told]:
     return made
 
 
-def sweep(folder: Path, points: list[Path], held: dict[str, Any], uris: Iterable[str | None]) -> Told:  # fmt: skip
-    """Of the run above the points of a sweep, which are those with a result. held, uris: as of `run`."""
+def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterable[str]) -> Told:  # fmt: skip
+    """Of the run above the points of a sweep, which are those with a result. held, theres: as of `run`."""
     rows = pages.rows(points)
     ways = search.ways(folder, rows)
     document = read(folder / "sweep.json")
@@ -104,9 +107,9 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], uris: Iterable
     text = "\n\n".join(filter(None, (sentence, tail)))
     notes = [
         description.of_sweep(
-            words, text, "", table, description.repeated(folder, best, held["id"], uri)
+            words, text, "", table, description.repeated(folder, best, held["id"], there)
         )
-        for uri in dict.fromkeys(uris)
+        for there in dict.fromkeys(theres)
     ]
     return Told(
         names.ended(track.sweep_name(folder), words),

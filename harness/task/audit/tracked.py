@@ -15,6 +15,7 @@ from typing import Any
 
 from harness import machine
 from harness.config import Config
+from harness.config.tracking import USUAL
 from harness.pipeline.finish import shown
 from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
 from harness.task.audit import copies, derived, told
@@ -82,7 +83,7 @@ def point(
         return
     ours = derived.ours(result)
     for run in runs:
-        made = told.run(folder, result, run, _uris(cfg, record))
+        made = told.run(folder, result, run, _theres(cfg, record))
         if "verdict" not in run["tags"] and "verdict" in made.tags:
             why = "the tracking store holds no verdict for this record"
             yield Finding("mlflow: verdict", made.tags["verdict"], None, why)
@@ -102,7 +103,7 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
         return
     results = [read(p / "result.json") for p in done]
     record = read(done[0] / "record.json")
-    made = told.sweep(folder, done, run, _uris(cfg, record))
+    made = told.sweep(folder, done, run, _theres(cfg, record))
     yield from _run(cfg, run, made, seen, all(map(derived.ours, results)))
     yield from copies.of_sweep(cfg, run["id"], folder, seen)
 
@@ -227,7 +228,9 @@ def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen, ours: bool) -
         )
 
 
-def _uris(cfg: Config, record: dict[str, Any]) -> list[str | None]:
-    """The addresses that the server may have been told at the end of a description."""
+def _theres(cfg: Config, record: dict[str, Any]) -> list[str]:
+    """The server and the experiment that a description may have been ended with."""
     track = (record.get("config") or {}).get("track") or {}
-    return [track.get("uri"), cfg.track.uri, None]
+    uris = [track.get("uri"), cfg.track.uri, None]
+    places = [str(track.get("experiment", USUAL)), cfg.track.experiment]
+    return [description.there(uri, place) for uri in uris for place in places]
