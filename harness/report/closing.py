@@ -37,9 +37,12 @@ def cache(result: Record) -> str:
 
 
 def title(result: Record, folder: Path | None = None) -> str:
-    """The task, the model, the option of each group that took part, and what else is of this run alone of the
-    sweep that the one in `folder` is a point of."""
-    return f"{result.get('task', 'experiment')}: {', '.join(_parts(result, folder))}"
+    """The task, with the name that was given to the run, the model, the option of each group that took part, and
+    what else is of this run alone of the sweep that the one in `folder` is a point of."""
+    task = str(result.get("task", "experiment"))
+    given = typed.name(folder, _command(result)) if folder else ""
+    said = f"{given} ({task})" if given not in ("", "null", task) else task
+    return f"{said}: {', '.join(_parts(result, folder))}"
 
 
 def of_record(folder: Path, called: str) -> str:
@@ -62,11 +65,15 @@ def _parts(result: Record, folder: Path | None) -> list[str]:
 
 def varying(result: Record, folder: Path | None, parts: Sequence[str] = ()) -> list[str]:
     """What the sweep varies of which the run in `folder` is a point. parts: of a heading that says some of it."""
-    command = (result.get("environment") or {}).get("command") or []
-    command = list(map(str, command[3:]))  # without `python -m harness`
+    command = _command(result)
     known = {"model", "task", *(part.partition(" ")[0] for part in parts)}
     own = typed.own(folder, command) if folder else []
     return [part for part in own if part.partition(" ")[0] not in known]
+
+
+def _command(result: Record) -> list[str]:
+    """What was typed after `python -m harness`."""
+    return list(map(str, ((result.get("environment") or {}).get("command") or [])[3:]))
 
 
 def named(title: str, result: Record, folder: Path) -> str:
@@ -87,10 +94,13 @@ def _unusual(chosen: Record) -> list[str]:
 
 
 def under(result: Record, folder: Path | None = None, point: Path | None = None) -> str:
-    """What was read, in which numbers, with which other options and when, in one line; the day alone where no
-    model was loaded. folder: of the run, which says what was typed; point: of one of which only the text is told."""
+    """What was read, in which numbers, with which other options and when, in one line; the time alone where no
+    model was loaded. folder: of the run, which says what was typed; point: of one of which only the text is told,
+    and the day, which others share."""
     where, chosen = result.get("environment") or {}, result.get("options") or {}
-    day = str(where.get("date") or result.get("date") or "").partition("T")[0]
+    day, _, hour = str(where.get("date") or result.get("date") or "").partition("T")
+    zone = " UTC" * hour.endswith("+00:00")
+    day += f" {hour[:5]}{zone}" * (bool(hour) and point is None)
     if not result.get("model") or where.get("device") == "none":
         return day
     place = "" if where.get("device") == "outside" else f" on {where.get('device')}"

@@ -14,7 +14,7 @@ from harness.snapshot.objective import ANSWERS, front
 
 TABLE = {
     "kl_mean": "KL, mean", "kl_max": "KL, largest", "max_abs_diff": "logits", "error_ratio": "error",
-    "stored_bytes": "bytes", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
+    "kept_tokens": "tokens kept", "kv_bytes": "K/V bytes", "stored_bytes": "bytes", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied",
 }  # fmt: skip
 MEANT = {
@@ -22,6 +22,7 @@ MEANT = {
     "error_ratio": "error: over rounding's own, 2 is allowed", "stored_bytes": "bytes: on disk",
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip
+HELD = ("kept_tokens", "kv_bytes")  # shown where it is what the points are about
 TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
 # Left to `sweep.csv` where a line has no room, in this order.
 LESS = ("max_abs_diff", "kl_max", "load_s", "save_s")
@@ -43,6 +44,8 @@ def every(
     keys = [k for k in TABLE if any(r.get(k) is not None for r in points)]
     if not any(r.get("stored_bytes") for r in points):
         keys = [k for k in keys if k != "stored_bytes"]
+    if not any(a.partition(".")[0] in ("prune", "quantize") for a in axes):
+        keys = [k for k in keys if k not in HELD]
     same = [k for k in keys if points[1:] and len({r.get(k) for r in points}) == 1]
     keys = [k for k in keys if k not in same]
     told = [f"{plain(k)} {number(points[0][k])}" for k in same if k not in TOUCHED]

@@ -26,7 +26,7 @@ from harness.snapshot.objective import answered, directions, figures
 from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
 from harness.snapshot.result import counted as step
 
-TABLE, CELLS = "sweep.csv", "answers.csv"
+TABLE, CELLS, RECORD = "sweep.csv", "answers.csv", "sweep.json"
 SOUGHT = "Best: by what the search was asked for."
 
 
@@ -184,7 +184,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         verdict,
         reason,
         tone,
-        [(TABLE, TABLE)],
+        [(file, file) for file in (TABLE, RECORD)],
         under=f"{name}{constant(folder, points, axes)}",
     )
 

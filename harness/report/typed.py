@@ -39,6 +39,14 @@ def fixed(folder: Path) -> dict[str, str]:
     return _fit(_pairs(launched.typed(folder)))
 
 
+def name(folder: Path, command: Sequence[str]) -> str:
+    """The name that was given to the run in `folder`; empty where none was, or where it is that of a whole sweep.
+    command: the words that ran it."""
+    if {*MULTIRUN} & {*command}:
+        return ""
+    return _pairs(launched.typed(folder)).get("name", "")
+
+
 def text(folder: Path | None) -> bool:
     """Whether the run in `folder` was given a text in place of a prompt's option."""
     words = (launched.typed(folder) or []) if folder else []

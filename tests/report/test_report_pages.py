@@ -388,9 +388,9 @@ def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_a
     assert both.startswith("float32 and bfloat16 on cpu")
     assert (
         closing.under({"environment": {"device": "none", "date": "2026-11-23T08:00:00"}})
-        == "2026-11-23"
+        == "2026-11-23 08:00"
     )
-    assert closing.under({"date": "2026-11-23T08:00:00", "stages": []}) == "2026-11-23"
+    assert closing.under({"date": "2026-11-23T08:00:00", "stages": []}) == "2026-11-23 08:00"
     environment, again = closing.sections(result, Path())
     assert ["variables", "OMP_NUM_THREADS=1"] in environment["rows"]
     assert again["pre"] == "python -m harness steps=8"
@@ -412,9 +412,12 @@ def test_the_heading_says_which_point_and_which_task_and_the_line_below_what_els
     assert (
         closing.title(result, tmp_path) == "experiment: tiny, cache view, prune none, prompt.seed 2"
     )
+    assert closing.under(result, point=tmp_path).endswith(
+        ", 2026-11-23"
+    )  # which other points share
     said = closing.under(result, tmp_path)
     assert (
-        said == "float32 on cpu, prompt text, steps 6, 2026-11-23"
+        said == "float32 on cpu, prompt text, steps 6, 2026-11-23 08:00"
     )  # no ratio of what was not pruned, and the text in place of an option that was not read
     (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps([*words[:-1], "text=null"]))
     assert closing.under(result, tmp_path).startswith("float32 on cpu, prompt recall, ")
@@ -425,7 +428,7 @@ def test_the_heading_says_which_point_and_which_task_and_the_line_below_what_els
         "task": "evaluate",
         "environment": {"command": ["python", "-m", "harness", "steps=6"]},
     }
-    assert closing.title(alone, tmp_path) == "evaluate: tiny, cache view"
+    assert closing.title(alone, tmp_path) == "n (evaluate): tiny, cache view"
     assert closing.named("ev", alone, tmp_path) == "ev (evaluate): tiny"
     assert closing.named("evaluate", alone, tmp_path) == "evaluate: tiny"
     bent = {**alone, "task": "faults", "options": {**result["options"], "fault": "swap"}}

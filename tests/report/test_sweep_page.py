@@ -840,4 +840,16 @@ def test_bytes_are_read_in_groups_of_three_digits():
 
 def test_the_table_of_every_figure_is_a_link_beside_the_page(tmp_path):
     page = drawn(tmp_path, points({"prune": "a"}, {"prune": "b"}))
-    assert '<p class="links"><a href="sweep.csv">sweep.csv</a>' in page
+    assert '<p class="links"><a href="sweep.csv">sweep.csv</a>\n<a href="sweep.json">' in page
+
+
+def test_where_pruning_varies_the_table_says_what_is_held():
+    rows = points(
+        {"prune": "a", "kv_bytes": 900}, {"prune": "b", "kept_tokens": 20, "kv_bytes": 500}
+    )
+    columns = table.every(rows, ["prune"], {}, {}, alone=False)["columns"]
+    assert "tokens kept" in columns and "K/V bytes" in columns
+    other = table.every([{**r, "seed": r["prune"]} for r in rows], ["seed"], {}, {}, alone=False)[
+        "columns"
+    ]
+    assert "tokens kept" not in other and "K/V bytes" not in other
