@@ -48,10 +48,9 @@ def write(
         changed = sorted(json.loads(shared), key=lambda c: not c["decisive"])
         sections.append(
             section(
-                "What changed since" if changed else "Nothing changed since",
-                text=", ".join(points)
-                if changed or len(alike) > 1
-                else machine.many(len(points), "run"),
+                f"The environment: {'what' if changed else 'nothing'} changed since the recording",
+                text=f"Compared: code, versions, machine, device and settings as the record has them, with those of "
+                f"now; of {', '.join(points) if changed or len(alike) > 1 else machine.many(len(points), 'run')}.",
                 columns=["what", "recorded", "now", "may change the last bits"],
                 rows=[
                     [c["what"], short(c["recorded"]), short(c["found"]), c["decisive"]]

@@ -36,7 +36,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     state, manifest = store.load(source)
     say.done("every byte verified")
     said = text_of(state)
-    facts, layers = needs(state, manifest), layer_rows(state)
+    facts, layers = [*needs(state, manifest), *stored(source)], layer_rows(state)
     elements = [
         [
             e["number"],
@@ -65,6 +65,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         ],
         "intact",
         f"{state.tokens} tokens, {state.kept_tokens} of them kept; every byte matches its digest.",
+        links=html.link("manifest of the snapshot", Path(source) / "manifest.json", folder),
         under=closing.under(made),
     )
     write_text(folder / "report.html", page)
@@ -76,6 +77,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line()
     console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
+
+
+def stored(source: Path | str) -> list[tuple[str, Any]]:
+    """How many bytes the files of a snapshot are, those that it takes from another aside; nothing of one that lies
+    elsewhere."""
+    if "://" in str(source):
+        return []
+    files = [path for path in Path(source).rglob("*") if path.is_file()]
+    return [("bytes on disk, own files", f"{sum(path.stat().st_size for path in files):,}")]
 
 
 def _titled(source: str) -> str:

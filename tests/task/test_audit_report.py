@@ -49,6 +49,10 @@ def test_it_says_what_was_run_where_and_what_cannot_be_known(audited, recorded):
     assert told["where"]["platform"] and told["kept"] and "max_abs_diff" in told["noise_floor"]
     assert any("where and when the record was first made" in said for said in document["unknown"])
     page = (audited / "report.html").read_text("utf-8")
+    assert (
+        "The environment: nothing changed since the recording</h2>" in page
+        and "as the record has them" in page
+    )
     assert re.search(r"What cannot be known</h2>\s*<ul><li>", page) and told["record"] in page
 
 

@@ -82,6 +82,10 @@ def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(ca
     assert rest[0].what == "layer.0.key" and "at most" not in first.amount
     bare = [replace(state, tokenizer_files=MappingProxyType({})) for state in (one, two)]
     assert explained(*bare)[0].a.isdigit()
+    assert first.place == "token 8", "counted from 1, as in the sentence"
+    assert replace(first, where="[1, 0]").place == "token 1 of row 2"
+    assert [row[0] for row in diff.read(one, two)] == ["a", "b"] and not diff.read(one, one)
+    assert "bird" in diff.read(one, two)[0][1] and "man" in diff.read(one, two)[1][1]
     reason = diff._reason([first, *rest])
     assert reason.startswith(
         f"{1 + len(rest)} differences; the first at token 8 of what was read: "
@@ -110,6 +114,7 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     )
     assert "form" not in done.out.replace("format", "") and "differs: state b (b)" in done.out
     page = (done.folders[0] / "report.html").read_text()
+    assert "What was read</h2>" in page and f"{short}{more}</td>" in page
     assert "differs</span>" in page and "diverged</span>" not in page
     tokens = [
         text.tokens for text in (one, captured("prompt=text", f"text={short}{more}")[1].state)

@@ -21,6 +21,10 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     assert [row["segments"] for row in layers] == [2] * len(layers)
     page = (record.parent / "report.html").read_text()
     assert "<h1>Snapshot b</h1>" in page and "of them kept; every byte matches its digest." in page
+    own = sum(path.stat().st_size for path in (place / "b").rglob("*") if path.is_file())
+    assert f">{own:,}</td>" in page and "bytes on disk" in page
+    (link,) = re.findall(r'<a href="([^"]+)">manifest of the snapshot</a>', page)
+    assert (record.parent / link).resolve() == place / "b" / "manifest.json"
 
     manifest = json.loads((place / "b" / "manifest.json").read_text())
     for e in manifest[

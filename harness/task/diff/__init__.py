@@ -16,6 +16,7 @@ from harness.save import store
 from harness.snapshot.state import State
 from harness.task.diff import foreign
 from harness.task.diff.deviation import BRIEF, Deviation, continues, explained
+from harness.task.inspect import text_of
 
 BEFORE = (
     "The stored logits are those of the last token that was read, kept from before anything was pruned: no "
@@ -67,6 +68,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         html.section("What they are", columns=["what", "a", "b", ""], rows=what),
     ]
     pruned = any(state.kept_tokens < state.tokens for state in (one, two))
+    if texts := read(one, two):
+        sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
     figures, told = in_logits(measured, pruned)
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if figures:
@@ -82,6 +85,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
     foreign.ends(cfg, folder, say)
     return outcome
+
+
+def read(one: State, two: State) -> list[list[str]]:
+    """The text of each of two states, where it is not the same."""
+    if torch.equal(one.token_ids, two.token_ids):
+        return []
+    return [[name, text_of(state)] for name, state in (("a", one), ("b", two))]
 
 
 def in_logits(measured: dict[str, Any], pruned: bool) -> tuple[list[list[Any]], str]:

@@ -16,6 +16,7 @@ from harness.snapshot.state import State
 
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
 MODEL = ("token_embeddings", "attention_weights", "layer_norm", "model_config", "tokenizer")
+AT = re.compile(r"\[(\d+), ?(\d+)\]")  # row and token, from 0
 MISSING = "(missing)"
 BRIEF = ["what and where", "a", "b", "how much"]
 DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
@@ -38,7 +39,10 @@ class Deviation:
 
     @property
     def place(self) -> str:
-        """`where`, as people are told of it."""
+        """`where`, as people are told of it; tokens are counted from 1."""
+        if self.what == "token_ids" and (at := AT.fullmatch(self.where)):
+            row, token = (int(number) + 1 for number in at.groups())
+            return f"token {token}" + f" of row {row}" * (row > 1)
         return called(self.what, self.where)
 
     def brief(self) -> list[str]:
