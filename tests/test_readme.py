@@ -86,3 +86,14 @@ def test_the_python_example_runs(place, code, capsys) -> None:
     (place / "harness").symlink_to(ROOT / "harness")
     exec(compile(code, "README.md", "exec"), {})
     assert "k is 5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("harness/*/README.md")), ids=lambda p: p.parent.name
+)
+def test_the_page_of_every_room_is_linked(page) -> None:
+    house = (ROOT / "harness" / "README.md").read_text("utf-8")
+    linked = (
+        f"]({page.relative_to(ROOT)}" in TEXT or f"]({page.relative_to(ROOT / 'harness')}" in house
+    )
+    assert linked, f"neither README.md nor harness/README.md links {page.relative_to(ROOT)}"
