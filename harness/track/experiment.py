@@ -38,9 +38,15 @@ KIND = "custom_model_development"  # runs and charts, not traces of language mod
 TAGS = {"mlflow.experimentKind": KIND, VIEW: view()}
 
 
-def address(server: str, experiment_id: str) -> str:
-    """Where the browser should go: our experiment's runs. A password in the server's address is left out."""
-    shown = f"{experiment_id}/runs?viewStateShareKey=harness&workflowType=machine_learning"
+def address(server: str, experiment_id: str, run_id: str = "") -> str:
+    """Where the browser should go: our experiment's runs, or the one run `run_id`. A password in the server's address
+    is left out."""
+    runs = f"{experiment_id}/runs"
+    shown = (
+        f"{runs}/{run_id}"
+        if run_id
+        else f"{runs}?viewStateShareKey=harness&workflowType=machine_learning"
+    )
     return f"{re.sub('//[^/@]*@', '//', server).rstrip('/')}/#/experiments/{shown}"
 
 

@@ -120,7 +120,7 @@ class Mlflow:
             else:
                 run_id = self._create(name, tags, min([began, *parent.spans(folder)[0]]))
             self._metrics(run_id, [], 0, parent.parameters(folder))
-            parent.keep(folder, self._block(run_id))
+            parent.keep(folder, self._block(run_id, run_id))
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
@@ -140,6 +140,7 @@ class Mlflow:
             name = names.ended(name, words)
             self.client.update_run(run_id, name=name)
             self._metrics(run_id, values, when, parent.parameters(folder))
+            parent.keep(folder, self._block(run_id, run_id))
             points, deleted = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
             tail = description.repeated(folder, best, run_id, self._there())
@@ -252,11 +253,11 @@ class Mlflow:
         file = experiment.database(self.uri)
         return (file.absolute().parent / "mlartifacts").as_uri() if file else None
 
-    def _block(self, run_id: str) -> dict[str, str]:
-        """Where a run is: what its folder keeps of that."""
+    def _block(self, run_id: str, opened: str = "") -> dict[str, str]:
+        """Where a run is: what its folder keeps of that. opened: the run that its page opens, not all of them."""
         block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
         shown = (
-            {"page": experiment.address(self.uri, self.experiment)}
+            {"page": experiment.address(self.uri, self.experiment, opened)}
             if experiment.is_server(self.uri)
             else {}
         )

@@ -343,6 +343,7 @@ def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep
     ids = [recorded(folder, runs, point) for point in ("0", "1")]
     client.delete_run(ids[0])
     assert concluded(folder)["deleted"] == [ids[0]] and "1 point's run was" in lines.deleted(1)
+    assert read(folder / parent.PARENT)["experiment"] == "harness"  # made at its end
     above = client.create_run(client.get_run(ids[1]).info.experiment_id).info.run_id
     assert parent.adopt(client, above, {"0": ids[0], "1": ids[1]}) == ({"1": ids[1]}, [ids[0]])
     assert client.get_run(ids[1]).data.tags["mlflow.parentRunId"] == above

@@ -161,6 +161,27 @@ def test_our_page_opens_on_runs_also_where_the_experiment_was_there(recorded, tm
     assert client.get_experiment(theirs).tags[kind] != wanted
 
 
+def test_a_sweep_to_a_server_ends_with_the_address_of_its_own_page(process, place):
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    server = start(f"sqlite:///{place / 'server.db'}", port, place)
+    try:
+        done = process(
+            "-m", "steps=1,2", "prompt=text", f"track.uri={uri}", "track.experiment=shared"
+        )
+    finally:
+        stop(server)
+    base = sqlite3.connect(place / "server.db")
+    query = "select r.experiment_id, r.run_uuid from runs r join tags t using (run_uuid) where t.value = 'sweep summary'"
+    ((made, run_id),) = base.execute(query)
+    assert (
+        done.code == 0 and f"dashboard:    {uri}/#/experiments/{made}/runs/{run_id}\n" in done.out
+    )
+    note = "select value from tags where run_uuid = ? and key = 'mlflow.note.content'"
+    ((said,),) = base.execute(note, [run_id])
+    assert said.endswith(f"task=audit run={run_id} track.uri={uri} track.experiment=shared`")
+
+
 def points(folder: Path, name: str) -> list[Path]:
     return list(folder.glob(f"runs/live/*/*/{name}"))
 
