@@ -23,7 +23,7 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_(\w+)")  # of a run's folder
 
 def of_run(result: Mapping[str, Any], folder: Path, name: str) -> str:
     """What was asked, and what came out. name: as it was configured."""
-    return ended(_asked(result, folder, name), contents.word(dict(result), folder))
+    return ended(begun(result, folder, name), contents.word(dict(result), folder))
 
 
 def ended(name: str, outcome: str) -> str:
@@ -31,9 +31,9 @@ def ended(name: str, outcome: str) -> str:
     return f"{name}: {outcome}" if outcome else name
 
 
-def asked(name: str, overrides: list[str], options: Mapping[str, str]) -> str:
+def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str = "") -> str:
     """The configured name and what was typed, by its values as a point's; before it what an evaluation took
-    several of. Of an audit, of what it is."""
+    several of. Of an audit, of what it is: the name `of`, or where that lies."""
     told = dict(_pair(o) for o in overrides if contents.telling(o))
     lists = [_cut(_listed(told.pop(key))) for key in EVALUATED if key in told]
     lists = [values for values in lists if values not in PALE]
@@ -42,7 +42,7 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str]) -> str:
     ]
     if options.get("task") == contents.AUDIT:
         runs = [o.partition("=")[2] for o in overrides if o.startswith("run=")]
-        typed = [within(runs[-1])] if runs else []
+        typed = of.split() or [within(run) for run in runs[-1:]]
     words = typed if name == "experiment" and typed else [*lists, name, *typed]
     said = " ".join(words if words[1:] or typed else filter(None, (name, options.get("model"))))
     while len(said) > ALONE and words[1:]:
@@ -129,10 +129,12 @@ def _words(told: Mapping[str, str], key: str) -> bool:
     return bool(others) and all(map(WORD.match, others))
 
 
-def _asked(result: Mapping[str, Any], folder: Path, name: str) -> str:
+def begun(result: Mapping[str, Any], folder: Path, name: str) -> str:
+    """What was asked, without what came out. name: as it was configured."""
     if contents.in_sweep(folder):
         return point(folder) or name
     options, typed = result.get("options") or {}, contents.overrides(folder)
-    if run := contents.audited(folder).get("run"):
+    document = contents.audited(folder)
+    if run := document.get("run"):
         typed = [f"run={run}"]
-    return asked(name, typed, options)
+    return asked(name, typed, options, str(document.get("called") or ""))

@@ -220,6 +220,14 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     assert f"copies of {told['tracked']['copies']} files" in same.out.replace("\n", " ")
     assert told["tracked"]["notes"] == [], "its description is derived again"
     assert "dashboard:    harness dashboard\n" in same.out
+    (audited,) = client.search_runs(["1"], "tags.`audit.outcome` = 'same'")
+    above = client.get_run(run_id).info.run_name.partition(":")[0]
+    assert audited.info.run_name.startswith(f"same {above[:20]}"), "begins with what is audited"
+    folder = next(place.glob("runs/same/*"))
+    assert compared(store_of(place / "runs")[0], folder)[1].notes == []
+    client.update_run(audited.info.run_id, name=f"same {above}: exact")
+    assert compared(store_of(place / "runs")[0], folder)[0] == ["name"]
+    client.update_run(audited.info.run_id, name=audited.info.run_name)
     note = client.get_run(run_id).data.tags["mlflow.note.content"]
     assert (
         "[Compare the 2 cells]" in note

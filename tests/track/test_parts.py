@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from harness.report import evaluate
 from harness.track import contents, names, parts
 
@@ -57,3 +59,19 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
     }  # fmt: skip
     (tmp_path / "evaluate.json").unlink()
     assert "outcome" not in contents.tags(result, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "document, name",
+    [
+        ({"called": "snapkv ratio=0.25 tiny"}, "audit snapkv ratio=0.25 tiny: same"),
+        ({"called": "word " * 30}, f"audit {'word ' * 10}...: same"),
+        ({}, "audit one in experiment: same"),
+    ],
+)
+def test_an_audit_is_named_as_what_it_is_of(tmp_path, document, name):
+    """Where its report says no name, as of an older version, by where that lies."""
+    (tmp_path / "audit.json").write_text(json.dumps({"run": "runs/experiment/one", **document}))
+    result = {"task": "audit", "verdict": "exact", "required": "equivalent", "audit": {"bitwise": True},
+              "options": {"task": "audit"}}  # fmt: skip
+    assert names.of_run(result, tmp_path, "audit") == name

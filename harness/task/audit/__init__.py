@@ -19,7 +19,7 @@ from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derived, download, report, tracked
+from harness.task.audit import derived, download, report, told, tracked
 from harness.task.audit.asked import deleted, read
 from harness.task.audit.difference import formed
 from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
@@ -166,9 +166,11 @@ def _conclude(
 
     rows, environments = [d.row() for d in findings], again or {}
     rounded = any(c["decisive"] for changed in environments.values() for c in changed)
+    sweep = target if points[0].parent == target else None
     document = {
         "verdict": "differs" if rows else "same",
         "run": shown(target),
+        "called": told.called(points[0], sweep),
         "points": len(points),
         "compared": compared
         if compared
@@ -196,7 +198,7 @@ def _conclude(
     write_json(folder / "audit.json", document)
     reason = page.reason(document)
     verdict = "diverged" if rows else "equivalent" if rounded else "exact"
-    original = parent.known(target) if points[0].parent == target else None  # of a sweep its own
+    original = parent.known(sweep) if sweep else None  # its own
     if original is None:
         original = read(points[0] / "result.json").get("mlflow") or {}
     result = {

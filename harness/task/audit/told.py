@@ -61,6 +61,18 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
     )
 
 
+def called(point: Path, sweep: Path | None) -> str:
+    """The name of what is audited, without its outcome: of a run by itself, or of `sweep`; empty where an edited
+    record gives none."""
+    try:
+        if sweep:
+            return track.sweep_name(sweep)
+        name = (read(point / records.NAME).get("config") or {}).get("name")
+        return names.begun(read(point / "result.json"), point, str(name))
+    except Exception:  # an edited record holds anything
+        return ""
+
+
 def _before(folder: Path, config: Result) -> dict[str, str]:
     """The one option that its configuration holds, where this version tells the several that its task took."""
     one = contents.configured(folder)
