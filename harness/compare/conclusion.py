@@ -130,11 +130,11 @@ def _apart(result: Mapping[str, Any]) -> str:
 
 
 def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
-    """How a restore compares with a prefill, where one of them takes `least` seconds. Of two prefills of the
-    same tokens the faster one counts, and of one sample no more than two digits are worth saying."""
+    """How a restore, its proof included, compares with a prefill, where one of them takes `least` seconds. Of two
+    prefills of the same tokens the faster one counts, and of one sample no more than two digits are worth saying."""
     times = result.get("time_s") or {}
     again = times.get("recompute") and min(times["recompute"], times.get("prefill") or inf)
-    back = sum(times.get(key) or 0.0 for key in ("load", "restore"))
+    back = sum(times.get(key) or 0.0 for key in ("load", "verify", "restore"))
     if not again or not back or max(again, back) < least:
         return ""
     ratio = again / back

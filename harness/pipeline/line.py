@@ -172,10 +172,8 @@ class Line:
         return stored
 
     def restore(self, stored: Stored) -> Restored:
-        """Read the snapshot back, verify every byte, compare its identity with what is loaded.
-
-        Where this line captured it, sampler and generator must be the same as well.
-        """
+        """Read the snapshot back, verify every byte, compare its identity with what is loaded; where this
+        line captured it, sampler and generator must be the same as well."""
         session = self.session.on(self.session.cfg.restore.device)
         say = session.say
         say.stage(f"load {shown(stored.place)}")
@@ -191,11 +189,13 @@ class Line:
         else:
             live, sampler = damaged(session, self.fault, state.rng)
             saved = sampler
+        start = time.perf_counter()
         try:
             state, waived = identity_check(live, state, stored.place, saved)
         except RestoreRefused as refused:
             refused.diagnosis = diagnose(live.loaded, state, refused.differences).document()
             raise
+        session.times["verify"] = time.perf_counter() - start
         say.done(f"{machine.many(state.tokens, 'token')}, {state.kept_tokens} kept, verified")
         if waived:
             say.note(told(waived))

@@ -32,8 +32,8 @@ MUTATION = (
 )  # fmt: skip
 STEPS = ("first_divergence", "first_beyond")  # a record counts steps from 0, people from 1
 TIMES = (
-    "load_model", "prefill", "prune", "save", "load", "restore", "first_token", "per_token",
-    "recompute",
+    "load_model", "prefill", "prune", "save", "load", "verify", "restore", "first_token",
+    "per_token", "recompute",
 )  # fmt: skip
 ROWS = "evaluate.json"  # a row per cell and measure
 CELL = ("prune", "quantize", "budget", "cache", "asked")

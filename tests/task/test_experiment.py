@@ -53,6 +53,7 @@ def test_the_record_has_every_fixed_field(harness) -> None:
     assert set(result["metrics"]) == set(result["noise_floor"]) == set(METRICS)
     assert set(result["mutation"]) == set(MUTATION)
     assert set(result["time_s"]) == set(TIMES)
+    assert result["time_s"]["verify"] > 0
     assert all(v is not None for v in result["time_s"].values())
     assert {"tokens", "kept_tokens", "kv_bytes", "stored_bytes"} <= set(result["size"])
     assert {"id", "path", "format", "format_version"} <= set(result["snapshot"])
