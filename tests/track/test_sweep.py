@@ -63,7 +63,8 @@ def test_page_shows_the_verdict_grid_with_links_that_lead_somewhere(swept):
         assert part in page
     links = {part.split('"')[0] for part in page.split('href="')[1:]}
     links = {link for link in links if not link.startswith("#")}  # within a picture
-    assert len(links) == 6 and all((swept / link).is_file() for link in links)
+    assert {"sweep.csv", "sweep.json"} < links
+    assert len(links) == 6 + 2 and all((swept / link).is_file() for link in links)
     assert "src=" not in page and 'href="http' not in page and "url(http" not in page
 
 

@@ -9,14 +9,13 @@ from harness.config import Config
 from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.origin import chosen
-from harness.pipeline.stored import needs
+from harness.pipeline.stored import needs, text_of
 from harness.report import html
 from harness.report.console import Say, tabled
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.diff import foreign
 from harness.task.diff.deviation import BRIEF, Deviation, continues, explained
-from harness.task.inspect import text_of
 
 BEFORE = (
     "The stored logits are those of the last token that was read, kept from before anything was pruned: no "
