@@ -42,6 +42,9 @@ class Loaded:
     _forward_names: frozenset[str] = field(default=frozenset(), repr=False)
     _known: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False)
     _made: dict[str, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
+    rehearsed: set[str] = field(
+        default_factory=set, init=False, repr=False
+    )  # `pipeline/rehearsal.py`
     # how the weights are known without reading them, and how they lay when they were loaded
     _ledger: tuple[Ledger, Any] | None = field(default=None, init=False, repr=False)
 

@@ -33,7 +33,7 @@ WHOLE = PruneConfig(name="none")
 SAVED, RESTORED = (
     "saved",
     "restored",
-)  # what was continued the other way: from before the snapshot, or after it
+)  # what was continued the other way, before or after a snapshot
 
 
 @dataclass(frozen=True)

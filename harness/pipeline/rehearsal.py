@@ -25,10 +25,9 @@ def rehearse(session: Session) -> None:
     cfg, access = session.cfg, store.current()
     cache = replace(cfg.cache, branches=1)
     what = f"{cfg.save} {cache} {bool(access.encrypt)} {bool(access.sign)}"
-    known: set[str] = session.loaded.__dict__.setdefault("_rehearsed", set())
-    if what in known:
+    if what in session.loaded.rehearsed:
         return
-    known.add(what)
+    session.loaded.rehearsed.add(what)
     session.say.stage("rehearsal")
     try:
         state = _stored(session, _token(session))

@@ -15,10 +15,10 @@ ELEMENTS = {  # a tensor's stored name -> cause and element, as a diagnosis name
 
 
 def parted(saved: State, back: State) -> tuple[str, str, str]:
-    """`(cause, element, what was seen)` of the first tensor in which `back` is not `saved`; the model where
-    every tensor is the same and the continuation is not. Mutates nothing."""
+    """`(cause, element, what was seen)` of the first tensor in which `back` is not `saved`, what is no K/V before
+    these; the model where every tensor is the same and the continuation is not. Mutates nothing."""
     found = dict(back.tensors())
-    for name, was in (*reversed(list(saved.tensors())),):
+    for name, was in reversed(list(saved.tensors())):
         now = found.pop(name, None)
         if now is None:
             return *_of(name), f"{name} did not come back"

@@ -11,11 +11,8 @@ FEW = 10  # KiB; ticks of more are whole numbers
 ASIDE = " Marks that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
 SPARE = 0.05  # of an axis beyond its smallest and largest value
 STROKE = 7.0  # points: the mark of a true size on the axis
-SIZE, CLOSE, ROW = (
-    5.0,
-    5.0,
-    16.0,
-)  # points across a mark, between two side by side, of a row of them
+# Points across a mark, between two side by side, and of a row of them.
+SIZE, CLOSE, ROW = 5.0, 5.0, 16.0
 COLOURS = (*plots.COLOURS, "#5a4fcf", "#7a5230")  # as many as there are policies
 FILLS = {
     "full": "\u25cf",

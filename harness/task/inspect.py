@@ -35,7 +35,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     state, manifest = store.load(source)
     say.done("every byte verified")
     said = text_of(state)
-    facts, layers = [*needs(state, manifest), *stored(source)], layer_rows(state)
+    held = ("bytes on disk, own files", f"{store.stored_bytes(source):,}")
+    facts, layers = [*needs(state, manifest), held], layer_rows(state)
     elements = [
         [
             e["number"],
@@ -76,15 +77,6 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line()
     console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
-
-
-def stored(source: Path | str) -> list[tuple[str, Any]]:
-    """How many bytes the files of a snapshot are, those that it takes from another aside; nothing of one that lies
-    elsewhere."""
-    if "://" in str(source):
-        return []
-    files = [path for path in Path(source).rglob("*") if path.is_file()]
-    return [("bytes on disk, own files", f"{sum(path.stat().st_size for path in files):,}")]
 
 
 def _titled(source: str) -> str:

@@ -201,9 +201,7 @@ def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> I
     floors = [{**(again.get("noise_floor") or {}), "max_abs_diff": now.get("noise")}]
     for key in dict.fromkeys([*was, *now]):
         a, b = was.get(key), now.get(key)
-        if (
-            version and key == "against" and a is None
-        ):  # an earlier one compared with what came back only
+        if version and key == "against" and a is None:  # compared with what came back only
             continue
         if a == b or key == "reason" or (key == "verdict" and {a, b} <= set(GOOD)):
             continue
