@@ -60,7 +60,7 @@ class Policy(ABC):
         """A State whose layers hold what this policy keeps; positions stay `original`.
 
         Raises InputProblem for a budget that the state cannot meet, UnsupportedModel when the
-        state holds nothing that could be pruned. Mutates nothing.
+        state holds nothing that could be pruned, or an index over what would be. Mutates nothing.
         """
         chosen = self.choose(state)
         layers = tuple(
@@ -78,6 +78,11 @@ class Policy(ABC):
             raise UnsupportedModel(
                 f"prune={s.name} has nothing to prune: this model keeps no keys and "
                 "values. Use prune=none."
+            )
+        if any("indexer_keys_0" in layer.recurrent for layer in state.layers):
+            raise UnsupportedModel(
+                f"prune={s.name} cannot serve this model: it keeps an index over its keys, which does not "
+                "shrink with them. Use prune=none."
             )
         protect, keeps = protected(s, state), budgets(s, state)
         scores = [

@@ -1,5 +1,7 @@
 """Every policy's choice, computed by hand, and what holds for all of them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -219,3 +221,13 @@ def test_a_model_without_keys_is_refused():
     empty = state.with_layers(tuple(type(la)(la.index, "linear_attention", seen=8) for la in state.layers))  # fmt: skip
     with pytest.raises(UnsupportedModel, match="no keys"):
         policy(settings("keep_last")).prune(empty)
+
+
+@pytest.mark.parametrize("name", ["knorm", "snapkv"])
+def test_a_model_with_an_index_over_its_keys_is_refused(name):
+    state = by_hand(KEYS, received=ROWS)
+    layers = tuple(replace(la, recurrent={"indexer_keys_0": KEYS[:, 0]}) for la in state.layers)
+    with pytest.raises(
+        UnsupportedModel, match=f"prune={name} cannot serve.*an index over its keys"
+    ):
+        policy(settings(name)).prune(state.with_layers(layers))
