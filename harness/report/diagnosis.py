@@ -26,7 +26,7 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
         return []
     first = {name: f"first {name}" for name in ("layer", "head", "token")}
     names = {"cause": "cause", "element": "element", **first}
-    rows = [[said, _numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
+    rows = [[said, numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
     picture = told.get("picture")
     said = f"{told['evidence']}."
     if not picture:
@@ -48,7 +48,7 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture, unit, FINE if coded else DECADES)]}]  # fmt: skip
 
 
-def _numbered(value: Any) -> Any:
+def numbered(value: Any) -> Any:
     """The name of an element with its number, as everywhere."""
     return f"{BY_NAME[value].number} {value}" if value in BY_NAME else value
 

@@ -1,5 +1,6 @@
 """The page of a job that came to no end: what failed, where, how to mend it, and how far it came."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from harness.config import launched
 from harness.report import closing, diagnosis
 from harness.report.html import cell, link, page, section
 from harness.report.run import links
+from harness.snapshot.elements import BY_NAME, called, spoken
 from harness.snapshot.result import write_text
 
 MEND = {  # by exit code
@@ -14,6 +16,11 @@ MEND = {  # by exit code
     2: "Correct what the message names, then type the command below again.",
     3: "The snapshot is left as it was. The message names what does not fit and what lets it through.",
 }
+WHERE = re.compile(
+    r"^(what was saved|the snapshot|the state cannot be saved) at .*?(?=(,| is| fails| went) )",
+    re.DOTALL,
+)
+REFUSED = "refused"
 TABLES = {
     "Differences": ("differences", ["element", "field", "saved", "found"]),
     "Faults": ("faults", ["fault"]),
@@ -22,14 +29,16 @@ TABLES = {
 
 def write(path: Path, result: dict[str, Any]) -> None:
     """Write the page of a `result.json` whose verdict is `failed` or `refused`. Raises OSError."""
-    stages, reason = result["stages"], str(result["reason"])
+    near = path.parent.absolute()
+    stages = [{**row, "stage": nearby(row["stage"], near)} for row in result["stages"]]
+    reason, at = (nearby(str(result[key] or ""), near) for key in ("reason", "stage"))
     last = f"After '{stages[-1]['stage']}'." if stages else "Before any work began."
-    place = f"At '{result['stage']}'." if result["stage"] else last
+    place = f"At '{at}'." if at else last
     mend = result.get("remedy") or MEND.get(result["exit_code"], MEND[1])
-    sections = [section("What failed", pre=reason), section("How to mend it", text=mend)]
+    sections = [section("What failed", pre=reason), *diagnosis.sections(result.get("diagnosis"))]
+    sections.append(section("How to mend it", text=mend))
     if command := launched.of_point(path.parent):
         sections.append(section("Run it again", pre=command))
-    sections += diagnosis.sections(result.get("diagnosis"))
     for title, (key, columns) in TABLES.items():
         if told := result.get(key):
             rows = [[row[c] for c in columns] if isinstance(row, dict) else [row] for row in told]
@@ -37,7 +46,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
     seconds = sum(row["s"] for row in stages)
     text = f"{place} {seconds:.1f} s had been spent." if seconds >= 0.05 else place
     rows = [[row["stage"], cell(f"{row['s']:.2f}", kind="n")] for row in stages]
-    sections.insert(1, section("Where", text=text, columns=["stage", "seconds"], rows=rows))
+    sections.append(section("Where", text=text, columns=["stage", "seconds"], rows=rows))
     known = [
         pair
         for pair in links(path.parent, result)
@@ -49,5 +58,40 @@ def write(path: Path, result: dict[str, Any]) -> None:
         if result.get("options")
         else "A run that could not begin"
     )
-    write_text(path, page(title, sections, result["verdict"], result["conclusion"], "bad", known,
+    write_text(path, page(title, sections, result["verdict"], headline(result, near), "bad", known,
                           under=closing.under(result, path.parent)))  # fmt: skip
+
+
+def headline(result: dict[str, Any], folder: Path) -> str:
+    """The first thing that does not fit: which element, what was saved and what came back; below it, in a line of
+    its own, what that means. No path: that stands in what the job said. The recorded conclusion of what was not
+    refused, or of which nothing of the kind is known. folder: of the run, absolute."""
+    cause = result.get("diagnosis") or {}
+    told = [str(cause.get("evidence") or "")]
+    told += [_different(row) for row in result.get("differences") or []]
+    told += map(str, result.get("faults") or [])
+    known = list(dict.fromkeys(filter(None, told)))
+    if result["verdict"] != REFUSED or not known:
+        return nearby(str(result["conclusion"]), folder)
+    first, *others = known
+    element = cause.get("element")
+    if element in BY_NAME and element not in first:
+        first = f"element {diagnosis.numbered(element)}: {first}"
+    reason = str(result["reason"]).removeprefix("restore refused: ").splitlines()[0].rstrip(":.")
+    meant = WHERE.sub(r"\1", reason)
+    meant = f"{meant[:1].upper()}{meant[1:]}{f': {others[0]}' if others else ''}."
+    more = f" {len(others) - 1} more below." if others[1:] else ""
+    return f"Not restored: {first.rstrip('.')}.\n{meant}{more}"
+
+
+def _different(row: dict[str, Any]) -> str:
+    """A row of `differences` in the words of a refusal."""
+    what = called(row["element"], row["field"])
+    return f"{spoken(row['element'])}: {what} was {row['saved']}, is {row['found']}"
+
+
+def nearby(text: str, folder: Path) -> str:
+    """`text` with every path in `folder`, or else in the working directory, as it is called from there."""
+    for root in (folder, Path.cwd()):
+        text = text.replace(f"{root}/", "")
+    return text

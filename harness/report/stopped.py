@@ -6,6 +6,7 @@ from typing import Any
 from harness.config.launched import of_point
 from harness.report import plots
 from harness.report.badge import SIGNS
+from harness.report.failure import nearby
 from harness.report.html import cell, section
 from harness.report.names import in_brief
 from harness.report.summary import again
@@ -26,7 +27,10 @@ def sections(folder: Path, rows: list[Row], axes: list[str], left: int = 0) -> l
         [
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
             " ".join(f"{a}={plots.short(row[a])}" for a in axes),
-            cell(in_brief(row["reason"]), kind="long"),
+            cell(
+                in_brief(nearby(str(row["reason"]), (folder / row["point"]).absolute())),
+                kind="long",
+            ),
             cell(of_point(folder / row["point"]), kind="code"),
         ]
         for row in points[:MOST]

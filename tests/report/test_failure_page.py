@@ -3,8 +3,11 @@
 import errno
 import re
 import time
+from pathlib import Path
 
 import pytest
+
+from harness.report import failure
 
 
 def full(*_: object, **__: object) -> None:
@@ -20,7 +23,10 @@ def refused(harness):
 def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
     done = refused()
     page = (done.folders[0] / "report.html").read_text()
-    assert done.code == 3 and "Not restored: what was saved at one is not what is loaded" in page
+    headline = page.split('class="conclusion"')[1].split("</p>")[0]
+    first = done.result["differences"][0]
+    assert done.code == 3 and f"was {first['saved']}, is {first['found']}." in headline
+    assert " at one" not in headline and "What was saved is not what is loaded now" in page
     again = "python -m harness task=resume snapshot=one model=tiny_gpt2"
     for says in (
         "What failed",
@@ -42,7 +48,31 @@ def test_the_stage_is_said_and_what_was_spent_before(harness) -> None:
     page = (done.folders[0] / "report.html").read_text()
     *_, last = done.result["stages"]
     assert done.code == 3 and done.result["stage"] == last["stage"] and f"{last['stage']}" in page
-    assert all(row["stage"] in page for row in done.result["stages"]) and "<h2>Diagnosis" in page
+    named = [row["stage"].rpartition("/")[2] for row in done.result["stages"]]
+    assert all(name in page for name in named) and "<h2>Diagnosis" in page
+
+
+def test_what_is_damaged_comes_first_and_no_path_of_this_machine_is_shown(harness) -> None:
+    done = harness("fault=bit_flip", "steps=2")
+    page = (done.folders[0] / "report.html").read_text()
+    headline = page.split('class="conclusion"')[1].split("</p>")[0]
+    (fault,) = done.result["faults"]
+    assert f"Not restored: element 1 kv_cache: {fault}." in headline
+    assert page.index("<h2>Diagnosis") < page.index("<h2>Run it again")
+    assert str(done.folders[0].absolute()) not in page
+
+
+def test_of_a_refusal_the_cause_is_first_and_then_what_was_saved_and_what_came_back() -> None:
+    row = {"element": "+1 logits", "field": "proof", "saved": "within 1", "found": "off by 2"}
+    cause = {"element": "kv_cache", "evidence": "row 96 holds what belongs in row 2"}
+    reason = "restore refused: what was saved at /a b/snapshot fails its proof: no match:\n  - x"
+    told = {"verdict": "refused", "reason": reason, "differences": [row], "diagnosis": cause}
+    first, second = failure.headline(told, Path("/a b")).splitlines()
+    assert first == "Not restored: element 1 kv_cache: row 96 holds what belongs in row 2."
+    assert second.startswith("What was saved fails its proof: no match: ")
+    assert second.endswith("logits: proof was within 1, is off by 2.") and "/a b" not in second
+    plain = {"verdict": "failed", "conclusion": "It failed: /a b/x is gone.", "reason": "r"}
+    assert failure.headline(plain, Path("/a b")) == "It failed: x is gone."
 
 
 def test_what_nobody_expected_says_whose_fault_it_is(harness, monkeypatch) -> None:
