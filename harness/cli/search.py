@@ -111,8 +111,7 @@ def _check_drawn(config: Any) -> None:
         typed = override.input_line
         if _walks(config) and override.is_interval_sweep():
             raise ConfigProblem(
-                f"{typed} is a range to draw from, and hydra/sweeper/sampler=grid needs values: "
-                f"{override.key_or_group}=0.25,0.5,0.75"
+                f"{typed} is a range to draw from, and hydra/sweeper/sampler=grid needs values: {_values(override)}"
             )
         value: Any = override.value()
         if override.is_interval_sweep() and value.start > value.end:
@@ -200,9 +199,18 @@ def _check_grid(config: Any) -> None:
             raise ConfigProblem(f"{override.input_line} gives no point: it has no value.")
         if override.is_interval_sweep():
             raise ConfigProblem(
-                f"{override.input_line} is a range to draw from, and a grid needs values: "
-                f"{override.key_or_group}=0.25,0.5,0.75. Drawn from it is with hydra/sweeper=optuna."
+                f"{override.input_line} is a range to draw from, and a grid needs values: {_values(override)}. "
+                "Drawn from it is with hydra/sweeper=optuna."
             )
+
+
+def _values(override: Any) -> str:
+    """Three values of the interval that `override` draws from, as a grid takes them."""
+    low, high = override.value().start, override.value().end
+    middle = (low + high) / 2
+    if low == int(low) and high == int(high):
+        middle = int(middle)
+    return f"{override.key_or_group}={low:g},{middle:g},{high:g}"
 
 
 def _unknown(name: str, figures: dict[str, tuple[str, ...]]) -> str:

@@ -14,6 +14,7 @@ from harness.config import culprit
 from harness.config.chain import PRIMARY
 from harness.config.key import unset, wanted
 from harness.config.option import schemas
+from harness.config.schema import Config
 from harness.config.unknown import unknown_key
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options
@@ -108,6 +109,24 @@ def _of_hydra(problem: Exception, argv: list[str]) -> str | None:
     return (str(problem).splitlines() or [""])[0] or None if typed or flags else None
 
 
+def _without_ours(said: str, argv: list[str]) -> str:
+    """What to do about a primary config of the user's own that leaves out what every run needs; empty for another
+    error, or another primary config."""
+    pairs = ((a.partition("="), b) for a, b in pairwise([*argv, ""]))
+    name = next((a[2] or b for a, b in pairs if PRIMARY.get(a[0]) == "name"), "")
+    missed = re.search(r"Interpolation key '(\w+)|Could not override '(\w+)'\. No match", said)
+    if (
+        not name
+        or missed is None
+        or (missed[1] or missed[2]) not in {f.name for f in fields(Config)}
+    ):
+        return ""
+    return (
+        f"--config-name {name}: its defaults leave out the harness's own. Begin them with `- config`, and end them "
+        "with `- _self_`, so that your values count."
+    )
+
+
 def _from_a_file(typed: str) -> str:
     return (
         f"{typed}: Hydra takes {PARAMS} from a file (an experiment's `hydra: sweeper: params:`). On the command "
@@ -135,6 +154,8 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         return f"{chosen}: {twice[1]} is chosen already; without the plus: {chosen[1:]}"
     if {"--resolve", "hydra"} <= {*argv} and re.match(r"Interpolation key '\w+' not found", line):
         return f"{line}: Hydra's own part names keys of the job, which `--cfg hydra` leaves out. With both: --cfg all --resolve"
+    if bare := _without_ours(text + first, argv):
+        return bare
     if absent := unset(text + first):
         return absent
     if said := re.search(r"Error locating target '(.+?)'", text):

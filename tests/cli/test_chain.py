@@ -54,6 +54,26 @@ def test_a_primary_config_of_one_s_own_writes_over_no_record(harness, own, place
     assert command in refused.out and command in other.out
 
 
+@pytest.mark.parametrize(
+    "written", ["defaults:\n- model: tiny\n- _self_\nsteps: 4\n", "steps: 4\n"]
+)
+@pytest.mark.parametrize("typed", ["", "track=none"])
+def test_a_primary_config_without_the_harness_s_own_is_told_what_it_lacks(
+    harness, own, written, typed
+) -> None:
+    (own / "alone.yaml").write_text(written)
+    done = harness("-cd", "own", "-cn", "alone", *typed.split())
+    assert (
+        done.code == 2
+        and "--config-name alone: its defaults leave out the harness's own." in done.out
+    ), done.out
+    (own / "alone.yaml").write_text("defaults:\n- config\n- _self_\nsteps: 4\n")  # as it is told to
+    assert (
+        harness("-cd", "own", "-cn", "alone", *typed.split(), "--cfg", "job", "-p", "steps").out
+        == "4\n"
+    )
+
+
 def test_a_sweep_of_a_primary_config_of_one_s_own_is_resumed_with_it(harness, own, place) -> None:
     (own / "my3.yaml").write_text("defaults: [config, _self_]\nsteps: 3\n")
     (own / "odd.yaml").write_text("task: {}\nseed: 0\ntrack: {}\n")

@@ -80,8 +80,10 @@ def test_a_grid_of_optuna_s_has_no_more_points_than_values():
 
 def test_a_range_in_a_grid_is_told_before_anything_is_imported(harness, place):
     done = harness("-m", "prune=knorm", "prune.ratio=interval(0.1,0.9)", "name=word")
-    assert done.code == 2 and "a grid needs values: prune.ratio=0.25,0.5,0.75" in done.out
-    assert "folder:" not in done.out and not list(place.glob("runs/word/*"))
+    assert done.code == 2 and "a grid needs values: prune.ratio=0.1,0.5,0.9." in done.out
+    whole = harness("-m", "seed=interval(1,4)", "name=word")
+    assert whole.code == 2 and "a grid needs values: seed=1,2,4." in whole.out
+    assert "folder:" not in done.out + whole.out and not list(place.glob("runs/word/*"))
 
 
 def test_a_sampler_without_a_seed_is_given_one_that_is_recorded_like_a_typed_one():
