@@ -13,6 +13,7 @@ from harness.report.console import number
 DIGEST, DIGITS = re.compile("[0-9a-f]{40,}"), 16  # and so many of its digits tell it apart
 NARROW = 40  # characters beside each other on the narrowest screen, four columns' gaps aside
 CARDS = 300  # rows; more are a table on any screen
+LONG = 20  # rows; a table of more can be folded, and sorted where a script runs
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
@@ -31,7 +32,7 @@ TEMPLATE = """<!doctype html>
 {%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i> {% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
 {%- else %} class="{{ "n" if loop.index0 in right else cell | width }}">{{ cell | show }}</td>
 {%- endif %}{% endfor %}{% endmacro %}
-{% for section in sections %}{% if section.fold %}<details><summary>{{ section.title }}</summary>{% else %}<h2>{{ section.title }}</h2>{% endif %}
+{% for section in sections %}{% if section.fold %}<details><summary>{{ section.title }}</summary>{% elif section.long %}<details open><summary><h2>{{ section.title }}</h2></summary>{% else %}<h2>{{ section.title }}</h2>{% endif %}
 {% if section.text %}<p class="soft">{{ section.text }}</p>{% endif %}
 {% if section.legend %}<p class="legend">{{ section.legend | safe }}</p>{% endif %}
 {% if section.panels %}<div class="panels">{% for panel in section.panels %}<figure>{{ panel | safe }}</figure>{% endfor %}</div>{% endif %}
@@ -42,16 +43,9 @@ TEMPLATE = """<!doctype html>
 {% if section.lines %}<ul>{% for line in section.lines %}<li>{{ line }}</li>
 {% endfor %}</ul>{% endif %}
 {% if section.pre or section.marked %}<pre>{{ section.pre }}{{ section.marked | safe }}</pre>{% endif %}
-{% if section.fold %}</details>{% endif %}
+{% if section.fold or section.long %}</details>{% endif %}
 {% endfor %}</main><script>{{ script | safe }}</script></body></html>
 """
-# Shown out of its folder, as by MLflow (from a blob: address), a relative link would lead to an empty page.
-SCRIPT = """if (!/^(file|https?):$/.test(location.protocol)) {
-  const gone = [...document.querySelectorAll("a[href]")].filter(a => !/^(#|[a-z]+:)/.test(a.getAttribute("href")));
-  for (const a of gone) a.removeAttribute("href");
-  if (gone.length) document.querySelector("h1").insertAdjacentHTML("afterend",
-    '<p class="soft">Its links work in the folder of the run.</p>');
-}"""
 
 
 def section(title: str, **parts: Any) -> dict[str, Any]:
@@ -108,7 +102,7 @@ def page(
     if verdict in SIGNS and not isinstance(good, str):
         tone = kind(verdict)
     return _template().render(
-        title=title, sections=blocks, style=_style(), script=SCRIPT, verdict=verdict, tone=tone,
+        title=title, sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
         reason=reason.splitlines() or [""] * bool(verdict),
         sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under,
     )  # fmt: skip
@@ -131,13 +125,13 @@ def _template() -> Any:
 
 
 @cache
-def _style() -> str:
-    return Path(__file__).with_name("page.css").read_text("utf-8")
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     """How the table of a block stands on its page: `right`, the columns of numbers; `shape`, the classes
-    of its width; `heads`, where each row becomes a card of its own on a narrow screen."""
+    of its width; `long`, whether it can be folded and sorted; `heads`, where each row becomes a card of its own on a narrow screen."""
     rows, columns = block.get("rows") or [], block.get("columns") or []
     prose = any(_width(_text(value)) in ("long", "words") for row in rows for value in row[1:])
     right = _numeric(rows)
@@ -147,7 +141,11 @@ def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
     return {
         "right": right,
-        "shape": wide + " cards" * cards + " numbered" * (cards and _counted(rows)),
+        "long": len(rows) > LONG,
+        "shape": wide
+        + " cards" * cards
+        + " numbered" * (cards and _counted(rows))
+        + " sorts" * (len(rows) > LONG),
         "heads": columns if cards else None,
     }
 

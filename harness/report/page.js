@@ -1,0 +1,31 @@
+// Shown out of its folder, as by MLflow (from a blob: address), a relative link would lead to an empty page.
+if (!/^(file|https?):$/.test(location.protocol)) {
+  const gone = [...document.querySelectorAll("a[href]")].filter(a => !/^(#|[a-z]+:)/.test(a.getAttribute("href")));
+  for (const a of gone) a.removeAttribute("href");
+  if (gone.length) document.querySelector("h1").insertAdjacentHTML("afterend",
+    '<p class="soft">Its links work in the folder of the run.</p>');
+}
+// The headings of a long table are buttons that sort its rows: numbers by their size, what is empty last.
+for (const table of document.querySelectorAll(".sorts table")) {
+  const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells];
+  const told = (row, place) => (row.cells[place]?.textContent ?? "").trim();
+  const amount = text => /^[-+]?[\d.,]+(e[-+]?\d+)?%?$/.test(text) ? parseFloat(text.replace(/,/g, "")) : NaN;
+  const names = new Intl.Collator("en", {numeric: true});
+  heads.forEach((head, place) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const values = new Map(rows.map(row => [row, told(row, place)]));
+      const empty = row => ["", "-"].includes(values.get(row));
+      const numbers = rows.every(row => empty(row) || !isNaN(amount(values.get(row))));
+      const order = (a, b) => numbers ? amount(values.get(a)) - amount(values.get(b)) : names.compare(values.get(a), values.get(b));
+      table.tBodies[0].append(...[...rows].sort((a, b) => empty(a) - empty(b) || (empty(a) ? 0 : down ? order(b, a) : order(a, b))));
+    });
+  });
+  table.parentElement.classList.add("ready");
+}
