@@ -1,5 +1,6 @@
 """The report of one run: the conclusion, the picture, what was said, then figures and folds."""
 
+from collections.abc import Sequence
 from html import escape
 from math import isfinite
 from pathlib import Path
@@ -11,7 +12,7 @@ from harness.report.html import cell, grouped, link, page, section
 from harness.report.names import FORCED, itself, judged_by, plain, required
 from harness.snapshot.elements import DIGEST, called, spoken
 from harness.snapshot.result import counted, exit_code, write_text
-from harness.snapshot.words import other
+from harness.snapshot.words import Span, other, others
 
 FAR = 10**6  # units in the last place; more say nothing
 PART = 40  # characters of two texts, from where they first differ
@@ -24,13 +25,13 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     sections = _comparison(path, result) if result.get("curves") else []
     sections += [
         *diagnosis.sections(result.get("diagnosis"), bool(result.get("quantization"))),
-        *kept.sections(result.get("kept") or {}),
+        *kept.sections(result),
         _text(result["text"]),
     ]
     if result.get("curves"):
         sections.append(_figures(result))
     if result.get("quantization"):
-        sections.append(quantization.section_of(result["quantization"]))
+        sections.append(quantization.section_of(result["quantization"], kept.whole(result)))
     sections += [_cost(result), *_yardstick(result), *_details(result, path.parent)]
     words, colour = badge(result)
     said = closing.said(result)
@@ -121,7 +122,7 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
         rows=[
             *judged_by(result),
             *(
-                [plain(k), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
+                [_step(k, measured), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
                 for k, measured in result["metrics"].items()
                 if k != "max_ulp" or (measured or 0) <= FAR
             ),
@@ -130,34 +131,45 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
     )
 
 
+def _step(key: str, value: Any) -> str:
+    """What a figure is called; of a step, which people count from 1, also where `result.json` has it."""
+    name = plain(key)
+    if value is None or counted(key, value) == value:
+        return name
+    return f"{name}, counted from 1 (index {value} in result.json)"
+
+
 def _text(said: dict[str, Any]) -> dict[str, Any]:
     said = {**said, "continuation": said["streamed"]} if "streamed" in said else said
     parts = ("prompt", "expected", "continuation", "restored")
     called = {"restored": f"restored, what it chooses {FORCED}"}
     one, two = (str(said.get(k, "")) for k in parts[2:])
     places = other(one, two) if "restored" in said else None
-    spans = dict(zip(parts[2:], places or ()))
+    spans = dict(zip(parts[2:], others(one, two))) if places else {}
     lines = [
-        f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k))}" for k in parts if k in said
+        f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k, []))}" for k in parts if k in said
     ]
     if places:
         start = places[0][0]
-        lines.append(f"from the first other word, marked above, on: {marked(repr(one[start:start + PART]))} against {marked(repr(two[start:start + PART]))}")  # fmt: skip
+        lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
     return section("What was said", marked="\n".join(lines))
 
 
-def marked(text: str, span: tuple[int, int] | None = None) -> str:
-    """`text` as HTML, the characters of `span` marked."""
-    start, end = span or (0, 0)
-    if start >= end:
-        return escape(text)
-    return f"{escape(text[:start])}<mark>{escape(text[start:end])}</mark>{escape(text[end:])}"
+def marked(text: str, spans: Sequence[Span] = ()) -> str:
+    """`text` as HTML, the characters of each of `spans`, in order, marked, the first one most of all."""
+    made, done = "", 0
+    for place, (start, end) in enumerate(spans):
+        first = ' class="first"' * (place == 0)
+        made += f"{escape(text[done:start])}<mark{first}>{escape(text[start:end])}</mark>"
+        done = end
+    return made + escape(text[done:])
 
 
 def _cost(result: dict[str, Any]) -> dict[str, Any]:
     known = {k: v for k, v in (result["size"] | result["mutation"]).items() if v is not None}
     after = (result.get("next") or {}).get("size") or {}
     told = {plain(k): v for k, v in known.items() if k not in DIGESTS}
+    told |= _beside_the_full(result)
     told |= {f"next snapshot: {plain(k)}": v for k, v in after.items()}
     rows = [[k, f"{v:,}" if type(v) is int else v] for k, v in told.items()]
     return section(
@@ -165,6 +177,16 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
         panels=[plots.timings(result["time_s"]), _rows(rows)],
         text="Seconds, on a logarithmic scale.",
     )
+
+
+def _beside_the_full(result: dict[str, Any]) -> dict[str, str]:
+    """Of a pruned state its tokens and its bytes as shares of the full cache's, by the names of both."""
+    size, full = result["size"], kept.whole(result)
+    tokens, few = size.get("tokens") or 0, size.get("kept_tokens") or 0
+    told = {plain("kept_tokens"): kept.share(few, tokens)} if few < tokens else {}
+    if told and full:
+        told[plain("kv_bytes")] = f"{kept.share(size['kv_bytes'], full)} of the full cache"
+    return told
 
 
 def _rows(rows: list[list[Any]]) -> str:

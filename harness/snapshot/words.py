@@ -1,4 +1,7 @@
-"""Where two texts begin to differ, in words."""
+"""Where two texts differ, in words."""
+
+import re
+from difflib import SequenceMatcher
 
 BEFORE = 2  # words that both texts have, before the one that is another
 
@@ -14,6 +17,24 @@ def other(one: str, two: str) -> tuple[Span, Span] | None:
     start = one.rfind(" ", 0, place + 1) + 1
     ends = ((text.find(" ", max(place, start)), len(text)) for text in (one, two))
     first, second = ((start, end if end >= 0 else last) for end, last in ends)
+    return first, second
+
+
+def others(one: str, two: str) -> tuple[list[Span], list[Span]]:
+    """Where the words of each of two texts stand that the other one has not in their place, in order; neighbours
+    each for itself. Texts of as many words are compared word by word, as what two runs chose step by step is."""
+    words = tuple(list(re.finditer(r"\S+", text)) for text in (one, two))
+    said = [[word[0] for word in some] for some in words]
+    if len(said[0]) == len(said[1]):
+        places = [{i for i, (a, b) in enumerate(zip(*said)) if a != b}] * 2
+    else:
+        steps = SequenceMatcher(None, said[0], said[1], autojunk=False).get_opcodes()
+        steps = [step for step in steps if step[0] != "equal"]
+        places = [
+            {i for _, start, end, _, _ in steps for i in range(start, end)},
+            {i for _, _, _, start, end in steps for i in range(start, end)},
+        ]
+    first, second = ([some[i].span() for i in sorted(at)] for some, at in zip(words, places))
     return first, second
 
 

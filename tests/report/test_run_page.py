@@ -73,10 +73,18 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     assert other and said in done.result["conclusion"]
     assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()
-    assert page.count("<s title=") == 83 and "14 of 97 tokens are held whole, 83 dropped." in page
+    assert (
+        page.count("<s title=") == 83
+        and "14 of 97 tokens are held by every head, 83 by none." in page
+    )
+    assert "Each KV head keeps 14 of 97 tokens (14.4%), which take 28,672 of 198,656 bytes" in page
+    assert "14 of 97 (14.4%)</td>" in page and "28,672 of 198,656 (14.4%) of the full cache" in page
     assert done.result["metrics"]["max_ulp"] > run.FAR and "units in the last place" not in page
-    assert " k is <mark>5</mark> ." in page and " k is <mark>35</mark> ." in page
-    shown = re.search(r"first step with another most likely token</td><td[^>]*>(\d+)</td>", page)
+    assert all(f' k is <mark class="first">{word}</mark> .' in page for word in ("5", "35"))
+    label = (
+        rf"first step with another most likely token, counted from 1 \(index {row} in result.json\)"
+    )
+    shown = re.search(rf"{label}</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1
     told = list(contents.metrics(done.result))
     (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
@@ -229,16 +237,18 @@ def test_a_recorded_command_can_be_typed_again():
 def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
     said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
     assert run._text(said)["marked"].endswith(
-        "from the first other word, marked above, on: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
+        "from the first other word on, the first of those marked above: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
     )
     for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
         assert "first other" not in run._text(same)["marked"]
     forced = "what it chooses at each step, the tokens of the uninterrupted run being fed (teacher forcing)"
-    assert f"restored, {forced}:  y is <mark>69</mark>" in run._text(said)["marked"]
+    shown = run._text(said)["marked"]
+    assert f'restored, {forced}:  y is <mark class="first">69</mark>' in shown
+    assert " . the <mark>monk</mark>" in shown and " . the <mark>boy</mark>" in shown
     assert "forcing" not in run._text({"continuation": "a"})["marked"]
     longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
     assert run._text(longer)["marked"].endswith(
-        "from the first other word, marked above, on: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
+        "from the first other word on, the first of those marked above: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
     )
 
 
@@ -249,17 +259,17 @@ def test_of_a_long_text_both_ends_are_shown_and_what_some_heads_hold_is_told_apa
         "heads": 4,
         "left_out": 230,
     }
-    (made,) = kept.sections(block)
+    (made,) = kept.sections({"kept": block})
     assert (
         made["text"]
-        == "2 of the 4 tokens shown are held whole, 1 dropped, 1 held by some of the 4 KV heads of all layers."
+        == "2 of the 4 tokens shown are held by every head, 1 by none, 1 by some of the 4 KV heads of all layers."
     )
     strip = re.sub(' title="[^"]*"', "", made["svg"])
     assert (
         "let <u>k</u> <span" in strip
         and "230 tokens left out ...</span> <s>ee</s> &lt;b&gt;" in strip
     )
-    assert kept.sections({**block, "held": [4] * 4}) == kept.sections({}) == []
+    assert kept.sections({"kept": {**block, "held": [4] * 4}}) == kept.sections({}) == []
 
 
 def test_what_is_above_one_step_or_floor_is_clearly_darker_than_what_is_below():
