@@ -21,6 +21,7 @@ VERDICTS = {  # drawn with the first, shown as the second: they follow the page 
 }
 MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
@@ -65,7 +66,7 @@ def against_context(axis: Any, title: str, unit: str) -> None:
 
 
 def plain(axis: Any) -> None:
-    """A few logarithmic ticks as `1e-05`: typeset powers and dozens of ticks cost more time than
+    """A few logarithmic ticks as `10⁻⁶`, in letters: typeset powers and dozens of ticks cost more time than
     all the rest of a report."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -76,10 +77,26 @@ def plain(axis: Any) -> None:
     digits = 3  # more where the values are nearly alike
     if axis.get_scale() == "linear" and high > low:
         digits = max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.{digits}g}"))
     locator = axis.get_major_locator()
     if hasattr(locator, "numticks"):
         locator.set_params(numticks=6)
+    shown = [t for t in axis.get_majorticklocs() if t > 0 and low <= t <= high]
+    power = axis.get_scale() != "linear" and any("e" in f"{t:.{digits}g}" for t in shown)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, digits, power)))
+
+
+def tick(value: float, digits: int = 3, power: bool = False) -> str:
+    """A number at an axis: `250`, `2·10⁻⁶`, `10⁻⁶`. power: also of a power of ten that needs none to be
+    short, but 0.1, 1 and 10, as others beside it are written."""
+    text = f"{value:.{digits}g}"
+    whole = value > 0 and abs(math.log10(value) - round(math.log10(value))) < 1e-9
+    if power and whole and abs(math.log10(value)) > 1.5:
+        text = f"{value:.0e}"
+    base, exponent, raised = text.partition("e")
+    if not exponent:
+        return text
+    tens = f"10{str(int(raised)).translate(RAISED)}"
+    return tens if base == "1" else f"{base}·{tens}"
 
 
 def colours(names: Iterable[str]) -> str:

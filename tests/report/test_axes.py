@@ -198,3 +198,20 @@ def test_values_of_one_decade_above_nothing_have_ticks():
     _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     scatter.footed(axis, [8e-13, 2.18, 6.5])
     assert sorted(axis.get_yticks()) == [0, 2.18, 6.5]
+
+
+def test_numbers_at_an_axis_are_written_one_way_and_no_power_as_1e_something() -> None:
+    assert [plots.tick(v) for v in (0, 250, 2e-6, 1e-6, 3.5e5, 1e300)] == [
+        "0", "250", "2·10⁻⁶", "10⁻⁶", "3.5·10⁵", "10³⁰⁰",
+    ]  # fmt: skip
+    assert plots.tick(3.5e6) == "3.5·10⁶"
+    assert [plots.tick(v, power=True) for v in (1e-4, 1e-6, 1, 0.1)] == ["10⁻⁴", "10⁻⁶", "1", "0.1"]
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    plots.scaled(axis, [1e-6, 1.0])
+    axis.set_ylim(1e-6, 10)
+    plots.plain(axis.yaxis)
+    written = [axis.yaxis.get_major_formatter()(v) for v in (1e-6, 1e-4, 1e-2, 1.0)]
+    axis.set_ylim(1e-3, 10)
+    plots.plain(axis.yaxis)
+    assert [axis.yaxis.get_major_formatter()(v) for v in (1e-3, 1e-2)] == ["0.001", "0.01"]
+    assert written == ["10⁻⁶", "10⁻⁴", "10⁻²", "1"]
