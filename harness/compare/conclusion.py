@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
-from harness.snapshot.result import GOOD
+from harness.snapshot.result import GOOD, MOMENT, times_faster
 from harness.snapshot.words import quoted
 
 WRONG = ("drifted", "diverged")
-MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 
 
 def conclusion(result: Mapping[str, Any]) -> str:
@@ -42,23 +41,25 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 
 def _drifted(result: Mapping[str, Any]) -> str:
     if pruning := _pruning(result):
-        return f"{pruning} the tokens are the same, but {_apart(result)}"
+        apart = _apart(result)
+        return f"{apart[0].upper()}{apart[1:]}, with the tokens of the full cache, {pruning}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
 
 
 def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
-    step = "other tokens"
-    if first is not None:
-        step = f"another token is most likely first at step {first + 1}{_in_words(result)}{_often(result)}"
-    if pruning := _pruning(result):
-        return f"{pruning} {step}"
-    return f"Another thought: {step}, {_apart(result)}"
+    pruning = _pruning(result)
+    if first is None:
+        return f"Other tokens than the full cache's, {pruning}" if pruning else f"Another thought: other tokens, {_apart(result)}"  # fmt: skip
+    step, words = f"at step {first + 1}{_often(result)}", _in_words(result)
+    if pruning:
+        return f"First {step}, another token than the full cache's is most likely{words}, {pruning}"
+    return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
 
 
 def _pruning(result: Mapping[str, Any]) -> str:
-    """The beginning of what is said of a pruned state that no fault of its own sets apart from the full one: how it
-    came back, where that was measured, and what the pruning kept. Empty for any other state."""
+    """The end of what is said of a pruned state that no fault of its own sets apart from the full one: what the
+    pruning kept, and how it came back, where that was measured. Empty for any other state."""
     size, block = result.get("size") or {}, result.get("itself") or {}
     tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
     if not result.get("pruned") or kept >= tokens or block.get("verdict") in WRONG:
@@ -66,10 +67,10 @@ def _pruning(result: Mapping[str, Any]) -> str:
     came = ""
     if block.get("verdict") in GOOD:
         near = "bit for bit" if block["verdict"] == "exact" else "within the noise"
-        came = f"The pruned cache goes on as the same one under cache={block['cache']}, {near}. "
+        came = f". The pruned cache goes on as the same one under cache={block['cache']}, {near}"
         if block.get("against") == "saved":
-            came = f"Brought back, the pruned cache goes on as before it was saved, {near}. "
-    return f"{came}Beside the full cache, as pruning to {kept} of {tokens} tokens may make it,"
+            came = f". Brought back, the pruned cache goes on as before it was saved, {near}"
+    return f"as pruning to {kept} of {tokens} tokens may make it{came}"
 
 
 def _in_words(result: Mapping[str, Any]) -> str:
@@ -130,14 +131,10 @@ def _apart(result: Mapping[str, Any]) -> str:
 
 
 def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
-    """How a restore, its proof included, compares with a prefill, where one of them takes `least` seconds. Of two
-    prefills of the same tokens the faster one counts, and of one sample no more than two digits are worth saying."""
-    times = result.get("time_s") or {}
-    again = times.get("recompute") and min(times["recompute"], times.get("prefill") or inf)
-    back = sum(times.get(key) or 0.0 for key in ("load", "verify", "restore"))
-    if not again or not back or max(again, back) < least:
+    """The same as `times_faster` in words: of one sample no more than two digits are worth saying."""
+    ratio = times_faster(result, least)
+    if ratio is None:
         return ""
-    ratio = again / back
     factor, way = max(ratio, 1 / ratio), "faster" if ratio >= 1 else "slower"
     much = f"{factor:.1f}" if factor < 9.95 else f"{float(f'{factor:.2g}'):.0f}"
     return f"{much} times {way} than recomputing"

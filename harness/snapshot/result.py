@@ -35,10 +35,20 @@ TIMES = (
     "load_model", "prefill", "prune", "save", "load", "verify", "restore", "first_token",
     "per_token", "recompute",
 )  # fmt: skip
+MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 ROWS = "evaluate.json"  # a row per cell and measure
 CELL = ("prune", "quantize", "budget", "cache", "asked")
 ORACLE = ("restored", "plain", "ratio", "restored_mean", "plain_mean")
 SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
+
+
+def times_faster(result: Mapping[str, Any], least: float = MOMENT) -> float | None:
+    """How many times faster a restore, its proof included, was than a prefill (below 1: slower), where one of them
+    takes `least` seconds; else None. Of two prefills of the same tokens the faster one counts."""
+    times = result.get("time_s") or {}
+    again = times.get("recompute") and min(times["recompute"], times.get("prefill") or math.inf)
+    back = sum(times.get(key) or 0.0 for key in ("load", "verify", "restore"))
+    return again / back if again and back and max(again, back) >= least else None
 
 
 def counted(key: str, value: Any) -> Any:
