@@ -10,7 +10,7 @@ from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective
 from harness.snapshot.digest import digest_bytes
-from harness.snapshot.result import STEPS, UNJUDGED, outcome
+from harness.snapshot.result import STEPS, UNJUDGED, outcome, times_faster
 from harness.snapshot.result import counted as from_one
 from harness.track import parts, place, several
 
@@ -38,6 +38,8 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
             if number and value == value and key not in FLAT.get(block, ()) and not blank:
                 name = f"{key}_from_1" if key in STEPS else key
                 yield f"{section}/{name}", float(from_one(key, value)), 0
+    if faster := times_faster(result):
+        yield "speed/times_faster", faster, 0
     if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
         yield "mutation/bytes_copied_per_token", float(copied), 0
     for name, curve in list((result.get("curves") or {}).items())[:2]:

@@ -144,7 +144,7 @@ def comparison(experiment: str, parent: str, points: list[str], called: str = "p
 
 def original(experiment: str, run_id: str) -> str:
     """A link from an audit's description to the run, or the sweep's, that it is of."""
-    return f"**[Open the audited run](#/experiments/{experiment}/runs/{run_id})**\n\n"
+    return f"**[Open the audited run](#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning)**\n\n"
 
 
 def _found(result: Row, document: Row) -> list[str]:

@@ -11,29 +11,39 @@ from typing import Any
 
 from harness.track.parent import ABOVE
 
-FIRST = ("attributes.`Created`", "tags.`outcome`", "tags.`conclusion`")
-LAST = ("metrics.`oracle/ratio`", "metrics.`logits/max_abs_diff`", "metrics.`size/stored_bytes`")
+FIRST = ("attributes.`Created`", "duration", "tags.`outcome`", "tags.`conclusion`")
+FIGURES = (
+    "logits/max_ulp",
+    "oracle/ratio",
+    "size/kv_bytes",
+    "size/kept_tokens",
+)  # of every run; those that a list can show
 USUAL = ("cache", "prune")  # where nothing varies
 UNTOLD = ("task", "run", "snapshot", "a", "b", "text")  # in every name, or too wide for a column
 NOTABLE = ("quantize", "fault")  # told where any run has one
 SETTING = ("model", "dtype", "device", "engine")  # and these where runs that stand alone differ
 MEASURED = (
+    "speed/times_faster",
     "best/contains",
     "answers/contains",
-)  # columns where any run has such a figure: evaluations, cells
+)  # where any run has such a figure
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
-WIDTHS = {"tags.`outcome`": 130, "tags.`conclusion`": 320}  # pixels
+NARROW = 92  # pixels of a column of figures: all of them are in sight at 1600
+WIDTHS = {"duration": 72, "tags.`outcome`": 92, "tags.`conclusion`": 225}
 VIEW = "mlflow.sharedViewState.harness"
 
 
 def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
-    """Our columns, those of `params` and `metrics` among them, as MLflow keeps them."""
-    own = [f"params.`{key}`" for key in params] + [f"metrics.`{key}`" for key in metrics]
-    columns = [*FIRST, *own, *LAST]
-    told = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS}
+    """Our columns as MLflow keeps them: what came out, its figures with those of `metrics`, and `params`, of which
+    a list 1600 pixels wide shows the first ones only."""
+    figures = [f"metrics.`{key}`" for key in (*FIGURES, *metrics)]
+    columns = [*FIRST, *figures, *(f"params.`{key}`" for key in params)]
+    widths = WIDTHS | dict.fromkeys(figures, NARROW)
+    told = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": widths}
     return json.dumps(told)
 
 
+PAGES = "workflowType=machine_learning"  # without it a run's page has the menu of language model applications
 KIND = "custom_model_development"  # runs and charts, not traces of language model applications
 TAGS = {"mlflow.experimentKind": KIND, VIEW: view()}
 
@@ -41,13 +51,10 @@ TAGS = {"mlflow.experimentKind": KIND, VIEW: view()}
 def address(server: str, experiment_id: str, run_id: str = "") -> str:
     """Where the browser should go: our experiment's runs, or the one run `run_id`. A password in the server's address
     is left out."""
-    runs = f"{experiment_id}/runs"
-    shown = (
-        f"{runs}/{run_id}"
-        if run_id
-        else f"{runs}?viewStateShareKey=harness&workflowType=machine_learning"
+    shown = f"/{run_id}?{PAGES}" if run_id else f"?viewStateShareKey=harness&{PAGES}"
+    return (
+        f"{re.sub('//[^/@]*@', '//', server).rstrip('/')}/#/experiments/{experiment_id}/runs{shown}"
     )
-    return f"{re.sub('//[^/@]*@', '//', server).rstrip('/')}/#/experiments/{shown}"
 
 
 def is_server(uri: str) -> bool:

@@ -92,7 +92,7 @@ class Mlflow:
                     asked = names.of_run(result, folder, name)
                     run_id = self._create(asked, told, contents.began(folder))
                 begun.append(run_id)
-                block = self._block(run_id)
+                block = self._block(run_id, "" if contents.in_sweep(folder) else run_id)
                 rows = waiting.get("children") or []
                 known = {**block, "reason": "upload not complete", "children": rows}
                 write_json(folder / PENDING, known)

@@ -244,7 +244,12 @@ def test_the_view_has_the_parameters_that_vary():
     wide = [{f"key{i}": str(j) for i in range(9)} | {"seed": str(j % 2)} for j in range(3)]
     assert len(experiment.varied(wide)) == experiment.MOST
     assert experiment.varied(grid[:1]) == [*experiment.USUAL]
-    assert "params.`prune.ratio`" in json.loads(experiment.view(["prune.ratio"]))["columnOrder"]
+    view = json.loads(experiment.view(["prune.ratio"]))
+    order, widths = view["columnOrder"], view["columnWidths"]
+    seen = [key for key in order if not key.startswith("params.")]
+    assert order[-1] == "params.`prune.ratio`" and "metrics.`oracle/ratio`" in seen
+    beside = sum(widths[key] for key in seen[1:])  # the name and when it began have their own place
+    assert beside + 100 < 930, "every figure and a parameter are in sight of a window 1600 wide"
 
 
 def test_what_a_sweep_varied_is_a_column_whatever_else_varies():
@@ -289,7 +294,7 @@ def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harn
     (held,) = [e for e in client(place / "runs").search_experiments() if e.name == "harness"]
     columns = json.loads(held.tags[experiment.VIEW])["columnOrder"]
     assert "params.`dtype`" in columns, "with no sweep and before a dashboard is opened"
-    assert columns.index("metrics.`oracle/ratio`") < columns.index("metrics.`logits/max_abs_diff`")
+    assert columns.index("metrics.`oracle/ratio`") < columns.index("params.`dtype`")
 
 
 def test_a_longer_run_shows_what_it_took_of_the_machine():

@@ -135,7 +135,7 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
     assert {n for (n,) in base.execute("select count(*) from metrics group by run_uuid")} == {expected(recorded)}  # fmt: skip
     for folder in folders:
         told = record.read(folder / "result.json")["mlflow"]
-        assert told["uri"] == uri and told["page"] == experiment.address(uri, "1")
+        assert told["uri"] == uri and told["page"] == experiment.address(uri, "1", told["run_id"])
 
 
 def test_our_page_opens_on_runs_also_where_the_experiment_was_there(recorded, tmp_path):
@@ -175,7 +175,9 @@ def test_a_sweep_to_a_server_ends_with_the_address_of_its_own_page(process, plac
     query = "select r.experiment_id, r.run_uuid from runs r join tags t using (run_uuid) where t.value = 'sweep summary'"
     ((made, run_id),) = base.execute(query)
     assert (
-        done.code == 0 and f"dashboard:    {uri}/#/experiments/{made}/runs/{run_id}\n" in done.out
+        done.code == 0
+        and f"dashboard:    {uri}/#/experiments/{made}/runs/{run_id}?workflowType=machine_learning\n"
+        in done.out
     )
     note = "select value from tags where run_uuid = ? and key = 'mlflow.note.content'"
     ((said,),) = base.execute(note, [run_id])
