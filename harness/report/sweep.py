@@ -11,7 +11,7 @@ from typing import Any
 from harness import machine
 from harness.config import launched
 from harness.config.literal import decoded
-from harness.report import answers, choice, panels, search, seeds, stopped
+from harness.report import answers, choice, panels, said, search, seeds, stopped
 from harness.report import points as table
 from harness.report import verdicts as grid
 from harness.report.badge import kind
@@ -138,6 +138,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
             else grid.sections(points, axes, first, SOUGHT if best else "")
         ),
         *seeds.sections(points, axes),
+        *said.sections(folder, points, axes),
         *answers.sections(folder, points, axes),
         *panels.sections(points, axes),
         *table.by_option(points, axes),
@@ -160,12 +161,12 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         if total
         else f"{machine.many(len(points), 'point')}."
     )
-    if said := seeds.sentence(points, axes):
-        reason = f"{reason[:-1]} {said}."
+    if spread := seeds.sentence(points, axes):
+        reason = f"{reason[:-1]} {spread}."
     elif not verdict.startswith(tally := counted(points)) and not alone:
         reason = f"{reason[:-1]}: {tally}."
-    if said := search.conclusion(points, ways, sure):
-        reason += f" {said}"
+    if sought := search.conclusion(points, ways, sure):
+        reason += f" {sought}"
     lost = search.hopeless(points, ways) or _answerless(points)
     if lost:
         reason += (

@@ -1,0 +1,22 @@
+"""What each seed of a sweep said stands on the sweep's page."""
+
+import json
+
+from harness.report import said
+
+
+def test_each_seed_has_a_line_with_its_verdict_and_how_its_texts_begin(tmp_path) -> None:
+    rows = [{"point": str(i), "verdict": "diverged", "seed": str(i)} for i in range(3)]
+    for i in range(2):
+        text = {"continuation": f" k is {i} ." + " the man" * 20, "restored": f" k is {i + 5} ."}
+        (tmp_path / str(i)).mkdir()
+        (tmp_path / str(i) / "result.json").write_text(json.dumps({"text": text}))
+    (block,) = said.sections(tmp_path, rows, ["seed"])
+    assert block["columns"] == ["seed", "verdict", "uninterrupted", "restored"]
+    assert [line[0] for line in block["rows"]] == ["0", "1"]  # the third came to no text
+    first = block["rows"][0]
+    assert first[1]["text"] == "diverged" and first[1]["href"] == "0/report.html"
+    assert first[2]["text"].startswith("k is 0 . the man") and first[2]["text"].endswith(" ...")
+    assert len(first[2]["text"]) <= said.BEGINNING and first[3]["text"] == "k is 5 ."
+    assert not said.sections(tmp_path, rows, ["prune"])  # no seed was varied
+    assert not said.sections(tmp_path, rows[2:], ["seed"])
