@@ -11,7 +11,7 @@ from typing import Any
 from harness import machine
 from harness.config import launched
 from harness.config.literal import decoded
-from harness.report import answers, choice, panels, said, search, seeds, stopped
+from harness.report import answers, choice, panels, price, said, search, seeds, stopped
 from harness.report import points as table
 from harness.report import verdicts as grid
 from harness.report.badge import kind
@@ -174,6 +174,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         )
     elif winners and not best:
         reason += f" {choice.told(winners, axes, points, ' so far' * bool(left))}"
+        reason += f" {price.sentence(winners, axes, points)}".rstrip()
     elif told := answers.conclusion(folder, points):
         reason += f" {told}"
     if mixed:

@@ -1,0 +1,38 @@
+"""What the best point of a sweep costs otherwise: its figures beside those of the others, as measured."""
+
+from typing import Any
+
+from harness.report.choice import asks, group
+from harness.report.names import folder
+from harness.report.verdicts import STOPPED
+
+WORTH = 1.5  # times another's time: less, of something timed once, is noise
+MOMENT = 0.005  # seconds; what differs by less is noise, too
+TIMES = {"save_s": "saving it takes", "load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """What the one best point has of the largest one's bytes, and each time of it that another point's, asked the
+    same, is clearly below; empty where there is not one such point, or nothing of it was measured."""
+    if len(winners) != 1:
+        return ""
+    (best,) = winners
+    questions = [axis for axis in axes if asks(axis)]
+    alike = group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
+    others = [row for row in alike if row is not best and row["verdict"] not in STOPPED]
+    said = []
+    largest = max(others, key=lambda row: row.get("stored_bytes") or 0, default=best)
+    if best.get("stored_bytes") and best["stored_bytes"] < (largest.get("stored_bytes") or 0):
+        part = best["stored_bytes"] / largest["stored_bytes"]
+        said.append(f"it takes {part:.0%} of the bytes of {folder(largest['point'])}, the largest")
+    for key, words in TIMES.items():
+        timed = [row for row in others if row.get(key)]
+        least = min(timed, key=lambda row: row[key], default=None)
+        mine = best.get(key)
+        if least and mine and mine > max(WORTH * least[key], least[key] + MOMENT):
+            there = folder(least["point"])
+            said.append(f"{words} {mine / least[key]:.1f} times as long as in {there}, the fastest")
+    timed_once = " (timed once)" * any("times as long" in part for part in said)
+    return f"Beside the others {'; '.join(said)}{timed_once}." if said else ""
