@@ -229,11 +229,14 @@ class Replay(LibraryDecoder):
 
     before: `state` without its last token, as views. The model computes that token's keys and values
     anew, which `new_kv` hands out, but attends to the stored ones; so a step costs what any decode
-    step costs, whatever the length of the past.
+    step costs, whatever the length of the past. moved: to copies of them, one element off any alignment.
     """
 
-    def __init__(self, loaded: Any, state: State, before: State, settings: Any):
+    def __init__(
+        self, loaded: Any, state: State, before: State, settings: Any, moved: bool = False
+    ):
         super().__init__(loaded, before, settings)
+        self._moved = moved
         self._fresh: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for target, layer in zip(self.cache.layers, state.layers, strict=True):
             target.update = self._stored(layer)
@@ -243,12 +246,17 @@ class Replay(LibraryDecoder):
 
         def update(key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> Any:
             self._fresh[layer.index] = key, value
-            return past
+            return tuple(map(_misaligned, past)) if self._moved else past
 
         return update
 
     def new_kv(self, index: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self._fresh[index]
+
+
+def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of `tensor` that begins one element past where an allocator puts one."""
+    return tensor.new_empty(tensor.numel() + 1)[1:].view(tensor.shape).copy_(tensor)
 
 
 def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:

@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
+from harness.cache import library
 from harness.fault import edit
+from harness.pipeline import restore
 from harness.pipeline.restore import blamed, floors_now, one_step_back, proof
 
 
@@ -33,8 +36,6 @@ def test_the_state_is_only_read(captured):
 
 
 def test_where_the_past_is_not_whole_no_proof_is_asked_for(captured):
-    import torch
-
     _, made = captured("text='let k be 5 . what is k ?'")
     assert one_step_back(edit.select(made.state, torch.arange(3, made.state.tokens))) is None
     _, slid = captured("model=tiny_gemma3", "cache=cloned", f"text='{'let k be 5 . ' * 12}'")
@@ -57,6 +58,40 @@ def test_the_floor_is_measured_at_the_capture_and_one_step_proves(captured, monk
     assert proof(session.loaded, replace(made.state, logits=healthy)) == []
     off = made.state.logits + 20 * stored["logits"]
     assert proof(session.loaded, replace(made.state, logits=off))
+
+
+def test_nothing_more_is_measured_where_the_proof_holds_whatever_it_is(captured, monkeypatch):
+    """Off by more than 8 roundings, as real models are, and within what was measured at the capture."""
+    session, made = captured("text='let k be 5 . what is k ?'")
+    rounding = torch.finfo(torch.float32).eps * float(made.state.logits.abs().max())
+    documents = {**made.state.documents, "proof": {"logits": 5 * rounding, "kv": 5 * rounding}}
+    state = replace(made.state, documents=documents)
+    measured = []
+    monkeypatch.setattr(
+        restore,
+        "floors_now",
+        lambda *a: measured.append(a) or {"logits": rounding, "kv": rounding},
+    )
+    far = replace(state, logits=state.logits + 20 * rounding)
+    assert proof(session.loaded, far) == [] and not measured
+    assert proof(session.loaded, replace(state, logits=state.logits + 100 * rounding)) and measured
+
+
+def test_the_floor_is_that_of_a_past_that_lies_otherwise_in_memory_too(captured, monkeypatch):
+    """Where a file is mapped nothing is aligned, and kernels round otherwise: the floor has seen it."""
+    session, made = captured("text='let k be 5 . what is k ?'")
+    seen = []
+    real = library.LibraryDecoder.step
+
+    def step(self, ids):
+        kept = [la.update(None, None) for la in self.cache.layers]
+        off = {t.data_ptr() % 16 for pair in kept for t in pair}
+        seen.append(off)
+        return real(self, ids) + (1e-3 if off != {0} else 0)
+
+    monkeypatch.setattr(library.Replay, "step", step)
+    assert restore.floor(session.loaded, made.state)["logits"] == pytest.approx(1e-3, rel=0.05)
+    assert len(seen) == 2
 
 
 def test_an_old_snapshot_has_its_floor_measured(captured):
