@@ -30,13 +30,11 @@ def _exact(result: Mapping[str, Any]) -> str:
 def _equivalent(result: Mapping[str, Any]) -> str:
     ratio = (result.get("oracle") or {}).get("ratio")
     scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
-    gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
-    within = "rounding" if gap is not None and floor is not None and gap > floor else "the noise"
     first = (result.get("metrics") or {}).get("first_divergence")
     tie = (
         "" if first is None else f" but for a near tie at step {first + 1}, which rounding decides"
     )
-    return f"Same thought: the tokens of {_other(result)}{tie}, within {within}{scale}"
+    return f"Same thought: the tokens of {_other(result)}{tie}, within rounding{scale}"
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
@@ -66,7 +64,7 @@ def _pruning(result: Mapping[str, Any]) -> str:
         return ""
     came = ""
     if block.get("verdict") in GOOD:
-        near = "bit for bit" if block["verdict"] == "exact" else "within the noise"
+        near = "bit for bit" if block["verdict"] == "exact" else "within rounding"
         came = f". The pruned cache goes on as the same one under cache={block['cache']}, {near}"
         if block.get("against") == "saved":
             came = f". Brought back, the pruned cache goes on as before it was saved, {near}"

@@ -1,6 +1,6 @@
 """What damaged keys and values are like: those of another layer, head, row or scale of the same past.
 
-Every question undoes one kind of damage and asks whether what is left lies within the noise. A layer
+Every question undoes one kind of damage and asks whether what is left lies within rounding. A layer
 is a pair `(key, value)` of `[batch, kv_heads, tokens, head_dim]`; nothing is mutated.
 """
 

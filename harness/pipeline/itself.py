@@ -116,7 +116,7 @@ def _block(
     other = f"step {token} chooses another token than with cache={name}"
     reason = {
         "exact": f"bit-equal to {same} under cache={name}",
-        "equivalent": f"as {same} under cache={name}, within the noise",
+        "equivalent": f"as {same} under cache={name}, within rounding",
         "drifted": f"{said} as by cache={name}: {off}",
     }.get(verdict, f"{said}: {other if token is not None else off}")
     figures = {key: metrics[key] for key in FIGURES} | {"noise": floor["max_abs_diff"]}

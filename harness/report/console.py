@@ -17,9 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness import interrupt, machine, process, progress
+from harness.report import onward
 from harness.report.bar import Bar, Estimate
 from harness.report.fold import labelled, shown
-from harness.report.names import FLOOR, FORCED, itself_as, judged_by, plain, required
+from harness.report.names import FLOOR, itself_as, judged_by, plain, required
 from harness.report.passing import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import UNJUDGED, counted, worse
@@ -261,30 +262,24 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     for what, fact in _facts(result):
         say.line(labelled(what, fact, LABEL, say.out.width))
     if "continuation" in result["text"]:
-        text = result["text"]
-        count = len(text.get("token_ids") or [])
-        more = f" ({count} tokens, the first before any step)" if count > 1 else ""
-        if "streamed" in text:  # what was chosen after it is the next run's to say
-            more = f" ({machine.many(text['steps'], 'token')} generated)"
-        say.fact("continuation", f"{text.get('streamed', text['continuation'])!r}{more}")
-        if text.get("restored") not in (None, text["continuation"]):
-            say.fact("restored", f"{text['restored']!r} (what it chooses {FORCED})")
+        for whose, words in onward.texts(result["text"], bool(result.get("pruned"))):
+            say.fact(whose, words)
     if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
         say.fact("verdict", f"{result['verdict'].upper()}: {result['reason']}")
     if itself := result.get("itself"):
         say.fact("itself", f"{itself['verdict'].upper()}: {_itself(itself)}")
     if told := result.get("diagnosis"):
-        say.fact("diagnosis", f"{told['cause'].upper()}: {told['evidence']}")
+        say.fact("diagnosis", f"{onward.cause(told)}: {told['evidence']}")
     if result["verdict"] != UNJUDGED:
         say.fact("required", required(result))
     kept = result["snapshot"]
     gone = kept.get("format") == "memory"
     say.line(f"snapshot:     {'in memory, for this process only' if gone else kept['path']}")
     if after := result.get("next"):
-        say.line(f"next:         {after['path']}")
+        say.line(f"written:      {after['path']}")
     say.line(f"report:       {result['folder']}/report.html")
-    if (result["environment"].get("command") or [None])[3:] == []:  # a newcomer's first run
-        say.line(f"next:         {process.spelled()} task=ui (to watch it, step by step)")
+    if following := onward.command(result):
+        say.line(f"next:         {following}")
 
 
 def _itself(block: dict[str, Any]) -> str:

@@ -43,7 +43,9 @@ def test_it_goes_back_and_says_how(harness) -> None:
     told = done.result["back"]
     assert (told["how"], told["source"], told["replayed_tokens"]) == ("checkpoint", "a", 3)
     assert f"back at token {tokens - 3} of {tokens}" in done.out
-    assert re.search(r"snapshot: +b\nnext: +c\n", done.out)  # what was read, and what was written
+    assert re.search(
+        r"snapshot: +b\nwritten: +c\n", done.out
+    )  # what was read, and what was written
     assert harness("task=verify", "snapshot=c").code == 0
 
 

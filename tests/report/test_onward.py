@@ -1,0 +1,38 @@
+"""The last lines of a run: whose words they are, and one command that goes on."""
+
+import re
+import shlex
+
+from harness.report import onward
+
+TEXT = {"continuation": " k is 5", "restored": " k is 35", "token_ids": [1, 2, 3]}
+
+
+def test_it_is_said_whose_words_are_shown() -> None:
+    (first, full), (second, less) = onward.texts(TEXT, pruned=True)
+    assert (first, second) == ("continuation", "pruned")
+    assert full.startswith("' k is 5' (the full cache, never interrupted; 3 tokens")
+    assert less.startswith("' k is 35' (")
+    labels = [label for label, _ in onward.texts(TEXT, pruned=False)]
+    assert labels == ["continuation", "restored"]
+    same = {**TEXT, "restored": TEXT["continuation"]}
+    assert len(list(onward.texts(same, pruned=True))) == 1
+
+
+def test_a_pruning_that_was_asked_for_is_no_damage() -> None:
+    assert onward.cause({"cause": "block", "evidence": "pruned on purpose: 2 of 9"}) == "AS ASKED"
+    assert onward.cause({"cause": "block", "evidence": "row 3 holds zeros"}) == "BLOCK"
+
+
+def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
+    saved = harness("task=save", "text=let k be 5 .", "out=my a")
+    assert saved.code == 0
+    told = re.search(r"^next: +(.*)$", saved.out, flags=re.M)[1]
+    words = shlex.split(told)
+    assert words[-3:] == ["task=resume", "snapshot=my a", "text= ..."]
+    more = harness("task=resume", "snapshot=my a", "text= what is k ?", "steps=2", "out=b")
+    assert more.code == 0 and "written:      b\n" in more.out
+    assert re.search(r"^next: .* task=resume snapshot=b text=", more.out, flags=re.M)
+    assert "next:" not in harness("task=save", "text=let k be 5 .", "save=memory").out
+    pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4")
+    assert "AS ASKED: pruned on purpose" in pruned.out and "BLOCK" not in pruned.out
