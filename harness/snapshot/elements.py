@@ -31,7 +31,7 @@ ELEMENTS: tuple[Element, ...] = (
     Element(13, "13", "generation", "tensors", "generator state and sampler settings"),
 )
 
-DIGEST = "digest of the element"  # covers its tensors and its document: the manifest's, a tag's in MLflow
+DIGEST = "digest of the element"  # covers its tensors and its document: the manifest's
 MODEL = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 BY_NAME = {e.name: e for e in ELEMENTS}
 

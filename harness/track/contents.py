@@ -12,7 +12,7 @@ from harness.snapshot import objective
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import STEPS, UNJUDGED, outcome, times_faster
 from harness.snapshot.result import counted as from_one
-from harness.track import parts, place, several
+from harness.track import models, parts, place, several
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit"}  # fmt: skip
@@ -110,7 +110,8 @@ def safe(key: str) -> str:
 
 
 def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Verdict, element digests, options, code state, sweep: what runs are searched by."""
+    """Verdict, model, code state, sweep: what runs are searched by. Options are parameters, the digests of the
+    elements a file."""
     git = (result.get("environment") or {}).get("git") or {}
     labels = {
         "verdict": None if wordless(result) else str(result.get("verdict")),
@@ -118,6 +119,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "conclusion": str(result.get("conclusion") or result.get("reason"))[:PARAM_LIMIT],
         "task": str(result.get("task")),
         **place.tags(folder, str(result.get("folder", folder))),
+        "model": models.named(result),
         "record": record_id(folder),
         "snapshot_id": (result.get("snapshot") or {}).get("id"),
         "git_commit": git.get("commit"),
@@ -134,16 +136,8 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "reason": _stopped(result),
         **_flags(result),
     }
-    for entry in result.get("elements") or []:
-        labels[f"element.{entry['number']:02d}_{entry['name']}"] = entry["digest"][:16]
     if result.get("task") == AUDIT:
         labels |= _audit(result, folder)
-    else:
-        labels |= {f"option.{k}": v for k, v in (result.get("options") or {}).items()}
-        said = _said(_config(folder)).items()
-        labels |= {f"option.{k.removesuffix('.name')}": v for k, v in said}
-        taken = several.options(_config(folder)).items()
-        labels |= {f"option.{k}": v for k, v in taken if f"option.{k}" in labels}
     return {k: str(v) for k, v in labels.items() if v is not None}
 
 
@@ -153,7 +147,6 @@ def _audit(result: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "verdict": None,
         "bitwise": None,
-        "option.task": AUDIT,
         "audit.outcome": word(result, folder),
         "audit.of": result.get("audit_of"),
         "audit.run": audited(folder).get("run"),

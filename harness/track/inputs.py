@@ -4,7 +4,6 @@ runs of it."""
 from pathlib import Path
 from typing import Any
 
-from harness.snapshot.elements import MODEL
 from harness.track import contents, models
 
 _MODELS: dict[tuple[str, str, str], str] = {}  # (uri, experiment, name) -> id, in this process
@@ -49,14 +48,8 @@ def share(client: Any, run_id: str, runs: list[Any]) -> None:
     ]
     if sets:
         client.log_inputs(run_id, datasets=sets)
-    if first.model_inputs and len({_identity(run) for run in told}) == 1:
+    if first.model_inputs and len({run.data.tags.get("model") for run in told}) == 1:
         client.log_inputs(run_id, models=first.model_inputs)
-
-
-def _identity(run: Any) -> frozenset[tuple[str, str]]:
-    """The digests of a run that make its model this model."""
-    digests = {k.partition("_")[2]: v for k, v in run.data.tags.items() if k.startswith("element.")}
-    return frozenset((k, v) for k, v in digests.items() if k in MODEL)
 
 
 def forget() -> None:

@@ -18,6 +18,12 @@ class Told(NamedTuple):
     params: dict[str, str]
 
 
+def named(result: dict[str, Any]) -> str | None:
+    """The name of a run's logged model, which ends in its digest; None where it used none."""
+    told = of(result)
+    return told.name if told else None
+
+
 def of(result: dict[str, Any]) -> Told | None:
     """The model of a run, of what its `result.json` says; None where it used none."""
     digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in MODEL}

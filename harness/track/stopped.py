@@ -15,7 +15,7 @@ from harness.config.literal import command
 from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.record import NAME
-from harness.track import contents, description, names, place, several
+from harness.track import contents, description, names, place
 
 WORD = "stopped"  # what came out
 SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
@@ -68,8 +68,6 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
 
 
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
-    taken = several.options(job["config"])
-    options = {group: taken.get(group, option) for group, option in job["options"].items()}
     again = description.commanded(command(job["typed"]))
     return {
         "outcome": WORD,
@@ -80,5 +78,4 @@ def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
         "mlflow.source.name": "python -m harness",
         "mlflow.source.type": "LOCAL",
         "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\n{again}",
-        **{f"option.{group}": option for group, option in options.items()},
     }

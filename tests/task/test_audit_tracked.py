@@ -173,7 +173,7 @@ def test_what_an_older_version_did_not_tell_is_not_forged(store, recorded):
     cfg, client = store
     run_id, environment = run_of(recorded), record.read(recorded / "result.json")["environment"]
     older = {"environment": {**copy.deepcopy(environment), "code": "of another time"}}
-    for tag in ("outcome", "bitwise_equal", "option.cache", "mlflow.note.content"):
+    for tag in ("outcome", "bitwise_equal", "git_dirty", "mlflow.note.content"):
         client.delete_tag(run_id, tag)
     assert compared(cfg, recorded)[0] == compared(cfg, recorded, **older)[0] == []
     client.set_tag(run_id, "outcome", "the same thought")

@@ -86,8 +86,7 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
     result = record.read(swept / "4" / "result.json")
     run = address.split("?")[0] + "/" + result["mlflow"]["run_id"]
     browser.get(run)
-    shown(browser, "verdict", "element.01_kv_cache", result["elements"][0]["digest"][:16],
-          "Description", result["reason"][:30])  # fmt: skip
+    shown(browser, "verdict", "snapshot_id", "Description", result["reason"][:30])  # fmt: skip
     give_up = time.time() + 30
     script = (
         "return [...document.images].filter(i => i.src.includes('divergence.svg'))"

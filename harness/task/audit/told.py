@@ -48,7 +48,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
     return Told(
         names.of_run(result, folder, str(config.get("name"))),
         contents.word(result, folder),
-        contents.tags(result, folder),
+        {**_formerly(result, config), **contents.tags(result, folder)},
         dict(contents.parameters(folder)),
         _stepped([*contents.metrics(result), *parts.above(rows)]),
         "FAILED" if exit_code(result) else "FINISHED",
@@ -71,6 +71,19 @@ def called(point: Path, sweep: Path | None) -> str:
         return names.begun(read(point / "result.json"), point, str(name))
     except Exception:  # an edited record holds anything
         return ""
+
+
+def _formerly(result: Result, config: Result) -> dict[str, str]:
+    """The tags that older versions told beside those of this one: the options and the digests of the elements."""
+    told = {
+        f"element.{entry['number']:02d}_{entry['name']}": entry["digest"][:16]
+        for entry in result.get("elements") or []
+    }
+    if result.get("task") == contents.AUDIT:
+        return told | {"option.task": contents.AUDIT}
+    options = dict(result.get("options") or {}) | ({"prompt": "text"} if config.get("text") else {})
+    options |= {key: some for key, some in several.options(config).items() if key in options}
+    return told | {f"option.{key}": str(option) for key, option in options.items()}
 
 
 def _before(folder: Path, config: Result) -> dict[str, str]:
