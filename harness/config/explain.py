@@ -13,6 +13,7 @@ from harness import extras, keys
 from harness.config import culprit
 from harness.config.chain import PRIMARY
 from harness.config.key import unset, wanted
+from harness.config.literature import called
 from harness.config.option import schemas
 from harness.config.schema import Config
 from harness.config.unknown import unknown_key
@@ -305,6 +306,13 @@ def _no_pair(word: str, argv: list[str]) -> str:
 
 def option_meant(group: str, option: str) -> str:
     if group == "model" and ("/" in option or option.startswith((".", "~"))):
-        return f" Did you mean model=path model.path={option}?"
+        if option.startswith((".", "~", "/")) or Path(option).exists():
+            return f" Did you mean model=path model.path={option}?"
+        return (
+            " It reads like a name on a hub: naming it here downloads nothing, and there is no such folder. A model that "
+            "lies on this machine: model=path model.path=DIR"
+        )
+    if meant := called(group, option):
+        return f" Did you mean '{meant}'?"
     hint = " For words of your own: text='...'." if group == "prompt" else ""
     return ("" if option == "null" else suggestion(option, options(group))) + hint
