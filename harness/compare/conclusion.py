@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
-from harness.snapshot.result import GOOD, MOMENT, times_faster
+from harness.snapshot.result import GOOD, MOMENT, PRUNED, times_faster
 from harness.snapshot.words import quoted
 
 WRONG = ("drifted", "diverged")
@@ -39,36 +39,41 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 
 def _drifted(result: Mapping[str, Any]) -> str:
     if pruning := _pruning(result):
-        apart = _apart(result)
-        return f"{apart[0].upper()}{apart[1:]}, with the tokens of the full cache, {pruning}"
+        came, kept = pruning
+        return f"{came}It chooses the tokens of the full cache, but {_apart(result)}, {kept}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
 
 
 def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
-    pruning = _pruning(result)
+    often, words = _often(result), _in_words(result)
+    if pruning := _pruning(result):
+        came, kept = pruning
+        where = "" if first is None else f", first at step {first + 1}{words}"
+        chosen = f"at {often} it chooses" if often else "it chooses"
+        another = "other tokens" if first is None else "another token"
+        return f"{came}{chosen[0].upper()}{chosen[1:]} {another} than the full cache{where}, {kept}"
     if first is None:
-        return f"Other tokens than the full cache's, {pruning}" if pruning else f"Another thought: other tokens, {_apart(result)}"  # fmt: skip
-    step, words = f"at step {first + 1}{_often(result)}", _in_words(result)
-    if pruning:
-        return f"First {step}, another token than the full cache's is most likely{words}, {pruning}"
+        return f"Another thought: other tokens, {_apart(result)}"
+    step = f"at step {first + 1}" + f", in {often}" * bool(often)
     return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
 
 
-def _pruning(result: Mapping[str, Any]) -> str:
-    """The end of what is said of a pruned state that no fault of its own sets apart from the full one: what the
-    pruning kept, and how it came back, where that was measured. Empty for any other state."""
+def _pruning(result: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Of a pruned state that no fault of its own sets apart from the full one: a sentence on how it came back,
+    empty where nobody measured it, and what the pruning kept. None for any other state."""
     size, block = result.get("size") or {}, result.get("itself") or {}
     tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
     if not result.get("pruned") or kept >= tokens or block.get("verdict") in WRONG:
-        return ""
+        return None
     came = ""
     if block.get("verdict") in GOOD:
         near = "bit for bit" if block["verdict"] == "exact" else "within rounding"
-        came = f". The pruned cache goes on as the same one under cache={block['cache']}, {near}"
+        way = f"it goes on as under cache={block['cache']}"
         if block.get("against") == "saved":
-            came = f". Brought back, the pruned cache goes on as before it was saved, {near}"
-    return f"as pruning to {kept} of {tokens} tokens may make it{came}"
+            way = "brought back as it was saved"
+        came = f"{PRUNED}{way}, {near}. "
+    return came, f"with {kept} of {tokens} tokens kept"
 
 
 def _in_words(result: Mapping[str, Any]) -> str:
@@ -84,12 +89,13 @@ def _in_words(result: Mapping[str, Any]) -> str:
 
 
 def _often(result: Mapping[str, Any]) -> str:
-    """In how many of its steps, where that is a whole number: rows of a batch differ each for itself."""
+    """At how many of its steps another token is most likely, where that is a whole number: rows of a batch differ
+    each for itself."""
     share = (result.get("metrics") or {}).get("top1_agreement")
     steps = len(((result.get("curves") or {}).get("restored") or {}).get("kl") or [])
     other = (1 - (1 if share is None else share)) * steps
     known = round(other) and isclose(other, round(other), abs_tol=1e-6)
-    return f", in {round(other)} of {steps} step{'s' * (steps > 1)}" if known else ""
+    return f"{round(other)} of {steps} step{'s' * (steps > 1)}" if known else ""
 
 
 def _unsound(result: Mapping[str, Any]) -> str:

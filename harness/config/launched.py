@@ -12,6 +12,7 @@ _SEARCHED = re.compile(r"^ *- (hydra\.searchpath=.+)$", re.MULTILINE)
 _SOURCE = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: command-line$", re.MULTILINE)
 
 _MAIN = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: main$", re.MULTILINE)
+_PLACES = [re.compile(rf"^ {{4}}{key}: (.+)$", re.MULTILINE) for key in ("output_dir", "cwd")]
 _NAME = re.compile(r"^ +config_name: (.+)$", re.MULTILINE)
 
 
@@ -84,6 +85,11 @@ def searchpath(folder: Path) -> list[str]:
     """The `hydra.searchpath=` that the run in `folder` was typed with, in a list; empty without one."""
     typed = _scalar(_SEARCHED, folder / ".hydra" / "hydra.yaml")
     return [typed] if typed else []
+
+
+def places(folder: Path) -> list[str]:
+    """Where the run in `folder` wrote and where it was started, as absolute paths; those of the two that are known."""
+    return [place for p in _PLACES if (place := _scalar(p, folder / ".hydra" / "hydra.yaml"))]
 
 
 def _scalar(pattern: re.Pattern[str], file: Path) -> str:

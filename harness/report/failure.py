@@ -29,7 +29,7 @@ TABLES = {
 
 def write(path: Path, result: dict[str, Any]) -> None:
     """Write the page of a `result.json` whose verdict is `failed` or `refused`. Raises OSError."""
-    near = path.parent.absolute()
+    near = path.parent
     stages = [{**row, "stage": nearby(row["stage"], near)} for row in result["stages"]]
     reason, at = (nearby(str(result[key] or ""), near) for key in ("reason", "stage"))
     last = f"After '{stages[-1]['stage']}'." if stages else "Before any work began."
@@ -65,7 +65,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
 def headline(result: dict[str, Any], folder: Path) -> str:
     """The first thing that does not fit: which element, what was saved and what came back; below it, in a line of
     its own, what that means. No path: that stands in what the job said. The recorded conclusion of what was not
-    refused, or of which nothing of the kind is known. folder: of the run, absolute."""
+    refused, or of which nothing of the kind is known. folder: of the run."""
     cause = result.get("diagnosis") or {}
     told = [str(cause.get("evidence") or "")]
     told += [_different(row) for row in result.get("differences") or []]
@@ -91,7 +91,8 @@ def _different(row: dict[str, Any]) -> str:
 
 
 def nearby(text: str, folder: Path) -> str:
-    """`text` with every path in `folder`, or else in the working directory, as it is called from there."""
-    for root in (folder, Path.cwd()):
+    """`text` with every path in the folder of a run, or else in the directory that it was started in, as it is called
+    from there. folder: with the run's record, wherever it lies now."""
+    for root in launched.places(folder):
         text = text.replace(f"{root}/", "")
     return text

@@ -28,7 +28,7 @@ def sections(folder: Path, rows: list[Row], axes: list[str], left: int = 0) -> l
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
             " ".join(f"{a}={plots.short(row[a])}" for a in axes),
             cell(
-                in_brief(nearby(str(row["reason"]), (folder / row["point"]).absolute())),
+                in_brief(nearby(str(row["reason"]), folder / row["point"])),
                 kind="long",
             ),
             cell(of_point(folder / row["point"]), kind="code"),

@@ -35,6 +35,7 @@ TIMES = (
     "load_model", "prefill", "prune", "save", "load", "verify", "restore", "first_token",
     "per_token", "recompute",
 )  # fmt: skip
+PRUNED = "Same pruned thought: "  # begins the sentence about one that came back as it was
 MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 ROWS = "evaluate.json"  # a row per cell and measure
 CELL = ("prune", "quantize", "budget", "cache", "asked")
@@ -112,3 +113,9 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def told_apart(said: str) -> str:
+    """The sentence `said` without what those of all pruned runs that came back well begin with: a list shows
+    the first few words of each."""
+    return said.partition(". ")[2] if said.startswith(PRUNED) else said

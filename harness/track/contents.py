@@ -10,7 +10,7 @@ from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective
 from harness.snapshot.digest import digest_bytes
-from harness.snapshot.result import STEPS, UNJUDGED, outcome, times_faster
+from harness.snapshot.result import STEPS, UNJUDGED, outcome, times_faster, told_apart
 from harness.snapshot.result import counted as from_one
 from harness.track import models, parts, place, several
 
@@ -113,10 +113,11 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     """Verdict, model, code state, sweep: what runs are searched by. Options are parameters, the digests of the
     elements a file."""
     git = (result.get("environment") or {}).get("git") or {}
+    said = told_apart(str(result.get("conclusion") or result.get("reason")))
     labels = {
         "verdict": None if wordless(result) else str(result.get("verdict")),
         "outcome": word(result, folder) or None,
-        "conclusion": str(result.get("conclusion") or result.get("reason"))[:PARAM_LIMIT],
+        "conclusion": said[:PARAM_LIMIT],
         "task": str(result.get("task")),
         **place.tags(folder, str(result.get("folder", folder))),
         "model": models.named(result),

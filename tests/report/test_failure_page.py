@@ -62,7 +62,10 @@ def test_what_is_damaged_comes_first_and_no_path_of_this_machine_is_shown(harnes
     assert str(done.folders[0].absolute()) not in page
 
 
-def test_of_a_refusal_the_cause_is_first_and_then_what_was_saved_and_what_came_back() -> None:
+def test_of_a_refusal_the_cause_is_first_and_then_what_was_saved_and_what_came_back(
+    tmp_path,
+) -> None:
+    """The paths are those of the record, wherever that lies now."""
     row = {"element": "+1 logits", "field": "proof", "saved": "within 1", "found": "off by 2"}
     cause = {"element": "kv_cache", "evidence": "row 96 holds what belongs in row 2"}
     reason = "restore refused: what was saved at /a b/snapshot fails its proof: no match:\n  - x"
@@ -71,8 +74,11 @@ def test_of_a_refusal_the_cause_is_first_and_then_what_was_saved_and_what_came_b
     assert first == "Not restored: element 1 kv_cache: row 96 holds what belongs in row 2."
     assert second.startswith("What was saved fails its proof: no match: ")
     assert second.endswith("logits: proof was within 1, is off by 2.") and "/a b" not in second
-    plain = {"verdict": "failed", "conclusion": "It failed: /a b/x is gone.", "reason": "r"}
-    assert failure.headline(plain, Path("/a b")) == "It failed: x is gone."
+    plain = {"verdict": "failed", "conclusion": "It failed: /a b/x is gone from /a.", "reason": "r"}
+    (tmp_path / ".hydra").mkdir()
+    hydra = "hydra:\n  runtime:\n    cwd: /a\n    output_dir: /a b\n"
+    (tmp_path / ".hydra" / "hydra.yaml").write_text(hydra)
+    assert failure.headline(plain, tmp_path) == "It failed: x is gone from /a."
 
 
 def test_what_nobody_expected_says_whose_fault_it_is(harness, monkeypatch) -> None:
