@@ -27,6 +27,7 @@ from harness.track import (
     orphans,
     parent,
     parts,
+    place,
 )
 from harness.track.reasons import plain
 from harness.track.turns import alone, turn
@@ -315,9 +316,10 @@ class Mlflow:
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
         mine, tail = contents.configured(folder), description.of_part(folder)
+        where = place.tags(folder, str(result.get("folder", folder)))
         for row in rows if len(rows) <= PARTS else ():
             with self._ending() as begun:
-                tags = {**row["tags"], **parts.told(row, tail), parent.ABOVE: above}
+                tags = {**where, **row["tags"], **parts.told(row, tail), parent.ABOVE: above}
                 begun.append(run_id := self._create(row["name"], tags))
                 values = [(k, float(v), 0) for k, v in row["metrics"].items()]
                 self._metrics(run_id, values, 0, parts.parameters(row, mine).items())

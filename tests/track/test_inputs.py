@@ -98,6 +98,8 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     cells = {c.info.run_name: c.info.run_id for c in there.search_runs(["1"], below)}
     assert cells.keys() == {f"{n}, asked {w}" for n in ("full cache", "keydiff 50%") for w in ("before", "after")}  # fmt: skip
     cell = there.get_run(cells["keydiff 50%, asked after"])
+    for key in ("folder", "directory", "host"):
+        assert cell.data.tags[key] == evaluated.data.tags[key], "where its files are"
     own = {"prune": "keydiff", "prune.ratio": "0.5", "quantize": "none", "task.asked": "after"}
     assert cell.data.params.items() >= own.items() and "task.prunes" not in cell.data.params
     for key in ("model", "prompt", "seed", "steps", "dtype", "task"):

@@ -37,8 +37,10 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         )
     run = lookup(cfg, cfg.run)
     known = run["tags"] if run else {}
-    if not known.get("folder"):
-        raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run)}")
+    above = lookup(cfg, known.get(ABOVE))
+    part = above and place.of(above["tags"]) == place.of(known)  # a cell, say, of an evaluation
+    if part or not known.get("folder"):
+        raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run, above)}")
     near, path = Path(known["folder"]), place.of(known)
     path = near if near.is_dir() else path
     if not path.is_dir():
@@ -50,15 +52,15 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     return path, cfg.run
 
 
-def _unrecorded(cfg: Config, run: Run | None) -> str:
-    """Why a run of this id, `run` where there is one, has no record, as the end of a message."""
+def _unrecorded(cfg: Config, run: Run | None, above: Run | None) -> str:
+    """Why a run of this id, `run` where there is one, has no record, as the end of a message. above: the run that it
+    is below."""
     store = cfg.track.uri or f"the tracking store of {cfg.runs_dir}"
     if run is None:
         return (
             f": {store} knows no such run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; "
             "a folder needs none."
         )
-    above = lookup(cfg, run["tags"].get(ABOVE))
     if above and above["tags"].get("folder"):
         part = "cell" if above["tags"].get("task") == "evaluate" else "part"
         return (
