@@ -12,6 +12,7 @@ class HarnessError(Exception):
     """An expected failure. `exit_code`: 2 bad configuration or input, 3 invalid or refused snapshot."""
 
     exit_code = 2
+    known: dict[str, object] | None = None  # what had been read before, in keys of `result.json`
 
 
 class ConfigProblem(HarnessError):

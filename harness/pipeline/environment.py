@@ -53,7 +53,7 @@ def environment(cfg: Any, device: str, attention: str) -> dict[str, Any]:
         "sampling_seed": cfg.sampling.seed if cfg.sampling.seed is not None else cfg.seed,
         "model_seed": cfg.model.seed if cfg.model.architecture else None,
         "code": code(),
-        "git": _git(),
+        "git": checkout(),
         "command": command(),
     }
 
@@ -108,7 +108,7 @@ def code() -> str:
 
 
 @cache
-def _git() -> dict[str, Any]:
+def checkout() -> dict[str, Any]:
     """Commit and digest of uncommitted changes of the harness's own checkout, if it is one."""
 
     def git(*args: str) -> bytes | None:

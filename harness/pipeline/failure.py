@@ -49,7 +49,7 @@ def _record(
     cfg: Config | None, folder: Path, verdict: str, problem: Exception, say: "Say", remedy: str
 ) -> None:
     from harness.compare.conclusion import conclusion
-    from harness.pipeline.environment import code
+    from harness.pipeline.environment import checkout, code
     from harness.pipeline.finish import options, shown, write
     from harness.snapshot.result import SCHEMA, write_json
 
@@ -67,6 +67,8 @@ def _record(
         "stages": [{"stage": stage, "s": seconds} for stage, seconds in say.stages],
         **({"remedy": remedy} if remedy else {}),
     }
+    if known := getattr(problem, "known", None):
+        record["known"] = known
     if isinstance(problem, RestoreRefused):
         record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
         record["diagnosis"] = problem.diagnosis
@@ -81,7 +83,12 @@ def _record(
     record["conclusion"] = conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is not None:
-        record |= {"task": cfg.task.name, "options": options(cfg), "code": code()}
+        record |= {
+            "task": cfg.task.name,
+            "options": options(cfg),
+            "code": code(),
+            "git": checkout(),
+        }
         _draw(folder, record)
         write(cfg, folder, record)
         return
@@ -107,7 +114,7 @@ def _record_composed(folder: Path, record: dict[str, Any]) -> None:
     """A point of a sweep whose configuration is no sound one: its record is sealed and tracked with what
     Hydra composed for it, so that it has its place in the table and on the server."""
     from harness import track
-    from harness.pipeline.environment import code, packages
+    from harness.pipeline.environment import checkout, code, packages
     from harness.pipeline.finish import GROUPS
     from harness.snapshot.record import seal
     from harness.snapshot.result import write_json
@@ -118,7 +125,7 @@ def _record_composed(folder: Path, record: dict[str, Any]) -> None:
     settings = TrackConfig(**tree["track"])
     tree["track"] = asdict(settings)
     options = {group: tree[group]["name"] for group in GROUPS}
-    record = {**record, "task": options["task"], "options": options, "code": code()}
+    record |= {"task": options["task"], "options": options, "code": code(), "git": checkout()}
     write_json(folder / "result.json", record)
     seal(folder, record, tree, packages())
     track.begin(settings, tree["runs_dir"])

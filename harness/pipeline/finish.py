@@ -265,7 +265,7 @@ def completed(session: Job, record: Record) -> Record:
         "elements": record["elements"],
         "environment": session.environment(),
         "mlflow": None,
-        "model": {**session.loaded.source, "option": cfg.model.name, **_shape(session.loaded)},
+        "model": modelled(session),
         "options": options(cfg),
         "folder": shown(session.folder),
     }
@@ -273,9 +273,10 @@ def completed(session: Job, record: Record) -> Record:
     return {**result, "conclusion": conclusion(finite(result))}
 
 
-def _shape(loaded: Any) -> Record:
-    """What is known of the model's size; nothing of one that is somebody else's."""
-    return getattr(loaded, "shape", {})
+def modelled(session: Job) -> Record:
+    """Where the model came from, and what is known of its size: nothing of one that is somebody else's."""
+    loaded = session.loaded
+    return {**loaded.source, "option": session.cfg.model.name, **getattr(loaded, "shape", {})}
 
 
 def options(cfg: Config) -> dict[str, str]:

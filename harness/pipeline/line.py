@@ -19,13 +19,12 @@ from harness.cache.registry import served
 from harness.capture import Captured, check_length
 from harness.compare.identity import Difference, told
 from harness.config import Config, PruneConfig
-from harness.errors import RestoreRefused
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
 from harness.pipeline.bounded import Bounded, continuation
 from harness.pipeline.damage import aid_for, changed, comparable, damaged
-from harness.pipeline.diagnosis import diagnose, diagnosed
+from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement, judge, mutation
@@ -33,6 +32,7 @@ from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
 from harness.pipeline.prune import held, moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
+from harness.pipeline.refusal import naming
 from harness.pipeline.rehearsal import rehearse
 from harness.pipeline.restore import identity_check
 from harness.pipeline.sampling import resumed
@@ -178,7 +178,8 @@ class Line:
         say = session.say
         say.stage(f"load {shown(stored.place)}")
         start = time.perf_counter()
-        state, manifest = store.load(stored.place)
+        with naming(session, stored.manifest):
+            state, manifest = store.load(stored.place)
         state = state.to(session.loaded.device)
         session.times["load"] = time.perf_counter() - start
         if self.captured is None:
@@ -190,11 +191,8 @@ class Line:
             live, sampler = damaged(session, self.fault, state.rng)
             saved = sampler
         start = time.perf_counter()
-        try:
+        with naming(live, manifest, state):
             state, waived = identity_check(live, state, stored.place, saved)
-        except RestoreRefused as refused:
-            refused.diagnosis = diagnose(live.loaded, state, refused.differences).document()
-            raise
         session.times["verify"] = time.perf_counter() - start
         say.done(f"{machine.many(state.tokens, 'token')}, {state.kept_tokens} kept, verified")
         if waived:

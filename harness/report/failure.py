@@ -1,6 +1,5 @@
 """The page of a job that came to no end: what failed, where, how to mend it, and how far it came."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ from harness.config import launched
 from harness.report import closing, diagnosis
 from harness.report.html import cell, link, page, section
 from harness.report.run import links
-from harness.snapshot.elements import BY_NAME, called, spoken
+from harness.snapshot import refused
 from harness.snapshot.result import write_text
 
 MEND = {  # by exit code
@@ -16,11 +15,6 @@ MEND = {  # by exit code
     2: "Correct what the message names, then type the command below again.",
     3: "The snapshot is left as it was. The message names what does not fit and what lets it through.",
 }
-WHERE = re.compile(
-    r"^(what was saved|the snapshot|the state cannot be saved) at .*?(?=(,| is| fails| went) )",
-    re.DOTALL,
-)
-REFUSED = "refused"
 TABLES = {
     "Differences": ("differences", ["element", "field", "saved", "found"]),
     "Faults": ("faults", ["fault"]),
@@ -63,31 +57,11 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def headline(result: dict[str, Any], folder: Path) -> str:
-    """The first thing that does not fit: which element, what was saved and what came back; below it, in a line of
-    its own, what that means. No path: that stands in what the job said. The recorded conclusion of what was not
-    refused, or of which nothing of the kind is known. folder: of the run."""
-    cause = result.get("diagnosis") or {}
-    told = [str(cause.get("evidence") or "")]
-    told += [_different(row) for row in result.get("differences") or []]
-    told += map(str, result.get("faults") or [])
-    known = list(dict.fromkeys(filter(None, told)))
-    if result["verdict"] != REFUSED or not known:
-        return nearby(str(result["conclusion"]), folder)
-    first, *others = known
-    element = cause.get("element")
-    if element in BY_NAME and element not in first:
-        first = f"element {diagnosis.numbered(element)}: {first}"
-    reason = str(result["reason"]).removeprefix("restore refused: ").splitlines()[0].rstrip(":.")
-    meant = WHERE.sub(r"\1", reason)
-    meant = f"{meant[:1].upper()}{meant[1:]}{f': {others[0]}' if others else ''}."
-    more = f" {len(others) - 1} more below." if others[1:] else ""
-    return f"Not restored: {first.rstrip('.')}.\n{meant}{more}"
-
-
-def _different(row: dict[str, Any]) -> str:
-    """A row of `differences` in the words of a refusal."""
-    what = called(row["element"], row["field"])
-    return f"{spoken(row['element'])}: {what} was {row['saved']}, is {row['found']}"
+    """The first thing that does not fit; below it, in a line of its own, what that means. No path: that stands in
+    what the job said. The recorded conclusion of what was not refused, or of which nothing of the kind is known.
+    folder: of the run."""
+    told = refused.sentences(result)
+    return "\n".join(told) if told else nearby(str(result["conclusion"]), folder)
 
 
 def nearby(text: str, folder: Path) -> str:

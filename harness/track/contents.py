@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
-from harness.snapshot import objective
+from harness.snapshot import objective, refused
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import STEPS, UNJUDGED, outcome, times_faster, told_apart
 from harness.snapshot.result import counted as from_one
@@ -112,12 +112,11 @@ def safe(key: str) -> str:
 def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     """Verdict, model, code state, sweep: what runs are searched by. Options are parameters, the digests of the
     elements a file."""
-    git = (result.get("environment") or {}).get("git") or {}
-    said = told_apart(str(result.get("conclusion") or result.get("reason")))
+    git = (result.get("environment") or result).get("git") or {}
     labels = {
         "verdict": None if wordless(result) else str(result.get("verdict")),
         "outcome": word(result, folder) or None,
-        "conclusion": said[:PARAM_LIMIT],
+        "conclusion": told_apart(concluded(result))[:PARAM_LIMIT],
         "task": str(result.get("task")),
         **place.tags(folder, str(result.get("folder", folder))),
         "model": models.named(result),
@@ -192,6 +191,12 @@ def word(result: dict[str, Any], folder: Path) -> str:
     except (OSError, ValueError, KeyError):
         return ""
     return objective.said(objective.figures(folder, names)) or parts.answered(folder)
+
+
+def concluded(result: dict[str, Any]) -> str:
+    """What came out, in a sentence; of what was refused what does not fit, before where that lies."""
+    said = result.get("conclusion") or result.get("reason")
+    return " ".join(refused.sentences(result)) or str(said)
 
 
 def wordless(result: dict[str, Any]) -> bool:
@@ -285,6 +290,7 @@ def _answer(text: dict[str, Any]) -> str | None:
 def dataset(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
     """What was read, or asked, as MLflow's dataset: name, digest of its tokens or questions, where it comes
     from, how long it is."""
+    result = models.read(result)
     digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
     asked = folder / "questions.jsonl"
     if "token_buffer" in digests:

@@ -42,7 +42,7 @@ def note(
     """The run's description, in markdown: what came out, picture, table, and how it is run again. parts: the
     rows of the runs below it, which are the table where no logits were compared. there: as of `there`. links: to
     the runs below it."""
-    said = str(result.get("conclusion") or result.get("reason"))
+    said = contents.concluded(result)
     word = contents.word(result, folder)
     head = [f"**{word}**: {said}" if word else said, ""]
     lines = str(result.get("reason") or "").splitlines()

@@ -10,14 +10,18 @@ _MODELS: dict[tuple[str, str, str], str] = {}  # (uri, experiment, name) -> id, 
 
 
 def note(client: Any, experiment: str, run_id: str, folder: Path, result: dict[str, Any]) -> None:
-    """The prompt as a dataset and the model, with its digests, as inputs of the run. A server that
-    knows no logged models gets the rest."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
+    """The prompt as a dataset and the model, with its digests, as inputs of the run, each as far as it is known. A
+    server that knows no logged models gets the rest."""
+    if told := contents.dataset(result, folder):
+        _read(client, run_id, told)
+    if model := models.of(result):
+        _used(client, experiment, run_id, model)
+
+
+def _read(client: Any, run_id: str, told: dict[str, str]) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.exceptions import MlflowException
 
-    told, model = contents.dataset(result, folder), models.of(result)
-    if told is None or model is None:
-        return
     prompt = DatasetInput(Dataset(**told), [InputTag("mlflow.data.context", "prompt")])
     try:
         client.log_inputs(run_id, datasets=[prompt])
@@ -25,6 +29,12 @@ def note(client: Any, experiment: str, run_id: str, folder: Path, result: dict[s
         if problem.error_code != "BAD_REQUEST":
             raise
         client.log_inputs(run_id, datasets=[prompt])  # another worker had just made it
+
+
+def _used(client: Any, experiment: str, run_id: str, model: models.Told) -> None:
+    from mlflow.entities import LoggedModelInput
+    from mlflow.exceptions import MlflowException
+
     try:
         named = _model(client, experiment, run_id, model)
         client.log_inputs(run_id, models=[LoggedModelInput(named)])
@@ -48,7 +58,8 @@ def share(client: Any, run_id: str, runs: list[Any]) -> None:
     ]
     if sets:
         client.log_inputs(run_id, datasets=sets)
-    if first.model_inputs and len({run.data.tags.get("model") for run in told}) == 1:
+    named = {run.data.tags.get("model") for run in told}  # older runs do not say it
+    if first.model_inputs and len(named) == 1 and None not in named:
         client.log_inputs(run_id, models=first.model_inputs)
 
 

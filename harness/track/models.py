@@ -24,8 +24,14 @@ def named(result: dict[str, Any]) -> str | None:
     return told.name if told else None
 
 
+def read(result: dict[str, Any]) -> dict[str, Any]:
+    """A `result.json` with what was known to a restore that was refused in the place of what a run has."""
+    return {**result, **(result.get("known") or {})}
+
+
 def of(result: dict[str, Any]) -> Told | None:
     """The model of a run, of what its `result.json` says; None where it used none."""
+    result = read(result)
     digests = {e["name"]: e["digest"] for e in result.get("elements") or [] if e["name"] in MODEL}
     if len(digests) < len(MODEL):
         return None

@@ -45,7 +45,7 @@ def test_the_commit_and_what_is_not_committed(tmp_path, monkeypatch) -> None:
         return subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True).stdout  # fmt: skip
 
     monkeypatch.setattr(environment, "PACKAGE", tmp_path)
-    found = environment._git.__wrapped__
+    found = environment.checkout.__wrapped__
     assert found() == {"commit": None, "dirty": False, "diff_digest": None}
     git("init")
     (tmp_path / "a.py").write_text("a = 1\n")

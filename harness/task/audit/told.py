@@ -57,7 +57,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
             for there in dict.fromkeys(theres)
         ],
         _once(folder) if rows else "",
-        _before(folder, config),
+        _before(folder, config, result),
     )
 
 
@@ -86,11 +86,13 @@ def _formerly(result: Result, config: Result) -> dict[str, str]:
     return told | {f"option.{key}": str(option) for key, option in options.items()}
 
 
-def _before(folder: Path, config: Result) -> dict[str, str]:
-    """The one option that its configuration holds, where this version tells the several that its task took."""
+def _before(folder: Path, config: Result, result: Result) -> dict[str, str]:
+    """The one option that its configuration holds, where this version tells the several that its task took, and the
+    conclusion as it was recorded."""
     one = contents.configured(folder)
     held = {key: one[key] for key in several.options(config) if key in one}
-    return held | {f"option.{key}": value for key, value in held.items()}
+    said = str(result.get("conclusion") or result.get("reason"))[: contents.PARAM_LIMIT]
+    return held | {f"option.{key}": value for key, value in held.items()} | {"conclusion": said}
 
 
 def _once(folder: Path) -> str:

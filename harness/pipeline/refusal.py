@@ -1,0 +1,36 @@
+"""What a restore had read before it was refused: the tokens of a snapshot, and the model that is loaded."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from harness.errors import RestoreRefused, SnapshotInvalid
+from harness.pipeline.diagnosis import diagnose
+from harness.pipeline.finish import modelled
+from harness.snapshot.digest import digest_document
+from harness.snapshot.elements import MODEL
+from harness.snapshot.state import State
+
+TOKENS = "token_buffer"
+
+
+@contextmanager
+def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None) -> Iterator[None]:
+    """What refuses a restore in this block has, as `known`, what was read of the snapshot of `manifest` and of the
+    model of `session`: keys of a `result.json`, of the elements those alone. state: that which is refused, once it
+    was read, for the cause."""
+    try:
+        yield
+    except (RestoreRefused, SnapshotInvalid) as problem:
+        live = session.documents
+        digests = {name: digest_document([[], live.get(name)]) for name in MODEL}
+        digests |= {e["name"]: e["digest"] for e in manifest["elements"] if e["name"] == TOKENS}
+        problem.known = {
+            "elements": [{"name": name, "digest": digest} for name, digest in digests.items()],
+            "size": {"tokens": manifest["tokens"]},
+            "model": modelled(session),
+            "environment": {"dtype": session.cfg.dtype},
+        }
+        if state is not None and isinstance(problem, RestoreRefused):
+            problem.diagnosis = diagnose(session.loaded, state, problem.differences).document()
+        raise

@@ -1,0 +1,46 @@
+"""What the server is told of a run that was refused."""
+
+from mlflow.tracking import MlflowClient
+
+from harness.pipeline.environment import checkout
+from harness.snapshot import record
+from harness.track import contents, description
+
+
+def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
+    """The model that is loaded, which is another than the snapshot's; of a damaged snapshot both."""
+    there = MlflowClient(tracking_uri=f"sqlite:///{place}/runs/mlflow.db")
+
+    def run(*words, code):
+        done = harness(*words, track="mlflow")
+        assert done.code == code, done.out
+        run = there.get_run(record.read(done.folders[-1] / "result.json")["mlflow"]["run_id"])
+        assert run.data.tags["git_commit"] == checkout()["commit"]
+        (told,) = (d.dataset.digest for d in run.inputs.dataset_inputs)
+        (model,) = (m.model_id for m in run.inputs.model_inputs)
+        assert there.get_logged_model(model).name == run.data.tags["model"]
+        return run, told, model
+
+    _, read, model = run("task=save", "out=a", code=0)
+    refused, its, other = run("task=resume", "snapshot=a", "dtype=float64", "steps=2", code=3)
+    assert its == read and other != model
+    assert refused.inputs.dataset_inputs[0].dataset.name == "prompt snapshot"
+    damaged, its, same = run("fault=bit_flip", "steps=2", code=3)
+    assert its == read and same == model
+    for told in (refused, damaged):
+        said = told.data.tags["conclusion"]
+        assert said.startswith("Not restored: element ") and str(place) not in said
+        assert told.data.tags["mlflow.note.content"].startswith(f"**refused**: {said}")
+
+
+def test_of_what_is_known_of_a_refusal_each_stands_alone(tmp_path):
+    """And of one of which nothing is known, its reason is what it came to."""
+    known = {"elements": [{"name": "token_buffer", "digest": "a" * 64}], "size": {"tokens": 9}}
+    result = {"verdict": "refused", "reason": "x went away", "conclusion": "Not restored: x.",
+              "task": "resume", "git": {"commit": "c0"}, "known": known}  # fmt: skip
+    assert contents.dataset(result, tmp_path)["digest"] == "a" * 32
+    tags = contents.tags(result, tmp_path)
+    assert "model" not in tags and tags["git_commit"] == tags["mlflow.source.git.commit"] == "c0"
+    assert tags["conclusion"] == "Not restored: x."
+    assert contents.dataset({**result, "known": {}}, tmp_path) is None
+    assert "x went away" in description.note(result, "1f", tmp_path)
