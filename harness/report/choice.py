@@ -242,7 +242,9 @@ def _best(
         return f"{said}{which}"
     named, _ = _named(there, options, questions, rows)
     far = [row for by in near for row in by.values()]
-    how = f" (mean KL {far[0]['kl_mean']:.3g})" if far[0].get("kl_mean") and not near[1:] else ""
+    how = (
+        f" (mean KL {far[0]['kl_mean']:.3g} nats)" if far[0].get("kl_mean") and not near[1:] else ""
+    )
     return f"{said}{which[:-1]}; nearest to the full cache: {named}{how}."
 
 
@@ -296,7 +298,7 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
     row = winners[0]
     facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
     if (_other(row) or int(row["exit_code"])) and row.get("kl_mean") is not None:
-        facts.append(f"mean KL {row['kl_mean']:.3g}")
+        facts.append(f"mean KL {row['kl_mean']:.3g} nats")
     if row.get("stored_bytes"):
         facts.append(f"{row['stored_bytes']:,} bytes")
     where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)

@@ -104,7 +104,7 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
     axes, alone = choice.varied(rows, ways), searched(rows, ways)
     best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways)[0]
     far = not alone and any(r["verdict"] == "diverged" and r.get("kl_mean") for r in rows)
-    head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip
+    head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]

@@ -232,10 +232,10 @@ def _config(folder: Path, **moved: Any) -> Any:
 
 
 def sweep_name(folder: Path) -> str:
-    """What a sweep varied and then what it did not, as typed; its stamp where that is unknown."""
-    told = {**contents.axes(folder), **parent.fixed(folder)}
-    several = [f"{key}={values}" for key, values in told.items()]
-    return " ".join(several)[: names.NAMED] or f"sweep {folder.name}"
+    """What a sweep varied, the short first, and then what it did not, as typed; its stamp where that is unknown."""
+    typed = (contents.axes(folder), parent.fixed(folder))
+    axes, fixed = ([f"{key}={values}" for key, values in told.items()] for told in typed)
+    return " ".join([*sorted(axes, key=len), *fixed])[: names.NAMED] or f"sweep {folder.name}"
 
 
 def _before(store: Any, folder: Path) -> dict[str, Any]:

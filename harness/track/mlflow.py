@@ -120,7 +120,7 @@ class Mlflow:
                 self.client.set_tag(run_id, "process", tags["process"])
             else:
                 run_id = self._create(name, tags, min([began, *parent.spans(folder)[0]]))
-            self._metrics(run_id, [], 0, parent.parameters(folder))
+            self._metrics(run_id, [], 0, parent.untold(self.client, run_id, folder))
             parent.keep(folder, self._block(run_id, run_id))
         return run_id
 
@@ -140,7 +140,7 @@ class Mlflow:
             words, sentence, table, best = told
             name = names.ended(name, words)
             self.client.update_run(run_id, name=name)
-            self._metrics(run_id, values, when, parent.parameters(folder))
+            self._metrics(run_id, values, when, parent.untold(self.client, run_id, folder))
             parent.keep(folder, self._block(run_id, run_id))
             points, deleted = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))

@@ -51,9 +51,9 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
 
 
 def _listed(values: str) -> str:
-    """A list as it was typed, in a few words: `[keydiff, snapkv]` is `keydiff,snapkv`, and `[0.25]` of budgets `25%`."""
+    """A list as it was typed, in a few words: `[keydiff,snapkv]` is `keydiff, snapkv`, and `[0.25]` of budgets `25%`."""
     some = [value.strip("\"' ") for value in values.strip("[] ").split(",")]
-    return ",".join(f"{100 * float(v):g}%" if _fraction(v) else v for v in some)
+    return ", ".join(f"{100 * float(v):g}%" if _fraction(v) else v for v in some)
 
 
 def _plain(key: str, value: str) -> bool:

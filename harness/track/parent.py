@@ -16,7 +16,7 @@ from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, place
+from harness.track import contents, place, several
 
 UNMEASURED = ("track", "report", "limit_s", "runs_dir")
 ABOVE = "mlflow.parentRunId"  # MLflow's own tag: the run that one is shown below
@@ -58,9 +58,15 @@ def parameters(sweep: Path) -> list[tuple[str, str]]:
     named = {key: str((tree.get(key) or {}).get("name")) for key in ("task", "model")}
     every = {**named, **fixed(sweep), **contents.axes(sweep)}
     return [
-        (contents.safe(k), v[: contents.PARAM_LIMIT])
+        (contents.safe(k), several.spaced(v)[: contents.PARAM_LIMIT])
         for k, v in list(every.items())[: contents.PARAMS]
     ]
+
+
+def untold(client: Any, run_id: str, sweep: Path) -> list[tuple[str, str]]:
+    """Those that the run `run_id` has not yet: MLflow keeps what an older version told, in its own form."""
+    known = client.get_run(run_id).data.params
+    return [(key, value) for key, value in parameters(sweep) if key not in known]
 
 
 def spans(sweep: Path) -> tuple[list[int], list[int]]:

@@ -1,11 +1,15 @@
 """What a task takes several of, each in its turn (policies, quantizers, caches), in place of the one that its
 configuration holds unread."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 LISTS = {"prune": "prunes", "quantize": "quantizers", "cache": "caches", "dtype": "dtypes",
          "task.asked": "asked"}  # fmt: skip
+BETWEEN = re.compile(
+    r"""('[^']*'|"[^"]*")|,\s*"""
+)  # two values, or a quotation to be left as it is
 RATIO, BUDGETS = "prune.ratio", "budgets"  # of a policy
 
 
@@ -21,3 +25,8 @@ def options(config: Mapping[str, Any]) -> dict[str, str]:
         for key, several in lists.items()
         if several
     }
+
+
+def spaced(values: str) -> str:
+    """Several values as they were typed, in the form that `options` has: `none,keydiff` is `none, keydiff`."""
+    return BETWEEN.sub(lambda found: found[1] or ", ", values)

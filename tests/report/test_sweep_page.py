@@ -645,15 +645,17 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
         {"prune": "c", "kl_mean": 0.52, "first_divergence": 3, "stored_bytes": 99},
     )
     page = drawn(tmp_path, rows)
-    best = "None of 3 keeps the tokens. The nearest: prune=c (diverged, mean KL 0.52, 99 bytes)."
+    best = (
+        "None of 3 keeps the tokens. The nearest: prune=c (diverged, mean KL 0.52 nats, 99 bytes)."
+    )
     assert best in page and marked(page) == ["2"] and "The best:" not in page
     assert ' best nearest">' in page and ' best">' not in page
     assert f"best:         {best}" in summary.closing(tmp_path, rows, 3, [])
     assert summary.told(rows, {}) == ("3 diverged", best)
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
-    assert "None of 3 is as required. The nearest: prune=c (drifted, mean KL 0.52, 99 bytes)." in drawn(tmp_path, short)  # fmt: skip
+    assert "None of 3 is as required. The nearest: prune=c (drifted, mean KL 0.52 nats, 99 bytes)." in drawn(tmp_path, short)  # fmt: skip
     allowed = [{**row, "verdict": "drifted"} for row in rows]
-    apart = "Smallest that keeps every token: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52)."
+    apart = "Smallest that keeps every token: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
     assert apart in drawn(tmp_path, allowed)
     far = [{**allowed[0], "stored_bytes": 90}, allowed[1]]
     assert "Nearest to the full cache (by mean KL): prune=b (drifted, 90 bytes)." in drawn(
@@ -674,7 +676,7 @@ def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path)
     page = drawn(tmp_path, rows)
     said = (
         "None of 2 keeps the tokens where model=tiny. The nearest there: prune=a (diverged, "
-        "mean KL 0.5, 10 bytes). Smallest and nearest where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
+        "mean KL 0.5 nats, 10 bytes). Smallest and nearest where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
     )
     assert said in page
     assert page.count(' best nearest"') == 2 and marked(page) == ["0", "2"]

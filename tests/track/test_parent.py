@@ -16,7 +16,7 @@ from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 from harness.task.audit import tracked
-from harness.track import contents, description, names, parent
+from harness.track import contents, description, names, parent, several
 from harness.track.mlflow import PARTS
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
@@ -70,9 +70,8 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert run.data.tags["outcome"] == run.data.tags["verdict"] == "1 exact, 1 failed"
     assert run.info.run_name == track.sweep_name(folder) + ": 1 exact, 1 failed"
     assert run.data.tags["conclusion"] == "1 exact, 1 failed"  # there is no best
-    assert (
-        contents.axes(folder).items() < run.data.params.items()
-    )  # what was varied, and what was not
+    varied = {key: several.spaced(values) for key, values in contents.axes(folder).items()}
+    assert varied.items() < run.data.params.items()  # what was varied, and what was not
     assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
     note = run.data.tags["mlflow.note.content"]
     assert (
@@ -227,14 +226,16 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
         asked = ["task=evaluate", "prompt=recall", f"task.prunes={prunes}", "steps=6"]
         (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(asked))
         told.append(names.of_run({"task": "evaluate", "verdict": "unjudged"}, tmp_path, "evaluate"))
-    assert told[1] == "keydiff,snapkv evaluate recall steps=6" != told[0]
+    assert told[1] == "keydiff, snapkv evaluate recall steps=6" != told[0]
     many = [
         "prompt=recall",
         "steps=60",
         "task.budgets=[0.25,.125]",
         "task.prunes=[keydiff, snapkv]",
     ]
-    assert names.asked("evaluate", many, {}) == "keydiff,snapkv 25%,12.5% evaluate recall steps=60"
+    assert (
+        names.asked("evaluate", many, {}) == "keydiff, snapkv 25%, 12.5% evaluate recall steps=60"
+    )
     long = ["text='let k be 5 . the bird sang in the tree .'", "prune=snapkv", "prune.ratio=0.5",
             "quantize=none", "cache=view", "model.path=/a/long/way/to/mine", "out=x", "steps=12"]  # fmt: skip
     assert (
@@ -256,7 +257,16 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     (tmp_path / "multirun.yaml").write_text(json.dumps(told))
     said = '"let k be 5 .","what\'s k ?, m ?"'
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
-    assert track.sweep_name(tmp_path) == f"text={said} seed=1,2 task.only=[a,b] out=x"
+    assert track.sweep_name(tmp_path) == f"seed=1,2 text={said} task.only=[a,b] out=x", (
+        "short first"
+    )
+    params = dict(parent.parameters(tmp_path))
+    assert params["seed"] == "1, 2" and params["task.only"] == "[a, b]", "as all lists of a column"
+    assert params["text"] == '"let k be 5 .", "what\'s k ?, m ?"', "a text is left as it is"
+    client = MlflowClient(f"sqlite:///{tmp_path}/m.db")
+    run_id = client.create_run(client.create_experiment("e")).info.run_id
+    client.log_param(run_id, "seed", "1,2")  # an older version did, and MLflow takes no other
+    assert dict(parent.untold(client, run_id, tmp_path)).keys() == params.keys() - {"seed"}
 
 
 @pytest.mark.parametrize(

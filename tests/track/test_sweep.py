@@ -96,7 +96,7 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     names = dict(base.execute("select run_uuid, name from runs").fetchall())
     told = "2 exact, 1 equivalent, 3 failed"  # as on the console
     assert (
-        names[parent] == f"cache=dynamic,cloned,manual prompt.batch=1,99 steps=6 name=swept: {told}"
+        names[parent] == f"prompt.batch=1,99 cache=dynamic,cloned,manual steps=6 name=swept: {told}"
     )
     assert "manual batch=99: failed" in names.values()
     ((shown,),) = base.execute("select value from experiment_tags where key like '%ViewState%'")

@@ -1,6 +1,7 @@
 """What a tracking server was told of a run, of its cells and of a sweep: derived again from their folders by
 the functions that told it."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.task.audit.asked import read
 from harness.track import contents, description, names, parent, parts, several
 from harness.track.totals import totals
 
+NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
 Result = dict[str, Any]
 Values = dict[str, dict[int, float]]  # by name and step
 
@@ -146,7 +148,14 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         _stepped(totals(rows, list(ways), before)),
         "KILLED" if missing else contents.status(rows),
         notes,
+        before=_typed(folder) | {"conclusion": NATS.sub(r"\1", sentence)[: contents.PARAM_LIMIT]},
     )
+
+
+def _typed(folder: Path) -> dict[str, str]:
+    """The parameters of a sweep's run as older versions told them: what was typed."""
+    typed = {**parent.fixed(folder), **contents.axes(folder)}
+    return {contents.safe(key): value[: contents.PARAM_LIMIT] for key, value in typed.items()}
 
 
 def _cells(folder: Path, result: Result) -> list[dict[str, Any]]:
