@@ -56,6 +56,7 @@ def _run(argv: list[str]) -> int:
 
         arguments.check_flags(argv)
         arguments.check_trust(argv)
+        arguments.check_blanks(argv)
         if (said := resume.delivered(argv)) is not None:
             print(said)
             return 0

@@ -2,9 +2,10 @@
 
 import os
 import re
+import shlex
 from dataclasses import fields
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from harness.config import Config
@@ -96,6 +97,19 @@ def check_trust(arguments: list[str]) -> None:
                 f"{argument} names no key, so nothing would have to be signed. Give the public keys, "
                 f"as in {key}=[KEY.pub], or leave it out."
             )
+
+
+def check_blanks(arguments: list[str]) -> None:
+    """Raise ConfigProblem for `key = value`, which a shell hands on as three arguments (or as two)."""
+    for i, (before, after) in enumerate(pairwise(arguments)):
+        key, equals, value = before.partition("=")
+        apart = after.startswith("=") if not equals else not value and "=" not in after
+        if not apart or before.startswith("-") or after.startswith("-"):
+            continue
+        rest = takewhile(lambda a: a.startswith("=") or not _other(a), arguments[i + 1 :])
+        typed = " ".join([before, *rest])
+        meant = shlex.quote(f"{key}={typed.partition('=')[2].strip()}")
+        raise ConfigProblem(f"{typed} has blanks around its equals sign. Without them: {meant}")
 
 
 def check_folder(arguments: list[str]) -> None:

@@ -1,17 +1,28 @@
-"""What a job is to read: whether it can be there is told before anything heavy is imported."""
+"""What a job is to read, where it is to write and how far it is to go: what cannot be is told before anything heavy
+is imported."""
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
-from harness.config.schema import Config
+from harness import machine
+from harness.config.schema import Config, ModelConfig
 from harness.errors import InputProblem
 
 FOLDERS, FILES = ("snapshot", "a", "b"), ("foreign", "prompt.path", "model.path")
 CALLED = {"foreign": "from"}
+ASSETS = (
+    Path(__file__).resolve().parents[1] / "model" / "assets"
+)  # a shipped model's folder has its name
+CONTINUING = ("experiment", "resume", "evaluate")  # tasks whose `steps` follow what was read
+POSITIONS = ("max_position_embeddings", "n_positions")  # as a model's config.json calls them
 
 
 def check(cfg: Config) -> None:
-    """Raise InputProblem for a local path that names nothing, a model's that is a file of another kind, and an
-    empty text. What else lies there, who reads it finds out."""
+    """Raise InputProblem for a local path that names nothing, a model's that is a file of another kind, an empty
+    text, an `out=` that nothing can be written to, and more steps than the model has positions. What else lies there,
+    who reads it finds out; how long a prompt is, and so whether a budget is within it, only its tokens say."""
     if cfg.text == "" and "text" in cfg.task.reads and not cfg.snapshot:
         raise InputProblem("text= is empty: there is nothing to read. Give at least one word.")
     if cfg.model.path and _no_model(Path(cfg.model.path).expanduser()):
@@ -19,6 +30,8 @@ def check(cfg: Config) -> None:
             f"model.path={cfg.model.path} is a file, and no GGUF file. Give the folder that holds config.json "
             "and the weights, or a GGUF file."
         )
+    _check_out(cfg)
+    _check_steps(cfg)
     for key in (*FOLDERS, *FILES):
         group, _, inner = key.rpartition(".")
         path = getattr(getattr(cfg, group) if group else cfg, inner, None)
@@ -44,3 +57,43 @@ def _no_model(path: Path) -> bool:
             return file.read(4) != b"GGUF"
     except OSError:  # a folder, nothing at all, or closed to us
         return False
+
+
+def _check_out(cfg: Config) -> None:
+    """Raise InputProblem where neither `out=` nor the folder that it would lie in takes a file."""
+    if not cfg.out or "://" in cfg.out or "out" not in cfg.task.reads or cfg.save.name == "memory":
+        return
+    place = Path(cfg.out).expanduser().absolute()
+    above = next(p for p in (place, *place.parents) if os.access(p, os.F_OK))
+    if not above.is_dir() or (os.access(above, os.W_OK | os.X_OK) and machine.has_disk(above)):
+        return
+    raise InputProblem(
+        f"out={cfg.out} cannot be written to: {above} takes no files of yours. Give a folder that does."
+    )
+
+
+def _check_steps(cfg: Config) -> None:
+    """Raise InputProblem where the steps alone, whatever is read before them, leave the model's positions."""
+    limit = _positions(cfg.model) if cfg.task.name in CONTINUING else None
+    if limit is not None and cfg.steps >= limit:
+        raise InputProblem(
+            f"steps={cfg.steps} and what is read before them do not fit: this model has {limit} positions. Give "
+            "fewer (steps=N)."
+        )
+
+
+def _positions(model: ModelConfig) -> int | None:
+    """Positions the model was built for, as far as its configuration lies here and says so."""
+    declared: Any = model.config if model.architecture else None
+    if declared is None:
+        folder = Path(model.path).expanduser() if model.path else ASSETS / str(model.id)
+        try:
+            declared = json.loads((folder / "config.json").read_text("utf-8"))
+        except (OSError, ValueError):  # who loads it finds out
+            return None
+    if not isinstance(declared, dict):
+        return None
+    inner = declared.get("text_config")
+    known = inner if isinstance(inner, dict) else declared
+    found = next((known[key] for key in POSITIONS if key in known), None)
+    return found if type(found) is int else None
