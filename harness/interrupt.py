@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -22,6 +22,8 @@ OWNERS = f"{os.sep}llvmlite{os.sep}"  # hands objects to C++ in two lines: cut b
 _last: list[tuple[float, int]] = []  # (when, exit code) of the signals that were raised
 _limits: list[float] = []  # of the job that runs now
 _began: list[Any] = []  # the frame that listens
+_told: list[int] = []  # signals that were put off, and told so
+WAITS = "\nstopping: as soon as the library that is being loaded is whole\n"
 
 
 class Stopped(KeyboardInterrupt):
@@ -35,6 +37,7 @@ def listening() -> Iterator[None]:
     A signal that the caller ignores (as under nohup) stays ignored.
     """
     _last.clear()
+    _told.clear()
     _began[:] = [sys._getframe(2)]
     before = sys.unraisablehook
     sys.unraisablehook = lambda report: _again(report, before)
@@ -127,6 +130,7 @@ def deaf() -> None:
 def heard() -> None:
     """What a signal asked for is being done: `check` and `stopped` know nothing of it any more."""
     _last.clear()
+    _told.clear()
 
 
 def stopped() -> bool:
@@ -151,12 +155,21 @@ def word() -> str:
 
 def _stop(number: int, frame: Any) -> None:
     if _whole(frame):
+        _tell(number)
         _send(number, SOON)
         return
     now = time.monotonic()
     if not _last or now - _last[-1][0] > SAME:
         _last.append((now, 128 + number))
         raise Stopped
+
+
+def _tell(number: int) -> None:
+    """Say once, at once, that the signal was heard: an import may take seconds. By a job's own process only."""
+    if _began and not _told:
+        _told.append(number)
+        with suppress(OSError):  # past Python's own buffers, which may be what was interrupted
+            os.write(2, WAITS.encode())
 
 
 def _again(report: Any, otherwise: Any) -> None:

@@ -204,8 +204,9 @@ def waited() -> None:
         time.sleep(0.01)
 
 
-def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch) -> None:
-    """What starts in C++ imports in Python, and ends the process when that raises: the signal waits."""
+def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch, capfd) -> None:
+    """What starts in C++ imports in Python, and ends the process when that raises: the signal waits, which is
+    said at once, and once."""
     (tmp_path / "halved.py").write_text(
         "import os, signal, time\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
@@ -217,6 +218,7 @@ def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch) -> None:
         import halved
 
         assert halved.whole
+        assert capfd.readouterr().err.strip() == interrupt.WAITS.strip()
         waited()
     assert sys.modules.pop("halved").whole
 
