@@ -10,6 +10,7 @@ from harness.config import launched
 from harness.config.compose import varied
 from harness.config.launched import of_point
 from harness.config.literal import MULTIRUN, whole
+from harness.machine import many
 from harness.report import typed
 from harness.report.html import section
 from harness.report.names import plain
@@ -106,7 +107,7 @@ def under(result: Record, folder: Path | None = None, point: Path | None = None)
     place = "" if where.get("device") == "outside" else f" on {where.get('device')}"
     asked, name = (result.get("evaluation") or {}).get("questions"), chosen.get("prompt")
     name = "text" if typed.text(folder or point) else name  # whatever option stands there unread
-    prompts = f"{asked} prompts of {name}" if asked else f"prompt {name}"
+    prompts = f"{many(asked, 'prompt')} of {name}" if asked else f"prompt {name}"
     read = f", {prompts}" * (result.get("task") in READING)
     numbers = " and ".join((result.get("bench") or {}).get("dtypes") or [str(where.get("dtype"))])
     own = {part.partition(" ")[0] for part in varying(result, folder)}
@@ -180,7 +181,9 @@ def _asked(part: str, axes: Sequence[str]) -> str:
     _, some, name = part.partition("prompt")
     if not some or not any(a.partition(".")[0] == "prompt" for a in axes):
         return part
-    return "" if "prompt" in axes else f"prompt {name.removeprefix('s of').strip()}"
+    return (
+        "" if "prompt" in axes else f"prompt {name.removeprefix('s').removeprefix(' of').strip()}"
+    )
 
 
 def declared(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ from html import escape
 from math import ceil, log10
 from typing import Any
 
+from harness.report import onward
 from harness.snapshot.elements import BY_NAME
 
 WIDE, CELL, LEFT = 480, 18, 56  # legible at 400 pixels
@@ -27,6 +28,8 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     first = {name: f"first {name}" for name in ("layer", "head", "token")}
     names = {"cause": "cause", "element": "element", **first}
     rows = [[said, numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
+    if onward.asked(told):
+        rows = [["cause", onward.cause(told).lower()]]
     picture = told.get("picture")
     said = f"{told['evidence']}."
     if not picture:

@@ -5,6 +5,7 @@ from itertools import zip_longest
 from math import exp
 from typing import Any
 
+from harness.machine import many
 from harness.report import budget
 from harness.report.html import cell, section, soundness
 from harness.snapshot.cells import WORSE, best, full, is_full, name
@@ -97,14 +98,15 @@ def conclusion(rows: list[Row]) -> str:
     about, and what the same cell answers in the others."""
     right = [r for r in rows if r["measure"] == "contains"]
     whole = full(rows)
+    prompts = many(whole["n"], "prompt")
     if not whole["value"]:
         return (
-            f"nothing can be told from these {whole['n']} prompts: the full cache answers none of them, "
+            f"nothing can be told from {prompts}: the full cache answers none, "
             "so there is nothing to lose"
         )
     several = len({r["asked"] for r in right}) > 1
     when = f", asked {whole['asked']}" if several else ""
-    said = f"{whole['n']} prompts{when}: the full cache answers {whole['value']:.0%}"
+    said = f"{prompts}{when}: the full cache answers {whole['value']:.0%}"
     winner = best(right)
     if winner is None:
         return said + "; every other cell answers fewer" * any(not is_full(r) for r in right)
@@ -122,7 +124,7 @@ def conclusion(rows: list[Row]) -> str:
     return (
         f"{said}; by share of right answers, the smallest that is {KEEPS} is "
         f"{name(winner)}: "
-        f"{winner['value']:.0%} from {share:.0%} of the bytes, where {whole['n']} prompts cannot tell a "
+        f"{winner['value']:.0%} from {share:.0%} of the bytes, where {prompts} cannot tell a "
         f"loss below {winner['value'] - winner['low']:.0%}{otherwise}"
     )
 

@@ -8,6 +8,10 @@ from harness import machine, process
 from harness.report.names import FORCED
 
 PURPOSE = "pruned on purpose"  # as evidence of a diagnosis begins
+WHOSE = {
+    False: ("the uninterrupted run", "restored"),
+    True: ("the full cache, never interrupted", "pruned"),
+}
 
 
 def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
@@ -24,23 +28,36 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
     if restored in (None, text["continuation"]):
         yield "continuation", f"{said!r}{more and f' ({more})'}"
         return
-    first = "the full cache, never interrupted" if pruned else "the uninterrupted run"
+    first, second = WHOSE[pruned]
     yield "continuation", f"{said!r} ({first}{more and f'; {more}'})"
-    yield "pruned" if pruned else "restored", f"{restored!r} (what it chooses {FORCED})"
+    yield second, f"{restored!r} (what it chooses {FORCED})"
+
+
+def asked(diagnosis: dict[str, Any]) -> bool:
+    """Whether what it found is what was asked for, and no damage."""
+    return str(diagnosis["evidence"]).startswith(PURPOSE)
 
 
 def cause(diagnosis: dict[str, Any]) -> str:
     """The word that a diagnosis begins with: what was asked for is no damage to a block."""
-    meant = str(diagnosis["evidence"]).startswith(PURPOSE)
-    return "AS ASKED" if meant else str(diagnosis["cause"]).upper()
+    return "AS ASKED" if asked(diagnosis) else str(diagnosis["cause"]).upper()
 
 
 def command(result: dict[str, Any]) -> str:
     """The command that goes on from what a run has left; empty where nothing is to be done with it."""
+    typed = (result["environment"].get("command") or [None])[3:]
     kept = result.get("next") or (result["snapshot"] if result["task"] == "save" else {})
     if kept.get("path") and kept.get("format") != "memory":
         place = shlex.quote(f"snapshot={kept['path']}")
-        return f'{process.spelled()} task=resume {place} text=" ..."'
-    if (result["environment"].get("command") or [None])[3:] == []:  # a newcomer's first run
+        return f'{process.spelled()} task=resume {place}{_key(typed)} text=" ..."'
+    if typed == []:  # a newcomer's first run
         return f"{process.spelled()} task=ui (to watch it, step by step)"
     return ""
+
+
+def _key(typed: list[str]) -> str:
+    """What opens a snapshot that was written encrypted, as the next argument: with the key that read the last one
+    unless another was given."""
+    given = dict(word.split("=", 1) for word in typed if "=" in word)
+    key = given.get("encrypt", given.get("decrypt"))
+    return "" if key in (None, "none", "null") else " " + shlex.quote(f"decrypt={key}")

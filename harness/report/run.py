@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from harness.report import closing, diagnosis, kept, plots, quantization
+from harness.report import closing, diagnosis, kept, onward, plots, quantization
 from harness.report.badge import badge
 from harness.report.html import cell, grouped, link, page, section
 from harness.report.names import FORCED, itself, judged_by, plain, required
@@ -26,7 +26,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     sections += [
         *diagnosis.sections(result.get("diagnosis"), bool(result.get("quantization"))),
         *kept.sections(result),
-        _text(result["text"]),
+        _text(result["text"], bool(result.get("pruned"))),
     ]
     if result.get("curves"):
         sections.append(_figures(result))
@@ -38,19 +38,19 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if exit_code(result) and result.get("required"):
         said += f"\nRequired: {required(result)}"
     text = page(closing.title(result, path.parent), sections, words, said, colour,
-                links(path.parent, result), answers(result["text"]), closing.under(result, path.parent))  # fmt: skip
+                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), closing.under(result, path.parent))  # fmt: skip
     write_text(path, text)
     return path
 
 
-def answers(text: dict[str, Any]) -> list[dict[str, str]]:
-    """Whether what was said holds the expected answer, and what the restored run chose; nothing where none was
-    expected."""
+def answers(text: dict[str, Any], pruned: bool = False) -> list[dict[str, str]]:
+    """Whether what was said holds the expected answer, and what the restored (or pruned) run chose; nothing where
+    none was expected."""
     if "expected" not in text:
         return []
     runs = (
         ("Answer of the uninterrupted run:", "continuation"),
-        ("of the restored run, fed the same tokens:", "restored"),
+        (f"of the {onward.WHOSE[pruned][1]} run, fed the same tokens:", "restored"),
     )
     said = [(words, text[f"{run}_right"]) for words, run in runs]
     first = {"text": f"Expected: {text['expected']!r}.", "said": "", "kind": ""}
@@ -139,10 +139,12 @@ def _step(key: str, value: Any) -> str:
     return f"{name}, counted from 1 (index {value} in result.json)"
 
 
-def _text(said: dict[str, Any]) -> dict[str, Any]:
+def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
     said = {**said, "continuation": said["streamed"]} if "streamed" in said else said
     parts = ("prompt", "expected", "continuation", "restored")
-    called = {"restored": f"restored, what it chooses {FORCED}"}
+    first, second = onward.WHOSE[pruned]
+    called = {"restored": f"{second}, what it chooses {FORCED}"}
+    called |= {"continuation": f"continuation, {first}"} if "restored" in said else {}
     one, two = (str(said.get(k, "")) for k in parts[2:])
     places = other(one, two) if "restored" in said else None
     spans = dict(zip(parts[2:], others(one, two))) if places else {}

@@ -24,6 +24,27 @@ def test_a_pruning_that_was_asked_for_is_no_damage() -> None:
     assert onward.cause({"cause": "block", "evidence": "row 3 holds zeros"}) == "BLOCK"
 
 
+def test_an_encrypted_snapshot_goes_on_with_its_key(harness, place) -> None:
+    (place / "my key").write_bytes(bytes(range(32)))
+    assert harness("task=save", "text=let k be 5 .", "out=a", "encrypt=my key").code == 0
+    read = harness("task=resume", "snapshot=a", "text= what", "steps=1", "out=b", "decrypt=my key")
+    told = shlex.split(re.search(r"^next: +(.*)$", read.out, flags=re.M)[1])
+    assert told[-4:] == ["task=resume", "snapshot=b", "decrypt=my key", "text= ..."], read.out
+    assert harness(*told[-4:-1], "text= what", "steps=1").code == 0
+
+
+def test_the_page_of_a_pruned_run_says_as_the_console_does(harness) -> None:
+    done = harness("prune=keep_last", "prune.ratio=0.25", "steps=4", "prompt=recall")
+    page = (done.folders[0] / "report.html").read_text()
+    said = page[page.index("What was said") :]
+    assert "pruned, what it chooses at each step" in said and "restored, what" not in said
+    assert "continuation, the full cache, never interrupted:" in said
+    assert "of the pruned run, fed the same tokens" in page
+    found = page.split("<h2>Diagnosis")[1].split("<h2>")[0]
+    assert "pruned on purpose" in found and "as asked" in found
+    assert ">block<" not in found and "kv_cache" not in found
+
+
 def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
     saved = harness("task=save", "text=let k be 5 .", "out=my a")
     assert saved.code == 0
