@@ -21,6 +21,11 @@ COST = [
 ]
 APART = [("kl_max", "Largest KL per step", "nats"), ("max_abs_diff", "Largest logit difference", "logits"),
          ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
+MEAN = (
+    "kl_mean",
+    "Mean KL per step",
+    "nats",
+)  # in place of the first where tokens are others: it tells which is nearest
 KIB, MARKS = 1024, 8
 NOISE = 100  # noise floors further apart than this are no one line
 
@@ -36,12 +41,14 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     few = [a for a in axes if len(_values(measured, a)) <= MARKS]
     by = next((a for a in few if a in SHAPED), next(iter(few), None))
     option = next((a for a in axes if a != by), by)
-    return [
-        _panels("Size and speed", "Each timed once: seconds per continued token, to save and to load",
-                measured, axes, ("stored_bytes", option), COST, by),
-        _panels("How far the logits went", "From the uninterrupted run",
-                measured, axes, ("kept_tokens", option), APART, by),
-    ]  # fmt: skip
+    other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
+    apart = _panels("How far the logits went", "From the uninterrupted run", measured, axes,
+                    ("kept_tokens", option), [MEAN, *APART[1:]] if other else APART, by)  # fmt: skip
+    if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
+        return [apart]
+    cost = _panels("Size and speed", "Each timed once: seconds per continued token, to save and to load",
+                   measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
+    return [cost, apart]
 
 
 def _panels(

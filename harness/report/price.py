@@ -5,9 +5,9 @@ from typing import Any
 from harness.report.choice import asks, group
 from harness.report.names import folder
 from harness.report.verdicts import STOPPED
+from harness.snapshot.result import MOMENT
 
 WORTH = 1.5  # times another's time: less, of something timed once, is noise
-MOMENT = 0.005  # seconds; what differs by less is noise, too
 TIMES = {"save_s": "saving it takes", "load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
 
 Row = dict[str, Any]
@@ -36,3 +36,14 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
             said.append(f"{words} {mine / least[key]:.1f} times as long as in {there}, the fastest")
     timed_once = " (timed once)" * any("times as long" in part for part in said)
     return f"Beside the others {'; '.join(said)}{timed_once}." if said else ""
+
+
+def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """That points with other tokens than the full cache's were asked one question, where they were pruned otherwise
+    and none is right; empty elsewhere."""
+    asked = [axis for axis in axes if asks(axis)]
+    pruned = any(axis.partition(".")[0] == "prune" for axis in axes)
+    other = winners and all(row["verdict"] == "diverged" for row in winners)
+    if asked or not pruned or not other or any(row.get("answer") for row in rows):
+        return ""
+    return "One prompt ranks these runs, no policy: task=evaluate asks many."

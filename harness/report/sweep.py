@@ -174,6 +174,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         )
     elif winners and not best:
         reason += f" {choice.told(winners, axes, points, ' so far' * bool(left))}"
+        reason += f" {price.caution(winners, axes, points)}".rstrip()
         reason += f" {price.sentence(winners, axes, points)}".rstrip()
     elif told := answers.conclusion(folder, points):
         reason += f" {told}"
