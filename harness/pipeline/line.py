@@ -278,7 +278,7 @@ class Line:
         with progress.counting("uninterrupted run", steps) as count:
             path = drive.drive(run, sampler, steps, prompt, follow, lambda ids: count(1))
         if self.captured is not None:
-            session.times["recompute"] = drive.recompute_seconds(loaded, state)
+            session.times["recompute"] = drive.recompute_seconds(loaded, state, 5)
         session.say.done(
             f"{machine.many(path.fed.shape[1], 'step')}{', the end' if path.ended else ''}"
         )

@@ -106,6 +106,8 @@ def test_each_verdict_has_a_sentence() -> None:
     assert ", 120 times faster" in conclusion({**base, "verdict": "exact", "time_s": alone})
     proven = {**slow, "verify": 7.6}  # whoever waits for a restore waits for its proof
     assert ", 2.0 times slower" in conclusion({**base, "verdict": "exact", "time_s": proven})
+    waived = {**base, "verdict": "drifted", "time_s": proven, "waived": [{"element": "logits"}]}
+    assert "recomputing" not in conclusion(waived), "that proof failed"
     inside = {**base, "reason": "the stored logits are off", "noise_floor": {"max_abs_diff": 0.6}}
     for verdict in ("drifted", "diverged"):  # what is within the noise is not why
         assert "the stored logits are off" in conclusion({**inside, "verdict": verdict})

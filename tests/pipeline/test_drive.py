@@ -53,3 +53,23 @@ def test_a_row_that_ends_first_is_frozen_and_the_other_goes_on(tiny: Loaded) -> 
     short = _driven(tiny, Ending(frozenset({end}), pad=2), TEXTS)
     assert short.ids[0].tolist() == whole.ids[0, : first + 1].tolist() + [2] * (8 - first)
     assert short.ids[1].tolist() == whole.ids[1].tolist() and not short.ended
+
+
+@pytest.mark.parametrize(
+    "runs, seconds, took",
+    [(5, [0.01, 0.03, 0.02, 0.05, 0.04], 0.025), (5, [2.0, 9.0], 2.0), (1, [0.01, 9.0], 0.01)],
+)
+def test_a_short_prefill_is_timed_several_times_and_a_long_one_once(
+    tiny: Loaded, monkeypatch: pytest.MonkeyPatch, runs: int, seconds: list[float], took: float
+) -> None:
+    """Of 10, 30, 20 and 50 ms, which is a tenth of a second and more, the median is 25."""
+    state, clock, left = harness.capture_text(tiny, TEXTS[0]), [0.0], list(seconds)
+    real = drive.prefill
+
+    def slow(*given: Any) -> Any:
+        clock[0] += left.pop(0)
+        return real(*given)
+
+    monkeypatch.setattr(drive, "prefill", slow)
+    monkeypatch.setattr(drive.time, "perf_counter", lambda: clock[0])
+    assert drive.recompute_seconds(tiny, state, runs) == pytest.approx(took)
