@@ -76,7 +76,7 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
         ("id", manifest["id"]),
         ("parent", manifest["parent"]),
         ("format", f"{manifest['payload_format']}, version {manifest['format_version']}"),
-        ("needs model", f"{config.get('model_type')} {json.dumps(sizes)}"),
+        ("needs model", ", ".join(filter(None, (str(config.get("model_type")), listed(sizes))))),
         ("needs dtype", manifest["dtype"]),
         ("captured on", manifest["device"]),
         ("attention", manifest["attention_implementation"]),
@@ -86,9 +86,16 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
         ("next position", manifest["next_position"]),
         ("K/V bytes", f"{state.kv_bytes:,}"),
         ("prefix before the text", repr(prefix)),
-        ("sampler", json.dumps(sampler)),
+        ("sampler", listed(sampler)),
         *([("waiver", waived)] if waived else []),
     ]
+
+
+def listed(facts: Any) -> str:
+    """`a 1, b 2` of the dictionary `{"a": 1, "b": 2}`; a text as it is, anything else as JSON."""
+    if isinstance(facts, dict):
+        return ", ".join(f"{key} {listed(value)}" for key, value in facts.items())
+    return facts if isinstance(facts, str) else json.dumps(facts)
 
 
 def snapshot_named(cfg: Config) -> str:

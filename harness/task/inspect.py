@@ -1,13 +1,12 @@
 """`task=inspect`: a snapshot as a person wants to see it. Loads no model; verifies every byte."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from harness.config import Config
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome
-from harness.pipeline.stored import needs, snapshot_named, text_of
+from harness.pipeline.stored import listed, needs, snapshot_named, text_of
 from harness.report.console import Say
 from harness.save import leftovers, store
 from harness.snapshot.elements import DIGEST, called
@@ -104,7 +103,7 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
     say.stage(f"read {path}")
     there = saved.read(path)
     say.done(there.kind)
-    facts = [["what", there.kind], *([k, json.dumps(v)] for k, v in there.facts.items())]
+    facts = [["what", there.kind], *([k, listed(v)] for k, v in there.facts.items())]
     inside = {True: "yes", False: "no"}
     elements = [[e.number, e.name, inside[e.name in there.holds], e.meaning] for e in ELEMENTS]
     columns = ["#", "element", "in the file", "what it is"]

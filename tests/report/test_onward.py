@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from harness.report import onward
+from harness.report import closing, onward
 
 TEXT = {"continuation": " k is 5", "restored": " k is 35", "token_ids": [1, 2, 3]}
 
@@ -57,3 +57,12 @@ def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
     assert "next:" not in harness("task=save", "text=let k be 5 .", "save=memory").out
     pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4")
     assert "AS ASKED: pruned on purpose" in pruned.out and "BLOCK" not in pruned.out
+
+
+def test_one_prompt_is_no_prompts() -> None:
+    result = {"task": "evaluate", "model": {}, "environment": {"dtype": "float32", "device": "cpu"}}
+    result |= {"model": {"id": "tiny"}, "options": {"prompt": "recall"}}
+    told = [closing.under({**result, "evaluation": {"questions": n}}) for n in (1, 24)]
+    assert "1 prompt of recall" in told[0] and "24 prompts of recall" in told[1]
+    assert closing._asked("1 prompt of recall", ["prompt.samples"]) == "prompt recall"
+    assert closing._asked("24 prompts of recall", ["prompt.samples"]) == "prompt recall"

@@ -64,3 +64,10 @@ def test_damage_and_absence_are_told_apart(harness, place) -> None:
     assert harness("task=inspect", "snapshot=a").code == 3
     assert harness("task=inspect", "snapshot=nowhere").code == 2
     assert harness("task=inspect").code == 2
+
+
+def test_facts_are_read_as_words_not_as_json(harness) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    said = harness("task=inspect", "snapshot=a").out
+    assert "llama, num_hidden_layers 2, hidden_size 128" in " ".join(said.split())
+    assert '{"' not in said
