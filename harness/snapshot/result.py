@@ -80,7 +80,7 @@ def outcome(result: Mapping[str, Any]) -> str:
     verdict, task = str(result.get("verdict")), str(result.get("task", COMPARING[0]))
     compared = any(value is not None for value in (result.get("metrics") or {}).values())
     stopped = verdict == "failed" and "exit_code" in result  # it came to no end
-    missed = ("failed", "diverged", "drifted") if task == "diff" else ("failed", "diverged")
+    missed = {"failed", "diverged"} | ({"drifted", UNJUDGED} if task == "diff" else set())
     if task in MISSED and verdict in missed and not stopped:
         return MISSED[task]
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:

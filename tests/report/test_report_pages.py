@@ -76,6 +76,7 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         ({"task": "verify", "verdict": "unjudged"}, ("intact", "good")),
         ({"task": "verify", "verdict": "refused"}, ("refused", "bad")),
         ({"task": "diff", "verdict": "drifted"}, ("differs", "bad")),
+        ({"task": "diff", "verdict": "unjudged"}, ("differs", "bad")),
         ({"task": "architectures", "verdict": "diverged"}, ("a cell is wrong", "bad")),
         ({"task": "bench", "verdict": "unjudged"}, ("", "soft")),
     ],

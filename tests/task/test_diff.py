@@ -124,7 +124,7 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     assert page.count(">\u2260 differs</td>") == 4  # id, tokens, next position, bytes
     cells = [f">{n}, {n}</td>" for n in tokens]  # what each of the two is, side by side
     assert cells[0] in page and page.index(cells[0]) < page.index(cells[1])
-    assert done.result["verdict"] in ("drifted", "diverged") and done.code == 1
+    assert done.result["verdict"] == "unjudged" and done.code == 1, "no continuation was measured"
     listed = [d["where"] for d in done.result["differences"]]
     assert "layers[0].kept" in listed and not [where for where in listed if "segments" in where]
     turned = edited(one, "layer.1.segment.0.value")
@@ -139,10 +139,10 @@ def test_what_pruning_left_is_said_before_what_differs(captured) -> None:
     one = captured("prompt=text", "text=let k be 5 .")[1].state
     small = pruned_by(None, one, "keep_last", {"tokens": 2})  # type: ignore[arg-type]
     said = f"snapshot a is pruned by keep_last: it holds 2 of {one.tokens} tokens; "
-    assert diff._pruning(small, one) == said
+    assert diff._lossy(small, one) == said
     rows = [deviation.row() for deviation in differences(small, one)]
     assert not any(row[4] for row in rows) and "bits" not in diff._filled(rows)[0]
-    assert diff._pruning(one, one) == diff._pruning(small, small) == ""
+    assert diff._lossy(one, one) == diff._lossy(small, small) == ""
 
 
 def test_a_table_has_the_columns_that_say_something_and_all_where_it_is_empty() -> None:
@@ -151,11 +151,38 @@ def test_a_table_has_the_columns_that_say_something_and_all_where_it_is_empty() 
     assert diff._filled([]) == (diff.COLUMNS, [])  # the page says "None." below it
 
 
-def test_logits_stored_before_pruning_are_said_to_be() -> None:
-    """Two differently pruned states of one text store the same logits: that is no word on what pruning does."""
+def test_logits_stored_at_capture_are_said_to_be() -> None:
+    """Whatever was done to the K/V of one text since, the stored logits are the same: that is no word on what it
+    does."""
     measured = {"stored": diff.compared(torch.ones(1, 4), torch.ones(1, 4))}
-    (row,), told = diff.in_logits(measured, pruned=True)
-    assert row == ["stored, from before pruning", 0.0, 0.0, True]
-    assert "no pruning changes them" in told and "model=NAME" in told
-    assert "model=NAME" not in diff.in_logits({**measured, "next step": {}}, pruned=True)[1]
-    assert diff.in_logits(measured, pruned=False) == ([["stored", 0.0, 0.0, True]], "")
+    (row,), told = diff.in_logits(measured, other=True)
+    assert row == ["stored at capture", 0.0, 0.0, True]
+    assert "does not change them" in told and "No continuation was measured" in told
+    both = {**measured, "next step": measured["stored"]}
+    assert "No continuation" not in diff.in_logits(both, other=True)[1]
+    assert diff.in_logits(measured, other=False) == ([["stored", 0.0, 0.0, True]], "")
+    (found,) = [Deviation("layer.0.key", "[0, 0, 0, 0]", "1.0", "2.0")]
+    assert diff.judged([found], measured) == "unjudged" and diff.judged([found], both) == "drifted"
+    far = {**both, "next step": {"same_token": False}}
+    assert diff.judged([found], far) == "diverged" and diff.judged([], {}) == "exact"
+
+
+def test_the_numbers_of_every_layer_are_compared_with_those_that_are_kept_as_codes(harness) -> None:
+    for out, quantizer in (("full", "none"), ("coded", "int4")):
+        asked = ("text=let k be 5 . the bird sang .", f"quantize={quantizer}", f"out={out}")
+        assert harness("task=save", *asked).code == 0
+    done = harness("task=diff", "a=full", "b=coded")
+    listed = [d["what"] for d in done.result["differences"]]
+    for layer in range(2):
+        assert {f"layer.{layer}.key", f"layer.{layer}.value"} <= set(listed)
+        alone = [
+            d for d in done.result["differences"] if d["what"].startswith(f"layer.{layer}.seg")
+        ]
+        assert alone and all((d["where"], d["a"]) == ("one side only", "(missing)") for d in alone)
+    assert listed.index("layer.1.value") < listed.index("layer.0.segment.0.key_codes")
+    said = done.result["reason"]
+    assert said.startswith(f"snapshot b is quantized by int4; {len(listed)} differences; ")
+    page = (done.folders[0] / "report.html").read_text()
+    assert "stored at capture" in page and "No continuation was measured" in page
+    again = harness("task=diff", "a=coded", "b=coded")
+    assert (again.code, again.result["verdict"]) == (0, "exact")

@@ -13,22 +13,27 @@ from harness.pipeline.stored import needs, text_of
 from harness.report import html
 from harness.report.console import Say, tabled
 from harness.save import store
+from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.diff import foreign
 from harness.task.diff.deviation import BRIEF, Deviation, continues, explained
 
 BEFORE = (
-    "The stored logits are those of the last token that was read, kept from before anything was pruned: no "
-    "pruning changes them."
+    "The stored logits are those of the last token that was read, kept from when it was read. What was done to "
+    "keys and values since, pruning and quantizing too, does not change them: they do not tell what it does."
 )
-NEXT = "With model=NAME both states are fed the next token, and the logits after it are compared."
+NEXT = (
+    "No continuation was measured. With model=NAME both states are fed the next token, and the logits after it "
+    "are compared."
+)
 OTHER = "\u2260 differs"
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
-    1 when they differ. With `model=...` the next step is taken from both."""
+    1 when they differ. With `model=...` the next step is taken from both; without, what a difference does to
+    a continuation is not judged."""
     if not (cfg.a and cfg.b):
         raise InputProblem("task=diff needs a=DIR and b=DIR, two snapshots.")
     if foreign.is_file(cfg.a) or foreign.is_file(cfg.b):
@@ -46,10 +51,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
     record["logits"] = measured
-    same_token = all(m["same_token"] for m in measured.values())
-    record["verdict"] = "exact" if not deviations else ("drifted" if same_token else "diverged")
+    record["verdict"] = judged(deviations, measured)
     grown = continues(one, two, (f"a ({shown(cfg.a)})", f"b ({shown(cfg.b)})"))
-    record["reason"] = grown or _pruning(one, two) + _reason(deviations)
+    record["reason"] = grown or _lossy(one, two) + _reason(deviations)
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     rows = [d.row() for d in listed]
     these, those = dict(needs(one, first)), dict(needs(two, second))
@@ -66,10 +70,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         html.section("Differences", columns=heads, rows=[[*map(html.digest, r)] for r in table]),
         html.section("What they are", columns=["what", "a", "b", ""], rows=what),
     ]
-    pruned = any(state.kept_tokens < state.tokens for state in (one, two))
     if texts := read(one, two):
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
-    figures, told = in_logits(measured, pruned)
+    figures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if figures:
         sections.insert(1, html.section("In logits", text=told, columns=columns, rows=figures))
@@ -93,12 +96,21 @@ def read(one: State, two: State) -> list[list[str]]:
     return [[name, text_of(state)] for name, state in (("a", one), ("b", two))]
 
 
-def in_logits(measured: dict[str, Any], pruned: bool) -> tuple[list[list[Any]], str]:
-    """The rows of what was `compared`, and what is to be known of them where a state is pruned: logits are
-    stored before that."""
-    called = {"stored": "stored, from before pruning"} if pruned else {}
+def judged(deviations: list[Deviation], measured: dict[str, Any]) -> str:
+    """The verdict: of two states that differ it takes a next step of both."""
+    if not deviations:
+        return "exact"
+    if "next step" not in measured:
+        return UNJUDGED
+    return "drifted" if all(m["same_token"] for m in measured.values()) else "diverged"
+
+
+def in_logits(measured: dict[str, Any], other: bool) -> tuple[list[list[Any]], str]:
+    """The rows of what was `compared`, and what is to be known of them where layers differ (`other`): logits
+    are stored at capture, and nothing that is done to a state later changes them."""
+    called = {"stored": "stored at capture"} if other else {}
     rows = [[called.get(name, name), *figures.values()] for name, figures in measured.items()]
-    return rows, (BEFORE if "next step" in measured else f"{BEFORE} {NEXT}") * pruned
+    return rows, (BEFORE if "next step" in measured else f"{BEFORE} {NEXT}") * other
 
 
 def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
@@ -138,17 +150,23 @@ def _filled(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     return [COLUMNS[p] for p in places] or COLUMNS, [[row[p] for p in places] for row in rows]
 
 
-def _pruning(one: State, two: State) -> str:
-    """That one of two states of the same tokens is pruned and the other is not, or otherwise; empty where it is
-    not that by which they differ."""
-    if one.kept_tokens == two.kept_tokens or not torch.equal(one.token_ids, two.token_ids):
+def _lossy(one: State, two: State) -> str:
+    """How one of two states of the same tokens is pruned or quantized and the other is not, or otherwise; empty
+    where it is not that by which they differ."""
+    if not torch.equal(one.token_ids, two.token_ids):
         return ""
+    formats = [state.documents["kv_format"] for state in (one, two)]
+    pruned = one.kept_tokens != two.kept_tokens
+    coded = formats[0].get("quantized") != formats[1].get("quantized")
     said = []
-    for name, state in (("a", one), ("b", two)):
-        by = [str(stage["policy"]) for stage in state.documents["kv_format"].get("pruned") or ()]
-        if by and state.kept_tokens < state.tokens:
+    for name, state, stored in zip("ab", (one, two), formats, strict=True):
+        by = [str(stage["policy"]) for stage in stored.get("pruned") or ()]
+        if pruned and by and state.kept_tokens < state.tokens:
             held = f"it holds {state.kept_tokens} of {state.tokens} tokens"
             said.append(f"snapshot {name} is pruned by {' and '.join(by)}: {held}")
+        by = [str(stage["quantizer"]) for stage in stored.get("quantized") or ()]
+        if coded and by:
+            said.append(f"snapshot {name} is quantized by {' and '.join(by)}")
     return "".join(f"{one}; " for one in said)
 
 

@@ -106,7 +106,8 @@ def _rank(deviation: Deviation) -> int:
         return FIRST.index(what)
     follows = what == "proof" or "digest" in where
     tensor = what.startswith("layer.") or what in ("logits", "rng")
-    return len(FIRST) + (2 if follows else 1 if tensor else 0)
+    codes = deviation.where == "one side only"  # as its document has said
+    return len(FIRST) + (3 if codes else 2 if follows else 1 if tensor else 0)
 
 
 def _read(deviation: Deviation, one: State, two: State) -> Deviation:
@@ -127,7 +128,8 @@ def _text(state: State, token: int) -> str:
 
 
 def differences(one: State, two: State) -> Iterator[Deviation]:
-    """Documents first, then tensors in stored order. How segments are cut is no difference."""
+    """Documents first, then tensors by name, in stored order; keys and values as numbers, whatever codes
+    they are kept as. How segments are cut is no difference."""
     for name in sorted({*one.documents, *two.documents}):
         a, b = (_uncut(name, s.documents.get(name)) for s in (one, two))
         yield from _documents(name, "", a, b)
@@ -136,21 +138,19 @@ def differences(one: State, two: State) -> Iterator[Deviation]:
         if a != b:
             place = next(i for i, (x, y) in enumerate(zip_longest(a or b"", b or b"")) if x != y)
             yield Deviation(f"tokenizer/{name}", f"byte {place}", _size(a), _size(b))
-    pairs = zip_longest(_tensors(one), _tensors(two))
-    for a, b in pairs:
-        if a is None or b is None or a[0] != b[0]:
-            names = [x[0] if x else "-" for x in (a, b)]
-            yield Deviation("tensor", "order", *names)
-            return
-        if deviation := tensor_difference(a[0], a[1], b[1]):
+    sides = dict(_tensors(one)), dict(_tensors(two))
+    for name in dict.fromkeys(name for side in sides for name in side):
+        a, b = (side.get(name) for side in sides)
+        if a is None or b is None:
+            yield Deviation(name, "one side only", *(_form(tensor) for tensor in (a, b)))
+        elif deviation := tensor_difference(name, a, b):
             yield deviation
 
 
 def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation | None:
     """The first differing element of two tensors, bit by bit; None when they are bit-equal."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
-        what = [f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (a, b)]
-        return Deviation(name, "form", *what)
+        return Deviation(name, "form", _form(a), _form(b))
     raw = [t.contiguous().reshape(-1).view(torch.uint8).view(-1, t.element_size()) for t in (a, b)]
     changed = raw[0] ^ raw[1]
     rows = changed.any(dim=1).nonzero()
@@ -167,6 +167,12 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     amount += f", at most {number(largest)}" * a.is_floating_point()
     changes = f"bit {lowest}, {bits.bit_count()} in all"
     return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount)
+
+
+def _form(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return MISSING
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:
