@@ -90,7 +90,10 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
               transform=axis.get_xaxis_transform())  # fmt: skip
     title = "Right answers" if right else "Expected answer"
     plots.label(
-        axis, f"{title}, asked {when}", "KiB of K/V held", "share" if right else "nats per token"
+        axis,
+        f"{title}, asked {when} pruning",
+        "KiB of K/V held",
+        "share" if right else "nats per token",
     )
     return plots.svg(made), any(aside)
 

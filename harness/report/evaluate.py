@@ -19,7 +19,12 @@ HEADS = (
     "perplexity", "KL, nats", "same tokens",
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
-BEST = 3  # answers shown per cell that is worse than the full cache
+BEST = 3  # answers shown per cell and asking that are not those of the full cache
+ASKED, SAID, WRONG = (
+    1,
+    4,
+    "bad long",
+)  # places in a row of what was said otherwise, and a class of its cells
 PARAMETERS = {"budget": "prune.ratio", "asked": "task.asked"}  # of a cell, as a single run has them
 MEASURES = {"contains": "share of right answers", "nll": "nats per token of the expected text"}
 FELT = 0.001  # nats a token more from which on an expected text is called less likely: 0.1% of perplexity
@@ -40,7 +45,9 @@ def sections(
             "Answers against memory",
             text="Each mark is a policy or quantizer at a budget, the bar through it its 95% interval (Wilson "
             "for shares, bootstrap over the prompts otherwise). The dashed line is the full cache. The thin "
-            "line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined."
+            "line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined. "
+            "Asked after: the question asked after pruning, which cannot know it; before: the question asked "
+            "before pruning, and pruned with the context."
             + budget.ASIDE
             * any(moved for _, moved in panels),
             legend=budget.legend(rows),
@@ -79,9 +86,12 @@ def sections(
                 ],
             )
         )  # fmt: skip
-    columns = ["cell", "question", "expected", "said", "full cache", "first other word"]
+    columns = ["cell", "asked", "question", "expected", "said", "full cache", "first other word"]
     changed = otherwise(answered, asking)
-    told = f"Up to {BEST} answers of each cell; the first other word is that of its answer for that of the full cache, and tokens are counted from 1."
+    told = (
+        f"Up to {BEST} answers of each cell and asking, those that are wrong first; the first other word is that of "
+        "its answer for that of the full cache, and tokens are counted from 1."
+    )
     if not changed:
         told = "Every cell said what the full cache says, token for token."
     made.append(section("What was said otherwise than by the full cache", text=told, columns=columns, rows=changed))  # fmt: skip
@@ -105,14 +115,14 @@ def conclusion(rows: list[Row]) -> str:
             "so there is nothing to lose"
         )
     several = len({r["asked"] for r in right}) > 1
-    when = f", asked {whole['asked']}" if several else ""
+    when = f", question asked {whole['asked']} pruning" if several else ""
     said = f"{prompts}{when}: the full cache answers {whole['value']:.0%}"
     winner = best(right)
     if winner is None:
         return said + "; every other cell answers fewer" * any(not is_full(r) for r in right)
     alike = ("prune", "quantize", "budget", "cache")
     otherwise = "".join(
-        f"; asked {r['asked']}, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
+        f"; asked {r['asked']} pruning, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
         for r in right
         if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
     )
@@ -222,12 +232,18 @@ def _differences(rows: list[Row]) -> list[list[Any]]:
 
 
 def otherwise(answered: dict[str, list[Row]], asking: Sequence[Any]) -> list[list[Any]]:
-    """A few answers of each cell that differ from the full cache's, in text or only in tokens."""
-    return [row for rows in changed(answered, asking).values() for row in rows[:BEST]]
+    """A few answers of each cell and asking that differ from the full cache's, in text or only in tokens; the
+    wrong ones of every cell before the right ones of any."""
+    some = []
+    for rows in changed(answered, asking).values():
+        for when in dict.fromkeys(row[ASKED] for row in rows):
+            some += [row for row in rows if row[ASKED] == when][:BEST]
+    return sorted(some, key=_right)
 
 
 def changed(answered: dict[str, list[Row]], asking: Sequence[Any]) -> dict[str, list[list[Any]]]:
-    """Of each cell, sorted by name, every answer that differs from the full cache's."""
+    """Of each cell, sorted by name, every answer that differs from the full cache's, the wrong ones first; what
+    reads the same twice, as it may under two caches, is there once."""
     made: dict[str, list[list[Any]]] = {}
     for number, answers in answered.items():
         asked = asking[int(number.partition("/")[0])]
@@ -239,10 +255,17 @@ def changed(answered: dict[str, list[Row]], asking: Sequence[Any]) -> dict[str, 
             where, whole = name(answer), full[answer["cache"]]
             place = answer["divergence_step"]
             if place < whole["divergence_step"]:
-                said = [cell(_heard(a), kind=("bad long", "good long")[bool(a["contains"])]) for a in (answer, whole)]  # fmt: skip
+                said = [cell(_heard(a), kind=WRONG if not a["contains"] else "good long") for a in (answer, whole)]  # fmt: skip
                 other = f"token {place + 1}: {_parted(answer, whole, place)}"
-                made.setdefault(where, []).append([where, asked.question, asked.expected, *said, other])  # fmt: skip
-    return dict(sorted(made.items()))
+                row = [where, answer["asked"], asked.question, asked.expected, *said, other]
+                every = made.setdefault(where, [])
+                every += [row] * (row not in every)
+    return {where: sorted(made[where], key=_right) for where in sorted(made)}
+
+
+def _right(row: list[Any]) -> bool:
+    """Whether the answer that a row of `changed` shows is right."""
+    return bool(row[SAID]["kind"] != WRONG)
 
 
 def _heard(answer: Row) -> str:

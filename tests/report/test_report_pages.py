@@ -503,14 +503,34 @@ def test_an_evaluation_quotes_the_first_other_word_and_gives_ids_where_it_reads_
     ended = alike | {"divergence_step": 2, "ids": [4, 5], "said": " y is", "contains": 0.0}
     asking = [Question("c", "what is y ?", "y is 5")] * 3
     answered = {"0/after": [full, alike], "1/after": [full, other], "2/after": [full, ended]}
-    same, short = evaluate.otherwise(answered, asking)
+    short, same = evaluate.otherwise(answered, asking)
     assert (
-        same[:3] == ["knorm 50%", "what is y ?", "y is 5"]
+        same[:4] == ["knorm 50%", "after", "what is y ?", "y is 5"]
         and same[-1] == "token 3: the same words, id 9 for 6"
     )
-    assert [c["text"] for c in same[3:5]] == ["y is 5 (right)"] * 2
-    assert short[-1] == "token 3: the end for \u201c5\u201d" and short[3]["kind"] == "bad long"
+    assert [c["text"] for c in same[4:6]] == ["y is 5 (right)"] * 2
+    assert short[-1] == "token 3: the end for \u201c5\u201d" and short[4]["kind"] == "bad long"
     assert evaluate.otherwise({"0/after": [full, alike]}, asking) == []
+
+
+def test_no_wrong_answer_is_hidden_behind_right_ones_or_behind_itself() -> None:
+    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
+    changed = {"prune": "knorm", "budget": 0.5, "divergence_step": 2, "ids": [4, 5, 9]}
+    right, wrong = full | changed, full | changed | {"said": " y is 7", "contains": 0.0}
+    asking = [Question("c", f"what is {name} ?", "y is 5") for name in "abcde"]
+    answered = {f"{n}/after": [full, right] for n in range(4)} | {"4/after": [full, wrong]}
+    other = {"cache": "manual"}  # which says the same
+    answered["4/after"] += [full | other, wrong | other]
+    answered |= {
+        "4/before": [full | {"asked": "before"}, right | {"asked": "before", "prune": "random"}]
+    }
+    answered["4/before"] += [right | {"asked": "before"}]
+    rows = evaluate.otherwise(answered, asking)
+    assert [row[4]["kind"] for row in rows] == ["bad long", *["good long"] * 4]
+    assert [row[:3] for row in rows if row[0] == "knorm 50%"] == [
+        ["knorm 50%", when, f"what is {name} ?"]
+        for when, name in (("after", "e"), ("after", "a"), ("after", "b"), ("before", "e"))
+    ]
 
 
 def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:

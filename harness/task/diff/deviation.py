@@ -213,7 +213,8 @@ def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"layer.{layer.index}.{part}", getattr(layer, part)
         for place, segment in enumerate(layer.segments):
             for part, tensor in segment.tensors() if segment.coded else ():
-                yield f"layer.{layer.index}.segment.{place}.{part}", tensor
+                if part != "positions":  # the layer's hold them
+                    yield f"layer.{layer.index}.segment.{place}.{part}", tensor
         for part, tensor in sorted(layer.recurrent.items()):
             yield f"layer.{layer.index}.{part}", tensor
         if layer.received is not None:

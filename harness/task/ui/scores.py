@@ -92,7 +92,7 @@ def _otherwise(made: Evaluation) -> str:
         f'<tr><th scope="row">{safe(cell)}{_of(len(every)) if not number else ""}</th>'
         f"<td>{safe(said['text'])}</td><td>{safe(whole['text'])}</td></tr>"
         for cell, every in evaluate.changed(made.answered, made.asking).items()
-        for number, (_, _, _, said, whole, _) in enumerate(every[: evaluate.BEST])
+        for number, (*_, said, whole, _) in enumerate(every[: evaluate.BEST])
     ][:SAID]
     if not rows:
         return ""

@@ -348,8 +348,8 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
     assert "asked" not in few
     before = [{**row(p, v, n), "asked": "before"} for p, v, n in (("none", 1.0, 100), ("random", 0.5, 10))]  # fmt: skip
     both = conclusion([row("none", 1.0, 100), row("random", 1.0, 10), *before])
-    assert both.startswith("8 prompts, asked after: the full cache answers 100%")
-    assert both.endswith("; asked before, it answers 50% and the full cache 100%")
+    assert both.startswith("8 prompts, question asked after pruning: the full cache answers 100%")
+    assert both.endswith("; asked before pruning, it answers 50% and the full cache 100%")
     lost = [row("none", 0.04, 100), {**row("random", 0.0, 10), "delta": -0.04}]
     assert "smallest" not in conclusion(lost)
     alone = [row("none", 1.0, 100), {**row("none", 1.0, 100), "asked": "before"}]

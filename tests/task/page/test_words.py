@@ -157,7 +157,7 @@ def test_the_bytes_of_a_character_are_one_character(desk):
 
 
 def test_what_was_said_otherwise_says_of_how_many_answers(monkeypatch):
-    row = ["", "k ?", "5", {"text": "here"}, {"text": "there"}, "1"]
+    row = ["", "after", "k ?", "5", {"text": "here"}, {"text": "there"}, "1"]
     every = {"int4": [row] * 19, "int8": [row] * 3}
     monkeypatch.setattr(evaluate, "changed", lambda *given: every)
     shown = scores._otherwise(SimpleNamespace(answered={}, asking=[]))
