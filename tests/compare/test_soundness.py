@@ -95,6 +95,10 @@ def test_each_verdict_has_a_sentence() -> None:
     assert "2 KiB" in said["exact"] and "step 4" in said["diverged"]  # counted from 1
     moment = {"recompute": 0.004, "load": 0.01, "restore": 0.002}  # of a toy: noise, no speed
     assert "recomputing" not in conclusion({**base, "verdict": "exact", "time_s": moment})
+    disturbed = {"recompute": 0.004, "load": 0.114, "verify": 0.07, "restore": 0.002}
+    assert "recomputing" not in conclusion({**base, "verdict": "exact", "time_s": disturbed})
+    waited = {**disturbed, "load": 1.1}
+    assert "slower than recomputing" in conclusion({**base, "verdict": "exact", "time_s": waited})
     slow = {
         "prefill": 3.84,
         "recompute": 11.6,
