@@ -84,10 +84,24 @@ MANY = 40  # names that are still listed one by one
 MISSING_PARENT = "A missing parent can be put back beside it under any name. "
 
 
-class SnapshotInvalid(HarnessError):
-    """A snapshot whose manifest, digests or files do not hold. `faults` lists every one found."""
+class NotRestored(HarnessError):
+    """What a restore refuses. found: what does not fit. remedy: how to mend it, where that is not what such a
+    refusal usually says. instead: what else lets a damaged state through."""
 
     exit_code = 3
+    found, remedy, instead = "", "", ""
+
+    def on_purpose(self, fault: str) -> None:
+        """Say that this very run did the damage, by `fault=`: there is nothing to be mended."""
+        self.remedy = (
+            f"Damaged on purpose by fault={fault}, and refused as it should be: leave fault={fault} out for a run "
+            f"without damage{self.instead}."
+        )
+        self.args = (f"{self.found}{self.remedy}",)
+
+
+class SnapshotInvalid(NotRestored):
+    """A snapshot whose manifest, digests or files do not hold. `faults` lists every one found."""
 
     def __init__(self, where: str, faults: Sequence[str], saving: bool = False):
         """saving: it is the state about to be written at `where` that does not hold."""
@@ -108,7 +122,8 @@ class SnapshotInvalid(HarnessError):
             remedy = (
                 "What made this state (a variant of your own, or the harness) has to be mended."
             )
-        super().__init__(f"{what}:\n{shown}{more}\n{remedy}")
+        self.found = f"{what}:\n{shown}{more}\n"
+        super().__init__(f"{self.found}{remedy}")
 
 
 class Untrusted(HarnessError):
@@ -127,11 +142,11 @@ UNPROVEN = {
 }
 
 
-class RestoreRefused(HarnessError):
+class RestoreRefused(NotRestored):
     """A sound snapshot that belongs to another model, tokenizer or format. `differences` are rows;
     `diagnosis` says the cause, once somebody asked for it."""
 
-    exit_code = 3
+    instead = ", or pass `restore.strict=false` to see what it does to a continuation"
     diagnosis: dict[str, object] | None = None
 
     def __init__(
@@ -141,10 +156,11 @@ class RestoreRefused(HarnessError):
         why: str = "",
         within: str | None = None,
         mixed: bool = False,
+        fits: bool = True,
     ):
         """why: how the first difference explains the others. within: the weights are those it was
         saved with, and the proof fails; a key of UNPROVEN, who is to blame. mixed: the differences
-        were waived before."""
+        were waived before. fits: whether K/V of these shapes could go on at all, waived or not."""
         self.where, self.differences = where, list(differences)
         rows = "\n".join(f"  - {d}" for d in self.differences)
         what, remedy = "is not what is loaded now", "Load the model and tokenizer it was saved with"
@@ -154,11 +170,16 @@ class RestoreRefused(HarnessError):
         if mixed:
             what = "went on although differences were waived: it is no model's own"
             remedy = "Go on from a snapshot without a waiver"
-        super().__init__(
-            f"restore refused: what was saved at {where} {what}:\n{rows}\n{why}{why and ' '}{remedy}, "
-            "or pass `restore.strict=false` to restore anyway (what was waived is recorded and the "
-            "verdict is at best `drifted`)."
+        told = f"restore refused: what was saved at {where} {what}:\n{rows}\n{why}{why and ' '}"
+        blame, stop, _ = remedy.rpartition(". ")
+        self.found = f"{told}{blame}{stop}"
+        if not fits:
+            self.remedy = f"{remedy}."
+        anyway = (
+            ", or pass `restore.strict=false` to restore anyway (what was waived is recorded and the verdict is at "
+            "best `drifted`)."
         )
+        super().__init__(f"{told}{self.remedy or remedy + anyway}")
 
 
 def printable(text: str) -> str:

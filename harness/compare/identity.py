@@ -70,6 +70,28 @@ def differences(
     return sorted(mismatches, key=_rank)
 
 
+def fits(saved: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+    """Whether a model of the config `live` could take keys and values of one of `saved`, by layers, KV heads and
+    their width; what a config does not say excludes nothing."""
+    pairs = zip(_past(saved), _past(live), strict=True)
+    return all(a == b or None in (a, b) for a, b in pairs)
+
+
+def _past(config: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    inner = config.get("text_config")
+    known = {**config, **inner} if isinstance(inner, Mapping) else config
+    layers, heads, wide = (
+        known.get(new) or known.get(old)
+        for new, old in (
+            ("num_hidden_layers", "n_layer"),
+            ("num_attention_heads", "n_head"),
+            ("hidden_size", "n_embd"),
+        )
+    )
+    width = known.get("head_dim") or (wide // heads if wide and heads else None)
+    return layers, known.get("num_key_value_heads") or heads, width
+
+
 def _rank(difference: Difference) -> int:
     """Weights in another dtype have other digests, another architecture other everything."""
     last = difference.field.rpartition(".")[2]

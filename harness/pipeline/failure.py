@@ -65,7 +65,7 @@ def _record(
         "folder": shown(folder),
         "stage": say.what,
         "stages": [{"stage": stage, "s": seconds} for stage, seconds in say.stages],
-        **({"remedy": remedy} if remedy else {}),
+        **({"remedy": mend} if (mend := remedy or getattr(problem, "remedy", "")) else {}),
     }
     if known := getattr(problem, "known", None):
         record["known"] = known

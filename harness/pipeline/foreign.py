@@ -94,7 +94,7 @@ def adopted(
     mine = _at(whole, there.positions)
     layers = [(fitted(dense(k), a), fitted(dense(v), b)) for (k, v), (a, b) in zip(kept, mine)]
     if wrong := _forms(layers, mine, len(there.layers)):
-        raise RestoreRefused(where, wrong)
+        raise RestoreRefused(where, wrong, fits=False)
     order, layers = _turned(layers, mine)
     rounding = _rounding(kept, there.grid)
     floors = _floors(loaded, row, mine, rounding, there.positions, seen)

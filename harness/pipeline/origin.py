@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.compare.identity import Difference
+from harness.compare.identity import Difference, fits
 from harness.config import ModelConfig
 from harness.errors import InputProblem, RestoreRefused
 from harness.model.build import SHIPPED, declared
@@ -76,7 +76,8 @@ def _check(cfg: Any, manifest: dict[str, Any], source: dict[str, Any]) -> None:
         now = now if cfg.model.path else f"{cfg.model.name}, {now}"
         place = str(cfg.snapshot)
         label = f"{BY_NAME['model_config'].label} model_config"
-        raise RestoreRefused(place, [Difference(label, "weights", was, now)])
+        differ = [Difference(label, "weights", was, now)]
+        raise RestoreRefused(place, differ, fits=fits(saved, live))
 
 
 def _described(config: dict[str, Any], source: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from harness.errors import RestoreRefused, SnapshotInvalid
+from harness.errors import NotRestored, RestoreRefused, SnapshotInvalid
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.finish import modelled
 from harness.snapshot.digest import digest_document
@@ -33,4 +33,15 @@ def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None
         }
         if state is not None and isinstance(problem, RestoreRefused):
             problem.diagnosis = diagnose(session.loaded, state, problem.differences).document()
+        raise
+
+
+@contextmanager
+def purposely(fault: str) -> Iterator[None]:
+    """What is refused in this block was damaged by `fault`, and says so; `none`: it was not."""
+    try:
+        yield
+    except NotRestored as problem:
+        if fault != "none":
+            problem.on_purpose(fault)
         raise

@@ -15,6 +15,7 @@ from harness.compare.identity import (
     differences,
     element,
     explained,
+    fits,
     waived_earlier,
 )
 from harness.config import DTYPES, CacheConfig
@@ -49,7 +50,11 @@ def identity_check(
     if (mismatches or earlier) and session.cfg.restore.strict:
         said = [*mismatches, *earlier]
         blame = blamed(session.loaded, state) if within and not mixed else None
-        raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed)
+        configs = (
+            d.get("model_config", {}).get("config") for d in (state.documents, session.documents)
+        )
+        able = fits(*(c if isinstance(c, Mapping) else {} for c in configs))
+        raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able)
     return waiving(state, mismatches), [*mismatches, *earlier]
 
 

@@ -1,6 +1,8 @@
 """Identity: every difference, and first the one that the others follow from."""
 
-from harness.compare.identity import differences, explained
+import pytest
+
+from harness.compare.identity import differences, explained, fits
 
 LLAMA = {
     "attention_weights": {"digest": "a"},
@@ -31,3 +33,29 @@ def test_nothing_is_explained_that_stands_alone() -> None:
     changed = {**LLAMA, "attention_weights": {"digest": "b"}}
     assert explained(differences(LLAMA, changed, "float32", "float32")) == ""
     assert explained([]) == ""
+
+
+CONFIG = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+}
+
+
+@pytest.mark.parametrize(
+    "other, able",
+    [
+        ({"num_hidden_layers": 3}, False),
+        ({"num_key_value_heads": 4}, False),
+        ({"head_dim": 32}, False),
+        ({"head_dim": 16, "vocab_size": 9, "intermediate_size": 7}, True),
+        ({"text_config": {"num_hidden_layers": 3}}, False),
+        ({"hidden_size": None}, True),
+    ],
+)
+def test_a_waiver_is_of_use_only_where_the_model_could_take_such_keys_and_values(
+    other, able
+) -> None:
+    assert fits(CONFIG, CONFIG | other) is able
+    assert fits(CONFIG, {"n_layer": 2, "n_head": 4, "n_embd": 64}) is False, "4 KV heads"

@@ -32,15 +32,28 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
         "What failed",
         "Where",
         "How to mend it",
-        "restore.strict=false",
+        "Load the model and tokenizer it was saved with.",
         "Differences",
         again,
     ):
         assert says in page, says
+    assert "strict=false" not in page and "strict=false" not in done.out, (
+        "no restore of it can work"
+    )
     links = re.findall(r'href="([^"]+)"', page)
     assert {"result.json", "record.json", "harness.log"} == set(links)
     assert all((done.folders[0] / link).is_file() for link in links)
     assert "report: runs/resume/" in done.out
+
+
+@pytest.mark.parametrize("fault, able", [("layer_swap", True), ("bit_flip", False)])
+def test_what_a_run_damaged_itself_is_said_to_be_damaged_on_purpose(harness, fault, able) -> None:
+    done = harness(f"fault={fault}", "steps=2")
+    said = f"Damaged on purpose by fault={fault}, and refused as it should be"
+    page = (done.folders[0] / "report.html").read_text()
+    mend = page.split("How to mend it")[1].split("</p>")[0]
+    assert done.code == 3 and said in " ".join(done.out.split()) and said in mend
+    assert "ave it again" not in page and ("restore.strict=false" in mend) == able
 
 
 def test_the_stage_is_said_and_what_was_spent_before(harness) -> None:
