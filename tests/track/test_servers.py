@@ -1,6 +1,7 @@
 """Many workers, one store: a fresh sqlite file, a real MLflow server over PostgreSQL, and a server
 that is killed in mid-sweep. No run and no metric may be lost."""
 
+import json
 import shutil
 import socket
 import sqlite3
@@ -153,7 +154,11 @@ def test_our_page_opens_on_runs_also_where_the_experiment_was_there(recorded, tm
     folder = shutil.copytree(recorded, tmp_path / "run", ignore=shutil.ignore_patterns("snapshot"))
     result = {**record.read(folder / "result.json"), "mlflow": None}
     assert track.log(settings, str(tmp_path), folder, result, "x")[0]["experiment"] == "theirs"
-    assert client.get_experiment(theirs).tags.items() >= experiment.TAGS.items()
+    told = client.get_experiment(theirs).tags
+    assert told[kind] == wanted and told.keys() >= experiment.TAGS.keys()
+    shown = json.loads(told[experiment.VIEW])
+    assert shown["selectedColumns"] == json.loads(experiment.view())["selectedColumns"]
+    assert shown["compareRunSections"], "the sections that its run has"
     client.set_experiment_tag(theirs, kind, "genai_development")
     asked = []
     client.set_experiment_tag = lambda *words: asked.append(words)
