@@ -197,7 +197,7 @@ def _rows(rows: list[list[Any]]) -> str:
     lines = "".join(
         f'<tr><td>{escape(a)}</td><td class="n">{escape(number(b))}</td></tr>' for a, b in rows
     )
-    return f"<table><tbody>{lines}</tbody></table>"
+    return f'<table class="figures"><tbody>{lines}</tbody></table>'
 
 
 def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:

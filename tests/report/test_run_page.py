@@ -152,6 +152,27 @@ def test_nothing_is_cut_off_at_any_width(browser, page_of_an_answer, width):
 
 @pytest.mark.browser
 @needs_browser
+def test_the_name_of_a_size_keeps_its_words_on_a_phone(browser, tmp_path):
+    rows = [
+        ["its length before, in tokens", "18"],
+        ["bytes of keys and values", "18,432 of 36,864 bytes (50.0%) of the full cache"],
+    ]
+    panels = [run._rows(rows)]
+    (tmp_path / "sizes.html").write_text(page("T", [section("Time and size", panels=panels)]))
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get((tmp_path / "sizes.html").as_uri())
+    name = "return document.querySelector('figure td').getBoundingClientRect().width"
+    try:
+        assert browser.execute_script(name) > 100 and browser.execute_script(WIDER) == []
+        browser.execute_script("document.querySelector('.figures').className = ''")
+        assert browser.execute_script(name) < 100  # the twin
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.browser
+@needs_browser
 def test_out_of_its_folder_a_page_has_no_links_that_lead_nowhere(browser, page_of_an_answer):
     """As MLflow shows it: in a sandboxed frame, from a blob: address."""
     links = "return [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
