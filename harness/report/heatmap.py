@@ -8,15 +8,13 @@ from harness.report.html import cell, section
 
 CHECKS = ("validation", "digest", "identity", "logits")
 FEW = 12  # faults whose checks and causes are told without being asked
+NOTE = 30  # characters; a longer cell of the matrix is a sentence
 SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent wrong tokens": 0.8}
 
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The matrix, the faults that move no logit, and how to read both."""
-    unseen = [
-        r for r in rows if r["fault"] != "none" and r["logits"] and r["plain"] == "nothing visible"
-    ]
-    quiet = [r for r in rows if r["fault"] != "none" and not r["logits"]]
+    quiet = [r for r in rows if r["fault"] != "none" and still(r)]
     return [
         section("How many each check catches", columns=["check", "faults caught", "caught by it alone"],
                 rows=_counts(rows)),
@@ -35,18 +33,8 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         section(
             "Faults that move no logit beyond the noise, and why they still matter",
             columns=["fault", "named by", "why it matters"],
-            rows=[[r["fault"], ", ".join(c for c in CHECKS if r[c]) or "nothing", r["why"]] for r in quiet],
+            rows=[[r["fault"], _named(r), r["why"]] for r in quiet],
         ),
-        *[
-            section(
-                "Faults that the plain script does not show, though the logits move",
-                text="It goes on from what it reads of the state. The shift is of the checked line, which reads the rest "
-                "too.",
-                columns=["fault", "shift, in floors", "why"],
-                rows=[[r["fault"], _shift(r["shift"]), r["why"]] for r in unseen],
-            )
-        ]
-        * bool(unseen),
         section(
             "Numerics or a dirty cache: what the diagnosis says",
             text="The cause that is named from the restored state, its own token buffer and the model of "
@@ -60,6 +48,23 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 rows=[[r["fault"], r["what"], (r["said"] or ["-"])[0][:160]] for r in rows],
                 fold=len(rows) > FEW),
     ]  # fmt: skip
+
+
+def still(row: dict[str, Any]) -> bool:
+    """Whether no logit moves by more than a noise floor, as the column of shifts has it."""
+    return row["shift"] is not None and row["shift"] <= 1
+
+
+def _named(row: dict[str, Any]) -> str:
+    """By which checks a fault is named that moves no logit; the logits themselves are none of them then."""
+    said = {"logits": "replay of the last token" if row.get("proof") else "verdict"}
+    return ", ".join(said.get(c, c) for c in CHECKS if row[c]) or "nothing"
+
+
+def _script(row: dict[str, Any]) -> str:
+    """What the plain script did, and why nothing of it shows though the logits of the checked line move."""
+    hidden = row["fault"] != "none" and row["plain"] == "nothing visible" and not still(row)
+    return f"{row['plain']}: {row['why']}" if hidden and row["why"] else str(row["plain"])
 
 
 def _right(row: dict[str, Any]) -> str:
@@ -102,7 +107,7 @@ def _cells(row: dict[str, Any]) -> list[tuple[Any, ...]]:
         (_element(row),),
         *(("named" if row[c] else "", "--good", 0.55 if row[c] else 0.0) for c in CHECKS),
         (row["strict"], "--good", 0.0),
-        (row["plain"], "--bad", SHADES.get(row["plain"], 0.0)),
+        (_script(row), "--bad", SHADES.get(row["plain"], 0.0)),
         (_shift(row["shift"]), "--bad", _heat(row["shift"])),
     ]
 
@@ -114,7 +119,8 @@ def _element(row: dict[str, Any]) -> str:
 
 def _cell(head: str, text: str, colour: str = "", strength: float = 0.0) -> str:
     shade = f"color-mix(in srgb, var({colour}) {round(strength * 60)}%, transparent)"
-    style = f' style="background:{shade};padding-left:.6rem"' if colour else ""
+    room = ";white-space:normal;min-width:14rem" * (len(text) > NOTE)
+    style = f' style="background:{shade};padding-left:.6rem{room}"' if colour else ""
     return f'<td data-label="{head}"{style}>{escape(text)}</td>'
 
 

@@ -29,6 +29,7 @@ from harness.report import (
 )
 from harness.report.console import Say, dashboard, number, show, table, tabled
 from harness.snapshot.result import ORDER
+from harness.task import faults
 
 NASTY = "<script>alert(1)</script>"
 
@@ -648,11 +649,26 @@ def test_a_fault_that_only_the_checked_line_shows_is_explained() -> None:
     row = {"fault": "buffer_reordered", "element": 4, "element_name": "token_ids", "strict": "refused", "why": "as before",
            "plain": "nothing visible", "shift": 422580.0, "expected": "", "cause": "", "evidence": "", "what": "",
            "said": [], **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
-    title = "Faults that the plain script does not show, though the logits move"
-    (block,) = (b for b in heatmap.sections([row]) if b["title"] == title)
-    assert block["rows"] == [["buffer_reordered", "422,580", "as before"]]
-    for other in ({"plain": "error"}, {"logits": False}):
-        assert title not in [b["title"] for b in heatmap.sections([row | other])]
+    note = ">nothing visible: as before</td>"
+    assert note in heatmap._matrix([row]) and "min-width" not in heatmap._matrix([row])
+    for other in ({"plain": "error"}, {"shift": 0.46}, {"fault": "none"}):
+        assert note not in heatmap._matrix([row | other])
+    long = row | {"why": "the cache answers as before; a recomputation does not"}
+    assert "min-width:14rem" in heatmap._matrix([long]), "a sentence may break"
+
+
+def test_the_faults_that_move_no_logit_are_counted_as_the_column_of_shifts_has_them() -> None:
+    """The replay of the last token may name one of them; that is no logit of the continuation."""
+    row = {"fault": "position_restarted", "element": 3, "element_name": "positions", "strict": "refused", "why": "w",
+           "plain": "error", "shift": 0.46, "expected": "", "cause": "", "evidence": "", "what": "", "said": [],
+           "proof": True, **dict.fromkeys(heatmap.CHECKS, False), "logits": True}  # fmt: skip
+    moved = row | {"fault": "layer_swap", "shift": 3e5, "logits": False}
+    dead = row | {"fault": "payload_truncated", "shift": None}
+    rows = [row, row | {"logits": False, "digest": True}, moved, dead]
+    title = "Faults that move no logit beyond the noise, and why they still matter"
+    (block,) = (b for b in heatmap.sections(rows) if b["title"] == title)
+    assert [r[1] for r in block["rows"]] == ["replay of the last token", "digest"]
+    assert "and 2 move no logit beyond the noise" in faults.summary(rows)
 
 
 def test_a_sentence_that_begins_with_a_name_leaves_it_as_it_is() -> None:

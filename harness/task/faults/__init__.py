@@ -111,8 +111,11 @@ def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
+    """What is not seen without the checks, in a sentence."""
     silent = sum(row["plain"] != plain.ERROR for row in rows)
-    still = sum(not row["logits"] for row in rows)
+    from harness.report import heatmap
+
+    still = sum(map(heatmap.still, rows))
     if len(rows) == 1:
         return f"A plain script with the same damage: {rows[0]['plain']}"
     return (
