@@ -40,7 +40,7 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 def _drifted(result: Mapping[str, Any]) -> str:
     if pruning := _pruning(result):
         came, kept = pruning
-        return f"{came}It chooses the tokens of the full cache, but {_apart(result)}, {kept}"
+        return f"{came}The pruned cache chooses the tokens of the full one, but {_apart(result)}, {kept}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
 
 
@@ -50,9 +50,9 @@ def _diverged(result: Mapping[str, Any]) -> str:
     if pruning := _pruning(result):
         came, kept = pruning
         where = "" if first is None else f", first at step {first + 1}{words}"
-        chosen = f"at {often} it chooses" if often else "it chooses"
+        chosen = f"at {often} the pruned cache chooses" if often else "the pruned cache chooses"
         another = "other tokens" if first is None else "another token"
-        return f"{came}{chosen[0].upper()}{chosen[1:]} {another} than the full cache{where}, {kept}"
+        return f"{came}{chosen[0].upper()}{chosen[1:]} {another} than the full one{where}, {kept}"
     if first is None:
         return f"Another thought: other tokens, {_apart(result)}"
     step = f"at step {first + 1}" + f", in {often}" * bool(often)

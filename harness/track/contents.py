@@ -80,7 +80,8 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
     ]
-    wanted = dict.fromkeys([*groups, *typed, *CHOSEN])
+    budget = [k for k in ("prune.tokens", "prune.ratio") if every.get(k) is not None][:1]
+    wanted = dict.fromkeys([*groups, *typed, *CHOSEN, *budget])
     if every.get("task.name") == AUDIT:  # the record that it audits has the rest
         wanted = {key: None for key in AUDITED if every.get(key)}
     for key in [k for k in wanted if k in every][:PARAMS]:

@@ -13,7 +13,7 @@ from harness.track.parent import ABOVE
 
 FIRST = ("attributes.`Created`", "duration", "tags.`outcome`", "tags.`conclusion`")
 FIGURES = (
-    "logits/max_ulp",
+    "logits/top1_agreement",
     "oracle/ratio",
     "size/kv_bytes",
     "size/kept_tokens",
@@ -26,7 +26,7 @@ MEASURED = (
     "speed/times_faster",
     "best/contains",
     "answers/contains",
-)  # where any run has such a figure
+)  # where two runs or more have such a figure: of one it would be an empty column
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW = 92  # pixels of a column of figures: all of them are in sight at 1600
 WIDTHS = {"duration": 72, "tags.`outcome`": 92, "tags.`conclusion`": 225}
@@ -147,7 +147,7 @@ def show(client: Any, experiment_id: str) -> None:
     runs = [run for run in found if "kind" not in run.data.tags]
     params = varied((run.data.params for run in runs), swept(runs), apart(runs))
     known = {key for run in found for key in run.data.metrics}
-    metrics = [key for key in MEASURED if any(key in run.data.metrics for run in runs)]
+    metrics = [k for k in MEASURED if sum(k in run.data.metrics for run in runs) > 1]
     charts = [name for name in CHARTS if name in {key.partition("/")[0] for key in known}]
     with suppress(MlflowException):
         client.set_experiment_tag(experiment_id, VIEW, view(params, metrics, charts))

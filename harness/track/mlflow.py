@@ -145,7 +145,7 @@ class Mlflow:
             points, deleted = parent.adopt(self.client, run_id, points)
             links = description.comparison(self.experiment, run_id, list(points.values()))
             tail = description.repeated(folder, best, run_id, self._there())
-            said = {**parent.told(words, sentence), **more}
+            said = {**parent.commit(folder), **parent.told(words, sentence), **more}
             text = "\n\n".join(filter(None, (sentence, more.get("reason"))))
             said["mlflow.note.content"] = description.of_sweep(words, text, links, table, tail)
             self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in said.items() if v])
@@ -158,6 +158,8 @@ class Mlflow:
             mine = {*points.values()}
             inputs.share(self.client, run_id, [r for r in below if r.info.run_id in mine])
             self.client.set_terminated(run_id, status, max(ends, default=None))
+            if "process" in self.client.get_run(run_id).data.tags:  # of whoever was at work on it
+                self.client.delete_tag(run_id, "process")
             experiment.show(self.client, self.experiment)
         return run_id, earlier, deleted
 

@@ -42,8 +42,9 @@ def of(result: dict[str, Any]) -> Told | None:
     tags = {f"element.{name}": digest for name, digest in digests.items()}
     source = {k: str(v) for k, v in told.items() if v and k not in SHAPE}
     params = {k: str(told[k]) for k in SHAPE if told.get(k)} | _dtype(result)
-    note = {NOTE: _described(plain, params)}
-    return Told(f"{safe}-{identity[:12]}", {**tags, "identity": identity, **source, **note}, params)
+    name = f"{safe}-{identity[:12]}"
+    note = {NOTE: _described(name, params)}
+    return Told(name, {**tags, "identity": identity, **source, **note}, params)
 
 
 def _dtype(result: dict[str, Any]) -> dict[str, str]:
@@ -52,9 +53,10 @@ def _dtype(result: dict[str, Any]) -> dict[str, str]:
 
 
 def _described(name: str, params: dict[str, str]) -> str:
-    """Its shape in a sentence, and how its runs are known to be of it."""
+    """Its shape in a sentence, and how its runs are found, of which its page shows the first one only."""
     shape = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in params.items())
     return (
-        f"**{name}**: {shape or 'its shape was not recorded'}.\n\nThe runs below have read these very weights, "
-        "this configuration and this tokenizer: its name ends in the digest of their digests, which are its tags."
+        f"**{name}**: {shape or 'its shape was not recorded'}.\n\nIts name ends in the digest of its weights', its "
+        "configuration's and its tokenizer's digests, which are its tags. All runs that read these very ones, with "
+        f"their figures: search the runs for `tags.model = '{name}'`; only the one that told of it first stands below."
     )

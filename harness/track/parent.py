@@ -37,6 +37,19 @@ def tags(folder: Path) -> dict[str, str]:
     }
 
 
+def commit(folder: Path) -> dict[str, str]:
+    """The tags of the code that the sweep's first point with a commit was run by; none where no point has one."""
+    for path in sorted(
+        folder.glob("*/result.json"), key=lambda p: (len(p.parent.name), p.parent.name)
+    ):
+        with suppress(OSError, ValueError):
+            result = read(path)
+            known = ((result.get("environment") or result).get("git") or {}).get("commit")
+            if known:
+                return {"git_commit": str(known), "mlflow.source.git.commit": str(known)}
+    return {}
+
+
 def told(words: str, sentence: str) -> dict[str, str]:
     """The tags that say what a sweep came to."""
     return {"verdict": words, "outcome": words, "conclusion": sentence or words}

@@ -117,7 +117,9 @@ def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
     assert said.startswith("Same pruned thought: brought back as it was saved, "), said
     assert done.result["itself"]["against"] == "saved"
     apart = told_apart(said)
-    assert re.match(r"At \d+ of 4 steps it chooses |It chooses the tokens of", apart), apart
+    assert re.match(
+        r"At \d+ of 4 steps the pruned cache chooses |The pruned cache chooses the tokens of", apart
+    ), apart
     assert "tokens kept, " in said and "Another thought" not in said, said
     assert conclusion({**done.result, "itself": None}) == apart
 

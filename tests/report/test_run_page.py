@@ -69,7 +69,7 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     assert named and int(named[1]) == row + 1
     other = round(6 * (1 - done.result["metrics"]["top1_agreement"]))
     words = '("k is 35" where the full cache says "k is 5")'
-    said = f"At {other} of 6 steps it chooses another token than the full cache, first at step {row + 1} {words}, "
+    said = f"At {other} of 6 steps the pruned cache chooses another token than the full one, first at step {row + 1} {words}, "
     assert other and said in done.result["conclusion"], done.result["conclusion"]
     assert re.search(rf"first step with another most likely token +\| +{row + 1} \|", done.out)
     page = (done.folders[0] / "report.html").read_text()

@@ -78,9 +78,7 @@ def test_an_audit_is_named_as_what_it_is_of(tmp_path, document, name):
 
 
 def test_a_list_shows_what_tells_pruned_runs_apart(tmp_path):
-    said = (
-        "At 2 of 32 steps it chooses another token than the full cache, with 48 of 97 tokens kept."
-    )
+    said = "At 2 of 32 steps the pruned cache chooses another token than the full one, with 48 of 97 tokens kept."
     whole = f"Same pruned thought: brought back as it was saved, within rounding. {said}"
     for recorded in (whole, said):
         assert contents.tags({"conclusion": recorded}, tmp_path)["conclusion"] == said

@@ -3,14 +3,14 @@
 import json
 from types import SimpleNamespace
 
-from harness.track import contents, experiment
+from harness.track import contents, experiment, parent
 from harness.track.parent import ABOVE
 
 
 class Client:
-    def __init__(self, metrics):
+    def __init__(self, metrics, runs=1):
         data = SimpleNamespace(tags={ABOVE: "0"}, params={"prune": "none"}, metrics=metrics)
-        self.runs, self.view = [SimpleNamespace(data=data)], {}
+        self.runs, self.view = [SimpleNamespace(data=data)] * runs, {}
 
     def search_runs(self, *_, **__):
         return self.runs
@@ -34,12 +34,13 @@ def test_how_many_times_faster_is_a_figure_where_its_times_say_more_than_the_mac
     assert "speed/times_faster" not in {key for key, *_ in contents.metrics(quick)}
 
 
-def test_it_is_a_column_where_any_run_has_it():
-    for metrics in ({"logits/max_ulp": 1.0}, {"speed/times_faster": 4.0}):
-        experiment.show(client := Client(metrics), "7")
+def test_it_is_a_column_where_two_runs_have_it():
+    for key, runs in (("logits/kl_max", 2), ("speed/times_faster", 1), ("speed/times_faster", 2)):
+        experiment.show(client := Client({key: 4.0}, runs), "7")
         columns = client.view["selectedColumns"]
-        assert ("metrics.`speed/times_faster`" in columns) == ("speed/times_faster" in metrics)
-        assert columns.index("metrics.`logits/max_ulp`") < columns.index("params.`cache`")
+        shown = "metrics.`speed/times_faster`" in columns
+        assert shown == (key == "speed/times_faster" and runs > 1), (key, runs)
+        assert columns.index("metrics.`logits/top1_agreement`") < columns.index("params.`cache`")
 
 
 def test_the_charts_begin_with_what_a_verdict_is_about():
@@ -52,3 +53,24 @@ def test_the_charts_begin_with_what_a_verdict_is_about():
     assert client.view["compareRunCharts"] == [], "none means that it makes sections of its own"
     experiment.show(client := Client({}), "7")
     assert "compareRunSections" not in client.view
+
+
+def test_the_budget_of_a_pruning_is_a_parameter_also_where_it_is_the_default():
+    """Or a search for a ratio would miss the run, and a column of it hold nothing."""
+    tree = {"prune": {"name": "snapkv", "tokens": None, "ratio": 0.5}}
+    assert dict(contents.chosen(tree, [])) == {"prune": "snapkv", "prune.ratio": "0.5"}
+    tree["prune"]["tokens"] = 48
+    assert dict(contents.chosen(tree, [])) == {"prune": "snapkv", "prune.tokens": "48"}
+    none = {"prune": {"name": "none", "tokens": None, "ratio": None}}
+    assert dict(contents.chosen(none, [])) == {"prune": "none"}
+
+
+def test_a_sweep_has_the_commit_of_its_first_point_that_has_one(tmp_path):
+    for name, git in (("0", {}), ("2", {"commit": "two"}), ("10", {"commit": "ten"})):
+        (tmp_path / name).mkdir()
+        told = {"verdict": "exact", "environment": {"git": git}}
+        (tmp_path / name / "result.json").write_text(json.dumps(told))
+    assert parent.commit(tmp_path)["git_commit"] == "two"
+    (tmp_path / "2" / "result.json").unlink()
+    assert parent.commit(tmp_path)["git_commit"] == "ten"
+    assert parent.commit(tmp_path / "10") == {}

@@ -143,7 +143,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     return Told(
         names.ended(track.sweep_name(folder), words),
         words,
-        parent.tags(folder) | parent.told(words, sentence),
+        parent.tags(folder) | parent.commit(folder) | parent.told(words, sentence),
         dict(parent.parameters(folder)),
         _stepped(totals(rows, list(ways), before)),
         "KILLED" if missing else contents.status(rows),
