@@ -30,31 +30,16 @@ MEASURED = (
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW = 92  # pixels of a column of figures: all of them are in sight at 1600
 WIDTHS = {"duration": 72, "tags.`outcome`": 92, "tags.`conclusion`": 225}
-# Sections of charts, those first that a verdict is about: by the alphabet an audit's zeros would be.
-CHARTS = (
-    "logits", "oracle", "by_step", "size", "speed", "time", "noise", "best", "full", "answers", "sweep", "mutation",
-    "audit",
-)  # fmt: skip
 VIEW = "mlflow.sharedViewState.harness"
 
 
-def view(
-    params: Sequence[str] = USUAL, metrics: Sequence[str] = (), charts: Sequence[str] = ()
-) -> str:
+def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
     """Our columns as MLflow keeps them: what came out, its figures with those of `metrics`, and `params`, of which
-    a list 1600 pixels wide shows the first ones only. charts: the sections of figures, in their order; MLflow puts
-    the charts into them."""
+    a list 1600 pixels wide shows the first ones only."""
     figures = [f"metrics.`{key}`" for key in (*FIGURES, *metrics)]
     columns = [*FIRST, *figures, *(f"params.`{key}`" for key in params)]
     widths = WIDTHS | dict.fromkeys(figures, NARROW)
-    told = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": widths}
-    return json.dumps(told | (_ordered(charts) if charts else {}))
-
-
-def _ordered(charts: Sequence[str]) -> dict[str, Any]:
-    same = {"display": True, "isReordered": False, "deleted": False, "isGenerated": True}
-    sections = [{"uuid": f"harness-{name}", "name": name, **same} for name in charts]
-    return {"compareRunCharts": [], "compareRunSections": sections, "isAccordionReordered": True}
+    return json.dumps({"selectedColumns": columns, "columnOrder": columns, "columnWidths": widths})
 
 
 PAGES = "workflowType=machine_learning"  # without it a run's page has the menu of language model applications
@@ -139,15 +124,13 @@ def swept(runs: Iterable[Any]) -> list[str]:
 
 
 def show(client: Any, experiment_id: str) -> None:
-    """Let our view of the experiment have the parameters that vary in it as columns, and its charts in our order, as
-    far as its latest runs say. A sweep's own has lists of values and is left out; a store that can only be read stays as it is."""
+    """Let our view of the experiment have the parameters that vary in it as columns, as far as its latest runs
+    say. A sweep's own has lists of values and is left out; a store that can only be read stays as it is."""
     from mlflow.exceptions import MlflowException
 
     found = client.search_runs([experiment_id], max_results=LATEST)
     runs = [run for run in found if "kind" not in run.data.tags]
     params = varied((run.data.params for run in runs), swept(runs), apart(runs))
-    known = {key for run in found for key in run.data.metrics}
     metrics = [k for k in MEASURED if sum(k in run.data.metrics for run in runs) > 1]
-    charts = [name for name in CHARTS if name in {key.partition("/")[0] for key in known}]
     with suppress(MlflowException):
-        client.set_experiment_tag(experiment_id, VIEW, view(params, metrics, charts))
+        client.set_experiment_tag(experiment_id, VIEW, view(params, metrics))

@@ -43,18 +43,6 @@ def test_it_is_a_column_where_two_runs_have_it():
         assert columns.index("metrics.`logits/top1_agreement`") < columns.index("params.`cache`")
 
 
-def test_the_charts_begin_with_what_a_verdict_is_about():
-    """An audit's charts of zeros would be first by the alphabet, and a section that no run has would be empty."""
-    keys = ("audit/points", "answers/kl", "by_step/kl", "logits/kl_max", "system/cpu")
-    experiment.show(client := Client(dict.fromkeys(keys, 0.0)), "7")
-    sections = client.view["compareRunSections"]
-    assert [section["name"] for section in sections] == ["logits", "by_step", "answers", "audit"]
-    assert client.view["isAccordionReordered"], "or MLflow sorts them"
-    assert client.view["compareRunCharts"] == [], "none means that it makes sections of its own"
-    experiment.show(client := Client({}), "7")
-    assert "compareRunSections" not in client.view
-
-
 def test_the_budget_of_a_pruning_is_a_parameter_also_where_it_is_the_default():
     """Or a search for a ratio would miss the run, and a column of it hold nothing."""
     tree = {"prune": {"name": "snapkv", "tokens": None, "ratio": 0.5}}
