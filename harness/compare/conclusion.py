@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
-from harness.snapshot.result import GOOD, MOMENT, PRUNED, times_faster
+from harness.snapshot.result import GOOD, MOMENT, PRUNED, recomputing, times_faster
 from harness.snapshot.words import quoted
 
 WRONG = ("drifted", "diverged")
@@ -19,7 +19,9 @@ def conclusion(result: Mapping[str, Any]) -> str:
     sentence = _SAID.get(verdict, _plain)(result)
     if verdict not in _SAID or verdict == "unsound":
         return sentence
-    facts = [fact for fact in (speed(result), stored(result)) if fact]
+    again, back = recomputing(result)
+    faster = speed(result) and f"{speed(result)} ({back:.2g} s against {again:.2g} s)"
+    facts = [fact for fact in (faster, stored(result)) if fact]
     return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result)
 
 

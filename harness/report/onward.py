@@ -7,6 +7,7 @@ from typing import Any
 from harness import machine, process
 from harness.report.names import FORCED
 
+MOST = 3  # ids that are named
 PURPOSE = "pruned on purpose"  # as evidence of a diagnosis begins
 WHOSE = {
     False: ("the uninterrupted run", "restored"),
@@ -19,9 +20,12 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
 
     text: of a result. pruned: whether the restored state holds less than was read.
     """
-    said = text["continuation"]
-    count = len(text.get("token_ids") or [])
+    said, ids = text["continuation"], text.get("token_ids") or []
+    count = len(ids)
     more = f"{count} tokens, the first before any step" if count > 1 else ""
+    if ids and not said:
+        few = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
+        more += f"{more and '; '}the tokenizer has no text for such ids: {few}"
     if "streamed" in text:  # what was chosen after it is the next run's to say
         said, more = text["streamed"], f"{machine.many(text['steps'], 'token')} generated"
     restored = text.get("restored")

@@ -44,13 +44,18 @@ SIZES = ("tokens", "kept_tokens", "kv_bytes", "stored_bytes")
 
 
 def times_faster(result: Mapping[str, Any], least: float = MOMENT) -> float | None:
-    """How many times faster a restore, its proof included, was than a prefill (below 1: slower), where that prefill
-    takes `least` seconds, or the restore ten times that, which no neighbour on the machine explains; else None. Of two prefills of the same tokens the faster one counts. None too where
-    something was waived: what a proof took that failed is no price of a restore."""
-    times = {} if result.get("waived") else result.get("time_s") or {}
-    again = times.get("recompute") and min(times["recompute"], times.get("prefill") or math.inf)
-    back = sum(times.get(key) or 0.0 for key in ("load", "verify", "restore"))
+    """How many times faster a restore was than a prefill (below 1: slower), where that prefill takes `least`
+    seconds, or the restore ten times that, which no neighbour on the machine explains; else None."""
+    again, back = recomputing(result)
     return again / back if again and back and (again >= least or back >= 10 * least) else None
+
+
+def recomputing(result: Mapping[str, Any]) -> tuple[float, float]:
+    """Seconds of a prefill, of two of the same tokens the faster one, and of a restore, its reading and its proof
+    included; zeros where something was waived: what a proof took that failed is no price of a restore."""
+    times = {} if result.get("waived") else result.get("time_s") or {}
+    again = min(times.get("recompute") or 0.0, times.get("prefill") or math.inf)
+    return again, sum(times.get(key) or 0.0 for key in ("load", "verify", "restore"))
 
 
 def counted(key: str, value: Any) -> Any:

@@ -105,7 +105,8 @@ def test_each_verdict_has_a_sentence() -> None:
         "load": 0.09,
         "restore": 0.005,
     }  # the same tokens twice
-    assert ", 40 times faster" in conclusion({**base, "verdict": "exact", "time_s": slow})
+    said = conclusion({**base, "verdict": "exact", "time_s": slow})
+    assert ", 40 times faster than recomputing (0.095 s against 3.8 s), " in said, said
     alone = {key: value for key, value in slow.items() if key != "prefill"}
     assert ", 120 times faster" in conclusion({**base, "verdict": "exact", "time_s": alone})
     proven = {**slow, "verify": 7.6}  # whoever waits for a restore waits for its proof

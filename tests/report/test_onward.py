@@ -19,6 +19,15 @@ def test_it_is_said_whose_words_are_shown() -> None:
     assert len(list(onward.texts(same, pruned=True))) == 1
 
 
+def test_ids_without_a_text_are_named() -> None:
+    ((_, said),) = onward.texts({"continuation": "", "token_ids": [9] * 4 + [8]}, pruned=False)
+    assert (
+        said
+        == "'' (5 tokens, the first before any step; the tokenizer has no text for such ids: 9)"
+    )
+    assert "no text" not in str(list(onward.texts({"continuation": "", "token_ids": []}, False)))
+
+
 def test_a_pruning_that_was_asked_for_is_no_damage() -> None:
     assert onward.cause({"cause": "block", "evidence": "pruned on purpose: 2 of 9"}) == "AS ASKED"
     assert onward.cause({"cause": "block", "evidence": "row 3 holds zeros"}) == "BLOCK"
