@@ -7,6 +7,7 @@ from harness.report.names import folder
 from harness.report.verdicts import STOPPED
 from harness.snapshot.result import MOMENT
 
+LESS = 0.95  # of another's bytes: more of them is as much
 WORTH = 1.5  # times another's time: less, of something timed once, is noise
 TIMES = {"save_s": "saving it takes", "load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
 
@@ -24,7 +25,9 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     others = [row for row in alike if row is not best and row["verdict"] not in STOPPED]
     said = []
     largest = max(others, key=lambda row: row.get("stored_bytes") or 0, default=best)
-    if best.get("stored_bytes") and best["stored_bytes"] < (largest.get("stored_bytes") or 0):
+    if best.get("stored_bytes") and best["stored_bytes"] < LESS * (
+        largest.get("stored_bytes") or 0
+    ):
         part = best["stored_bytes"] / largest["stored_bytes"]
         said.append(f"it takes {part:.0%} of the bytes of {folder(largest['point'])}, the largest")
     for key, words in TIMES.items():

@@ -26,6 +26,8 @@ def test_noise_and_what_was_asked_otherwise_is_no_price() -> None:
     told = price.sentence([best], ["seed"], [best, near, other])
     assert told == "Beside the others it takes 12% of the bytes of .../1, the largest."
     assert "long" not in price.sentence([row("0", 100, None)], [], [best, near])
+    same = row("2", 99, 0.01, seed="0")
+    assert price.sentence([same], [], [same, row("3", 100, 0.01)]) == "", "99% of the bytes"
     slow = row("0", 100, 0.05)
     assert "long" not in price.sentence([slow], [], [slow, near]), "39 ms, timed once"
     assert not price.sentence([best, near], ["seed"], [best, near])  # there is not one best
