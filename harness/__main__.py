@@ -21,6 +21,10 @@ def main() -> int:
             return _fail(f"{interrupt.word()}{_kept(stop)}", interrupt.code())
         except DiskFull as stop:
             return _fail(str(stop), 2)
+        except ModuleNotFoundError as problem:
+            if not (said := process.lacking(problem)):
+                raise
+            return _fail(said, 2)
 
 
 def command() -> None:

@@ -81,7 +81,10 @@ class UntrustedPlugin(ConfigProblem):
 
 
 MANY = 40  # names that are still listed one by one
-MISSING_PARENT = "A missing parent can be put back beside it under any name. "
+MISSING_PARENT = (
+    "It refers to another snapshot: put that one into the same folder, under any name, or, where both lie together, "
+    "make this one self-contained (task=save compact=true snapshot=DIR out=DIR2) and take that. "
+)
 
 
 class NotRestored(HarnessError):

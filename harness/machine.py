@@ -49,7 +49,7 @@ def private(handle: int) -> bool:
 def human(nbytes: float) -> str:
     """`1.3 GiB`, `12 MiB`, `800 KiB`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
-        if nbytes >= size:
+        if nbytes >= 999.5 * size / 1024:  # four digits of the next smaller one
             return f"{nbytes / size:.3g} {unit}"
     return f"{nbytes / 1024:.3g} KiB"
 

@@ -8,6 +8,7 @@ import atexit
 import gc
 import io
 import os
+import re
 import shutil
 import sys
 import threading
@@ -17,6 +18,21 @@ from typing import Any
 
 OBJECTS = (20_000, 20, 50)  # between collections; Python's own (700, 10, 10) suits a small heap
 KEPT = ("encoding", "errors", "line_buffering", "write_through")  # of a stream
+NEEDED = (
+    "blake3",
+    "hydra",
+    "omegaconf",
+    "rich",
+    "torch",
+    "transformers",
+    "safetensors",
+    "pandera",
+    "numpy",
+    "yaml",
+)
+_COMMAND = re.compile(
+    r"(?<![\w./-])python -m harness\b"
+)  # no path before it: that is spelled already
 UNUSED = ("hypothesis",)  # pandera imports it to make up test data
 
 
@@ -77,6 +93,25 @@ def spelled() -> str:
     here = Path.cwd()
     shown = running.relative_to(here) if running.is_relative_to(here) else running
     return f"{shown}{suffix}"
+
+
+def retold(text: str) -> str:
+    """`text` with the commands in it spelled as `spelled` does: a reader at this terminal can paste them."""
+    return _COMMAND.sub(lambda _: spelled(), text)
+
+
+def lacking(problem: ModuleNotFoundError) -> str:
+    """What to do where this Python lacks a package that the harness needs; empty where the module is one's own."""
+    name = str(problem.name).partition(".")[0]
+    if name not in NEEDED:
+        return ""
+    venv = Path(__file__).parents[1] / ".venv" / "bin" / "python"
+    mend = (
+        f"Run it with {shown(venv)} -m harness"
+        if venv.exists()
+        else "Run `make run` once, which installs it"
+    )
+    return f"{sys.executable} has no package {name}, which the harness needs. {mend}."
 
 
 def shown(path: Path | str) -> str:

@@ -72,7 +72,7 @@ MISTAKES = [
     (["cache=manual,cloned"], 2, "`-m cache=manual,cloned`"),
     (["text=hello", "world", "again", "seed=1"], 2, 'needs quotes: "text=hello world again"'),
     (["save"], 2, "Did you mean task=save?"),
-    (["cache"], 2, "`python -m harness cache --help`"),
+    (["cache"], 2, "harness cache --help`"),
     (["save=gzip", "save.level=99"], 2, "give 0 to 9"),
     (["save=blosc2", "save.codec=nope"], 2, "There is: blosclz"),
     (["track=false"], 2, "There is: mlflow, none"),

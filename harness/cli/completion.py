@@ -96,6 +96,9 @@ def candidates(line: str) -> list[str]:
     if plus := word[: len(word) - len(word.lstrip("+"))]:
         rest = candidates(" ".join([line.partition(" ")[0], *words[:-1], word.lstrip("+")]))
         return [f"{plus}{one}" for one in rest if one.partition("=")[0] not in (*schemas(), *VERBS)]
+    if others[:1] == ["completion"]:
+        left = {"install"} - {*others} | (set() if {*others} & {*SHELLS} else {*SHELLS})
+        return sorted(one for one in left if one.startswith(word))
     key, equals, value = word.partition("=")
     if fixed := AFTER.get(others[-1] if others else ""):
         return sorted(one for one in fixed if one.startswith(word))

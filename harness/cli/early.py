@@ -6,7 +6,7 @@ from typing import Any
 from harness import extras
 from harness.cli import point, search
 from harness.config import place, typed
-from harness.config.compose import values
+from harness.config.grid import values
 from harness.errors import ConfigProblem, HarnessError
 
 MANY = 8  # values of one key that are all looked at; of more numbers the smallest and the largest

@@ -10,7 +10,7 @@ from typing import Any
 from harness.cli import point, search
 from harness.cli.arguments import MULTIRUN, SHOWING, parted
 from harness.config.chain import loader
-from harness.config.compose import values
+from harness.config.grid import values
 from harness.config.literal import CARRIED, MARK, decoded
 from harness.errors import ConfigProblem
 

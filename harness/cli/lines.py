@@ -91,6 +91,10 @@ def _unsaid(overrides: Sequence[str]) -> list[str]:
         told.append("note:    seed draws nothing with sampling=greedy")
         if "random" in config.chosen("prune", overrides):
             told[-1] += "; prune=random draws by prune.seed"
+    for key, twice in config.repeated(overrides).items():
+        told.append(
+            f"note:    {key}={', '.join(twice)} is there more than once, and is run as often"
+        )
     for key, deaf in config.unheeded(overrides).items():
         without = ", ".join(f"{key.partition('.')[0]}={option}" for option in deaf)
         told.append(f"note:    {key} is not read by {without}, which runs without it")

@@ -1,8 +1,9 @@
 """Recorded configurations run again in this fresh process: `python -m harness.cli.replay JOBS.json`.
 
-JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME,
-"plugins": {"path": DIR, "trust": [MODULE]}, "decrypt": KEY or null, "dtype": NAME or null}`. The config is data, checked against the typed schema; nothing it names is built that the command line
-could not name. Nothing is tracked, and nothing is written outside the job's folder.
+JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME, "plugins": {"path":
+DIR, "trust": [MODULE]}, "decrypt": KEY or null, "dtype": NAME or null, "typed": [WORD], "judged": whether a resume
+was}`. The config is data, checked against the typed schema; nothing it names is built that the command line could not
+name. Nothing is tracked, and nothing is written outside the job's folder.
 """
 
 import json
@@ -13,6 +14,8 @@ from typing import Any
 
 from harness import config, variants
 from harness.errors import ConfigProblem
+
+EVER = 1e9  # seconds
 
 
 def main(jobs: Path) -> int:
@@ -30,6 +33,8 @@ def main(jobs: Path) -> int:
 
 def again(job: dict[str, Any]) -> config.Config:
     """The recorded config, made harmless: untracked, and its outputs go to the job's folder."""
+    if typed := job.get("typed"):  # what its record says that runs it again
+        sys.argv = [sys.argv[0], *map(str, typed)]
     plugins = config.PluginsConfig(**job.get("plugins", {}))
     variants.trust(plugins.trust, plugins.path)
     cfg = config.recorded(Path(job["config"]), plugins)
@@ -51,6 +56,8 @@ def again(job: dict[str, Any]) -> config.Config:
 
     if cfg.task.name not in TASKS:
         raise ConfigProblem(f"task={cfg.task.name} is no task that an audit runs again.")
+    if "judged" in job:  # no second estimate decides whether anything is compared
+        cfg.compare.budget_s = EVER if job["judged"] else 0
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]

@@ -188,7 +188,7 @@ def _begun(point: Any = None) -> None:
     tracked = point is None or point.task.name not in task.UNTRACKED
     if tracked and (settings := Watch.tracked) is not None and Watch.folder is not None:
         Watch.tracked = None
-        track.begin_sweep(settings.track, settings.runs_dir, Watch.folder, Watch.began)
+        track.begin_sweep(settings.track, settings.runs_dir, Watch.folder, Watch.began, Watch.aim)
 
 
 def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:

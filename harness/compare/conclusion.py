@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
-from harness.snapshot.result import GOOD, MOMENT, PRUNED, recomputing, times_faster
+from harness.snapshot.result import GOOD, MOMENT, recomputing, times_faster
 from harness.snapshot.words import quoted
 
+ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 WRONG = ("drifted", "diverged")
 
 
@@ -20,8 +21,10 @@ def conclusion(result: Mapping[str, Any]) -> str:
     if verdict not in _SAID or verdict == "unsound":
         return sentence
     again, back = recomputing(result)
-    faster = speed(result) and f"{speed(result)} ({back:.2g} s against {again:.2g} s)"
-    facts = [fact for fact in (faster, stored(result)) if fact]
+    both = f"{back:.2g} s to load, verify and restore, {again:.2g} s to prefill"
+    faster = speed(result) and f"{speed(result)} ({both})"
+    kept = stored(result) and f"{stored(result)} on disk"
+    facts = [fact for fact in (faster, kept) if fact]
     return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result)
 
 
@@ -42,7 +45,7 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 def _drifted(result: Mapping[str, Any]) -> str:
     if pruning := _pruning(result):
         came, kept = pruning
-        return f"{came}The pruned cache chooses the tokens of the full one, but {_apart(result)}, {kept}"
+        return f"{came}Pruning: the tokens of the full cache, but {_apart(result)}, {kept}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
 
 
@@ -52,9 +55,8 @@ def _diverged(result: Mapping[str, Any]) -> str:
     if pruning := _pruning(result):
         came, kept = pruning
         where = "" if first is None else f", first at step {first + 1}{words}"
-        chosen = f"at {often} the pruned cache chooses" if often else "the pruned cache chooses"
-        another = "other tokens" if first is None else "another token"
-        return f"{came}{chosen[0].upper()}{chosen[1:]} {another} than the full one{where}, {kept}"
+        changed = f"another token than the full cache's at {often}" if often else "other tokens"
+        return f"{came}Pruning: {changed}{where}, {kept}"
     if first is None:
         return f"Another thought: other tokens, {_apart(result)}"
     step = f"at step {first + 1}" + f", in {often}" * bool(often)
@@ -71,21 +73,27 @@ def _pruning(result: Mapping[str, Any]) -> tuple[str, str] | None:
     came = ""
     if block.get("verdict") in GOOD:
         near = "bit for bit" if block["verdict"] == "exact" else "within rounding"
-        way = f"it goes on as under cache={block['cache']}"
+        came = f"Cross-check: cache={block['cache']} goes on with what was kept just as this cache does, {near}. "
         if block.get("against") == "saved":
-            way = "brought back as it was saved"
-        came = f"{PRUNED}{way}, {near}. "
+            came = f"Restore: as saved, {near}. "
     return came, f"with {kept} of {tokens} tokens kept"
 
 
 def _in_words(result: Mapping[str, Any]) -> str:
     """The first other token in words, where the texts are of the row that has it."""
     text, first = result.get("text") or {}, (result.get("metrics") or {}).get("first_divergence")
+    if text.get("apart"):
+        return _told(result, *text["apart"])
     ids = zip(text.get("token_ids") or [], text.get("restored_ids") or [])
     place = next((i for i, (a, b) in enumerate(ids) if a != b), None)
     if place is None or place - 1 != first:
         return ""
-    said = quoted(str(text.get("continuation")), str(text.get("restored")))
+    return _told(result, str(text.get("continuation")), str(text.get("restored")))
+
+
+def _told(result: Mapping[str, Any], full: str, own: str) -> str:
+    """The first words of two texts that are not the same, as a bracket."""
+    said = quoted(full, own)
     whose = "the full cache" if result.get("pruned") else "the uninterrupted run"
     return f' ("{said[1]}" where {whose} says "{said[0]}")' if said else ""
 
@@ -94,10 +102,27 @@ def _often(result: Mapping[str, Any]) -> str:
     """At how many of its steps another token is most likely, where that is a whole number: rows of a batch differ
     each for itself."""
     share = (result.get("metrics") or {}).get("top1_agreement")
-    steps = len(((result.get("curves") or {}).get("restored") or {}).get("kl") or [])
+    steps = _steps(result)
     other = (1 - (1 if share is None else share)) * steps
     known = round(other) and isclose(other, round(other), abs_tol=1e-6)
-    return f"{round(other)} of {steps} step{'s' * (steps > 1)}" if known else ""
+    return f"{round(other)} of {steps} step{'s' * (steps > 1)}{_parts(result)}" if known else ""
+
+
+def _steps(result: Mapping[str, Any]) -> int:
+    """Steps that were compared, of text that was read and of tokens that were generated."""
+    return len(((result.get("curves") or {}).get("restored") or {}).get("kl") or [])
+
+
+def _parts(result: Mapping[str, Any]) -> str:
+    """What those steps were spent on, where a text was read first or one more was judged: each token is one."""
+    text = result.get("text") or {}
+    read, made = text.get("read"), text.get("steps")
+    if read is None or made is None:
+        return ""
+    more = _steps(result) - read - made
+    spent = [f"{read} read the text", f"{made} generated", f"{more} more proves what was stored"]
+    told = [said for said, count in zip(spent, (read, made, more), strict=True) if count > 0]
+    return f" ({', '.join(told)})" if told[1:] else ""
 
 
 def _unsound(result: Mapping[str, Any]) -> str:
@@ -132,7 +157,7 @@ def _apart(result: Mapping[str, Any]) -> str:
         return why  # it is not these logits that make the verdict
     if gap is None or not isfinite(gap):
         return "its logits are not numbers"
-    times = f", {gap / floor:.3g} times the noise" if floor else ""
+    times = f", {gap / floor:.3g} times the noise floor of the logits" if floor else ""
     return f"logits are off by up to {gap:.3g}{times}"
 
 
@@ -142,6 +167,8 @@ def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
     if ratio is None:
         return ""
     factor, way = max(ratio, 1 / ratio), "faster" if ratio >= 1 else "slower"
+    if factor < ALIKE:
+        return "about as fast as recomputing"
     much = f"{factor:.1f}" if factor < 9.95 else f"{float(f'{factor:.2g}'):.0f}"
     return f"{much} times {way} than recomputing"
 
@@ -184,8 +211,9 @@ def _size_of(error: float | None) -> float:
 
 
 def stored(result: Mapping[str, Any]) -> str:
-    """How much was stored, in the unit that suits it."""
-    amount = (result.get("size") or {}).get("stored_bytes") or 0
+    """How much was stored, in the unit that suits it; of a resume that wrote what came of it, of that."""
+    size = (result.get("next") or {}).get("size") or result.get("size") or {}
+    amount = size.get("stored_bytes") or 0
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
         if amount >= size:
             return f"{amount / size:.3g} {unit}"

@@ -90,7 +90,7 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
         allowed = MARGIN * right.logits_floor
         if drift:
             layer, name, off = drift
-            away = f"{name} of layer {layer} is {off:.3g} noise floors off"
+            away = f"{name} of layer {layer} is {off:.3g} times its own noise off"
             evidence = f"{away}, and all K/V is in the noise"
             cause = "indexer" if name.startswith("indexer") else "recurrent state"
             return Diagnosis(cause, "kv_cache", evidence, layer, picture=picture)
@@ -110,7 +110,11 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     if 1 < len(heads) == state.layers[layer].key.shape[1]:
         said = "every head"
     worst = "up to " if heads[1:] else ""
-    much = f"{off / MARGIN:.3g} steps of the codes" if coded else f"{off:.3g} noise floors"
+    much = (
+        f"{off / MARGIN:.3g} steps of the codes"
+        if coded
+        else f"{off:.3g} times the noise of this layer's keys and values"
+    )
     where = f"first at layer {layer}, {said}, token {token}: {worst}{much}"
     return Diagnosis(cause, element, f"{evidence}; {where}", layer, heads[0], token, picture)
 
@@ -136,7 +140,11 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     order = list(pairs)
     place = likeness.other_layer(stored, [wanted[i] for i in order], [allowed[i] for i in order])
     if place is not None:
-        return "layer", "kv_cache", f"layer {layer} holds the K/V of layer {order[place]}"
+        other = order[place]
+        if likeness.other_layer(pairs[other], [expected], [limit]) == 0 and other != layer:
+            both = f"layers {layer} and {other} are exchanged, each holds the K/V of the other"
+            return "layer", "kv_cache", both
+        return "layer", "kv_cache", f"layer {layer} holds the K/V of layer {other}"
     if likeness.near(stored[0], expected[1], limit[1]):
         return "layer", "kv_cache", "the keys are the values of this layer"
     if heads := likeness.head_order(stored, expected, limit):

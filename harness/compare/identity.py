@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import printable
-from harness.snapshot.elements import BY_NAME, called, spoken
+from harness.snapshot.elements import BY_NAME, called, changed, spoken
 
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
          "head_dim", "intermediate_size", "vocab_size")  # fmt: skip
@@ -27,7 +27,8 @@ class Difference:
 
     def __str__(self) -> str:
         what = called(self.element, self.field)
-        return f"{spoken(self.element)}: {what} was {_short(self.saved)}, is {_short(self.found)}"
+        told = changed(what, _short(self.saved), _short(self.found))
+        return f"{spoken(self.element)}: {told}"
 
     def row(self) -> dict[str, Any]:
         """JSON-able."""

@@ -1,8 +1,9 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
 from harness.config.choice import check_typed, chosen, unheeded
-from harness.config.compose import check_keys, composed, jobs, recorded, register, settled, typed
+from harness.config.compose import check_keys, composed, recorded, register, settled, typed
 from harness.config.explain import explain
+from harness.config.grid import jobs, repeated
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
 from harness.config.sampling import SamplingConfig
@@ -63,6 +64,7 @@ __all__ = [
     "readable",
     "recorded",
     "register",
+    "repeated",
     "settled",
     "shared",
     "sibling",

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -100,43 +99,6 @@ def _register_plugins() -> None:
         if not written:
             node = variants.signature(group, name)
             ConfigStore.instance().store(group=group, name=name, node=node)
-
-
-def jobs(overrides: list[str]) -> int | None:
-    """How many jobs these sweep overrides give; None where only a sweeper knows, which searches or has a
-    grammar of its own."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser = OverridesParser.create()
-    try:
-        parsed = {o.get_key_element(): o for o in parser.parse_overrides(overrides)}
-        swept = [o for o in parsed.values() if o.is_sweep_override()]
-        return prod(len(values(o)) for o in swept)
-    except HydraException:
-        return None
-
-
-def varied(overrides: list[str]) -> list[str]:
-    """The keys to which these overrides of a sweep give several values; none where only a sweeper knows."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_overrides(overrides)
-    except HydraException:
-        return []
-    return [o.get_key_element() for o in parsed if o.is_sweep_override()]
-
-
-def values(override: Any) -> list[str]:
-    """The values of a sweep override of Hydra's, those that a `glob(...)` matches among the options of its
-    group. Raises HydraException where only its sweeper knows."""
-    from hydra.core.override_parser.types import Glob
-
-    if isinstance(override.value(), Glob):
-        return list(override.value().filter(variants.options(override.key_or_group)))
-    return list(map(str, override.sweep_string_iterator()))
 
 
 def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:

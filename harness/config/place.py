@@ -3,12 +3,13 @@ is imported."""
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from harness import machine
 from harness.config.schema import Config, ModelConfig
-from harness.errors import InputProblem
+from harness.errors import ConfigProblem, InputProblem
 
 FOLDERS, FILES = ("snapshot", "a", "b"), ("foreign", "prompt.path", "model.path")
 CALLED = {"foreign": "from"}
@@ -16,13 +17,23 @@ ASSETS = (
     Path(__file__).resolve().parents[1] / "model" / "assets"
 )  # a shipped model's folder has its name
 CONTINUING = ("experiment", "resume", "evaluate")  # tasks whose `steps` follow what was read
+SAVED = "a directory written by task=save."
+NEEDED = {  # keys without which a task has nothing to do, and how it says so
+    **dict.fromkeys(
+        ("resume", "verify", "inspect", "prune"), (("snapshot",), f"snapshot=DIR, {SAVED}")
+    ),
+    "diff": (("a", "b"), "a=DIR and b=DIR, two snapshots."),
+    "audit": (("run",), "run=DIR (a run or a sweep) or run=ID (of MLflow)."),
+}
+WRITING = ("save", "prune", "resume", "loop")  # `out=` names one snapshot
+DRIVERS = ("/dev/kfd", "/dev/nvhost-gpu", "/dev/nvmap")  # of AMD, and of boards
 POSITIONS = ("max_position_embeddings", "n_positions")  # as a model's config.json calls them
 
 
 def check(cfg: Config) -> None:
     """Raise InputProblem for a local path that names nothing, a model's that is a file of another kind, an empty
-    text, an `out=` that nothing can be written to, and more steps than the model has positions. What else lies there,
-    who reads it finds out; how long a prompt is, and so whether a budget is within it, only its tokens say."""
+    text, a key that the task cannot do without, an `out=` that nothing can be written to or that holds a snapshot, a
+    GPU where no driver is, and more steps than the model has positions. What else lies there, who reads it finds out; how long a prompt is, and so whether a budget is within it, only its tokens say."""
     if cfg.text == "" and "text" in cfg.task.reads and not cfg.snapshot:
         raise InputProblem("text= is empty: there is nothing to read. Give at least one word.")
     if cfg.model.path and _no_model(Path(cfg.model.path).expanduser()):
@@ -30,7 +41,9 @@ def check(cfg: Config) -> None:
             f"model.path={cfg.model.path} is a file, and no GGUF file. Give the folder that holds config.json "
             "and the weights, or a GGUF file."
         )
+    _check_needed(cfg)
     _check_out(cfg)
+    _check_device(cfg)
     _check_steps(cfg)
     for key in (*FOLDERS, *FILES):
         group, _, inner = key.rpartition(".")
@@ -59,11 +72,48 @@ def _no_model(path: Path) -> bool:
         return False
 
 
+def _check_needed(cfg: Config) -> None:
+    """Raise InputProblem, or ConfigProblem, where a key is missing without which there is nothing to do."""
+    if cfg.task.name == "prune" and cfg.prune.name == "none" and cfg.quantize.name == "none":
+        raise ConfigProblem(
+            "task=prune needs a policy: prune=keep_last, sink_window, knorm, ... (or quantize=int8, "
+            "which keeps every token in fewer bytes)."
+        )
+    keys, words = NEEDED.get(cfg.task.name, ((), ""))
+    if not all(getattr(cfg, key) for key in keys):
+        raise InputProblem(f"task={cfg.task.name} needs {words}")
+
+
+def _check_device(cfg: Config) -> None:
+    """Raise InputProblem for a GPU that is asked for by name where no driver of any is there."""
+    asked = next((d for d in (cfg.device, cfg.restore.device or "") if d.startswith("cuda")), "")
+    here = machine.nvidia() or any(map(os.path.exists, DRIVERS))
+    if asked and sys.platform == "linux" and not here:
+        key = "device" if asked == cfg.device else "restore.device"
+        raise InputProblem(
+            f"{key}={asked}: this machine has no usable CUDA device. Use {key}=cpu{' or device=auto' * (key == 'device')}."
+        )
+
+
+def _occupied(target: Path) -> bool:
+    """Whether a snapshot and nothing else lies there; what cannot be read, and strangers' files, who writes tells."""
+    try:
+        manifest = json.loads((target / "manifest.json").read_text("utf-8"))
+        own = {str(row["file"]).partition("/")[0] for row in manifest["files"]}
+        return {p.name for p in target.iterdir()} <= own | {"manifest.json", "tokenizer"}
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
 def _check_out(cfg: Config) -> None:
     """Raise InputProblem where neither `out=` nor the folder that it would lie in takes a file."""
     if not cfg.out or "://" in cfg.out or "out" not in cfg.task.reads or cfg.save.name == "memory":
         return
     place = Path(cfg.out).expanduser().absolute()
+    if cfg.task.name in WRITING and not cfg.overwrite and _occupied(Path(cfg.out).expanduser()):
+        raise InputProblem(
+            f"{cfg.out} holds a snapshot already. Choose another out=DIR, or replace it with overwrite=true."
+        )
     above = next(p for p in (place, *place.parents) if os.access(p, os.F_OK))
     if not above.is_dir() or (os.access(above, os.W_OK | os.X_OK) and machine.has_disk(above)):
         return

@@ -34,11 +34,18 @@ def record_failure(
     sound. What the disk does not take is told and no second failure, but by a point of a sweep, which a
     full disk ends. remedy: where the message has none."""
     from harness.pipeline.finish import shown
+    from harness.snapshot.refused import in_words
 
     try:
-        _record(cfg, folder, verdict, problem, say, remedy)
+        told = _record(cfg, folder, verdict, problem, say, remedy)
         if not say.quiet and (folder / "report.html").is_file():
+            if cause := in_words(told)[0]:  # what the page says first, and the message does not
+                say.problem(f"cause:  {cause}")
             say.problem(f"report: {shown(folder)}/report.html")
+        if not say.quiet and (tracked := told.get("mlflow")):
+            from harness.report.console import dashboard
+
+            say.problem(f"dashboard: {dashboard(tracked)}")
     except OSError as lost:
         if say.quiet and disk_is_full(lost):
             raise
@@ -47,10 +54,12 @@ def record_failure(
 
 def _record(
     cfg: Config | None, folder: Path, verdict: str, problem: Exception, say: "Say", remedy: str
-) -> None:
+) -> dict[str, Any]:
+    """What was written."""
     from harness.compare.conclusion import conclusion
-    from harness.pipeline.environment import checkout, code
+    from harness.pipeline.environment import checkout, code, environment
     from harness.pipeline.finish import options, shown, write
+    from harness.snapshot.refused import sentences
     from harness.snapshot.result import SCHEMA, write_json
 
     reason = str(problem)
@@ -67,8 +76,14 @@ def _record(
         "stages": [{"stage": stage, "s": seconds} for stage, seconds in say.stages],
         **({"remedy": mend} if (mend := remedy or getattr(problem, "remedy", "")) else {}),
     }
-    if known := getattr(problem, "known", None):
+    known = dict(getattr(problem, "known", None) or {})
+    where = known.pop("environment", None)
+    if known:
         record["known"] = known
+    if where or (cfg is not None and verdict == "refused"):
+        record["environment"] = where or environment(
+            cfg, "none", "none"
+        )  # before a model was loaded
     if isinstance(problem, RestoreRefused):
         record["differences"] = [d.row() for d in problem.differences]  # type: ignore[attr-defined]
         record["diagnosis"] = problem.diagnosis
@@ -80,7 +95,8 @@ def _record(
             "faults": problem.faults,
             "diagnosis": diagnosis.document() if diagnosis else None,
         }
-    record["conclusion"] = conclusion(record)
+    first = sentences(record)[:1]  # as the page and the server say it, by the same cause
+    record["conclusion"] = first[0] if first else conclusion(record)
     record = json.loads(json.dumps(record, default=str))
     if cfg is not None:
         record |= {
@@ -91,7 +107,7 @@ def _record(
         }
         _draw(folder, record)
         write(cfg, folder, record)
-        return
+        return record
     _draw(folder, record)
     write_json(folder / "result.json", record)
     if (folder.parent / "multirun.yaml").is_file():
@@ -100,6 +116,7 @@ def _record(
         except Exception:  # what was wrong in the configuration may be wrong here too; it is told
             with (folder / "harness.log").open("a") as log:
                 log.write(traceback.format_exc())
+    return record
 
 
 def _draw(folder: Path, record: dict[str, Any]) -> None:

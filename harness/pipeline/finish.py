@@ -5,7 +5,7 @@ a page without a model put into it. What a failed job leaves is in `failure.py`.
 """
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -161,10 +161,13 @@ def finish_table(
 
 
 def finish_page(
-    cfg: Config, folder: Path, say: "Say", record: Record, sections: Sections, code: int
-) -> Outcome:
-    """A task that loads no model: `record` (with `verdict` and `reason`) and a page of `sections`."""
+    cfg: Config, folder: Path, say: "Say", record: Record, sections: Sections, code: int, tracked: bool = False
+) -> Outcome:  # fmt: skip
+    """A task that loads no model: `record` (with `verdict` and `reason`) and a page of `sections`. tracked: as of
+    `finish`."""
     from harness.pipeline.environment import environment
+    from harness.report.html import section
+    from harness.snapshot.words import apart
 
     # two files that were laid side by side are no two runs: the reason is all there is to say
     compared = record.get("metrics") or record["verdict"] in ("refused", "failed")
@@ -179,9 +182,13 @@ def finish_page(
         "folder": shown(folder),
     }
     named = [str(place) for place in (cfg.a, cfg.b, cfg.snapshot) if place]
-    title = " ".join([cfg.task.name, " against ".join(map(shown, named))]).strip()
-    page = partial(draw_page, title, sections, snapshots=named)
-    return finish(cfg, folder, say, result, page, code=code, tracked=False)
+    short = apart([shown(place) for place in named])
+    title = " ".join([cfg.task.name, " against ".join(short)]).strip()
+    if named[1:]:
+        where = "\n".join(f"{key}={shown(place)}" for key, place in zip("ab", named))
+        sections = [*sections, section("Where they are", pre=where, fold=True)]
+    page = partial(draw_page, title, sections, snapshots=dict(zip(named, short)))
+    return finish(cfg, folder, say, result, page, code=code, tracked=tracked)
 
 
 def draw_page(
@@ -189,24 +196,26 @@ def draw_page(
     sections: Sections,
     path: Path,
     result: Record,
-    snapshots: Sequence[str] | None = None,
+    snapshots: Mapping[str, str] | None = None,
 ) -> None:
     """Write a page of `sections` under the conclusion of `result`, with the environment and the command
-    below them, and with links: to the runs that left `snapshots`, where they are here, else to its own files."""
+    below them, and with links: to the runs that left `snapshots` (place -> what it is called), where they are here, else to its
+    own files."""
     from harness.report import closing, html, run
-    from harness.report.badge import badge
+    from harness.report.badge import badge, pills
 
     links = run.links(path.parent, result) if snapshots is None else []
-    for place in snapshots or ():
-        name, here = shown(place), path.parent
+    for place, name in (snapshots or {}).items():
+        here = path.parent
         links += html.link(f"manifest of {name}", Path(place) / "manifest.json", here)
         links += html.link(f"the run that left {name}", Path(place).parent / "report.html", here)
+    links += [(name, name) for name in ("result.json", "record.json")] * (snapshots is not None)
     if snapshots is None:
         title = closing.named(title, result, path.parent)
     words, colour = badge(result)
     blocks = [*sections, *closing.sections(result, path.parent, closing.again(result))]
     said, under = closing.said(result), closing.under(result, path.parent)
-    text = html.page(title, blocks, words, said, colour, links, under=under)
+    text = html.page(title, blocks, words, said, colour, links, under=under, pills=pills(result))
     write_text(path, text)
 
 

@@ -29,7 +29,7 @@ def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None
             "elements": [{"name": name, "digest": digest} for name, digest in digests.items()],
             "size": {"tokens": manifest["tokens"]},
             "model": modelled(session),
-            "environment": {"dtype": session.cfg.dtype},
+            "environment": session.environment(),
         }
         if state is not None and isinstance(problem, RestoreRefused):
             problem.diagnosis = diagnose(session.loaded, state, problem.differences).document()

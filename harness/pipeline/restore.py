@@ -54,6 +54,7 @@ def identity_check(
             d.get("model_config", {}).get("config") for d in (state.documents, session.documents)
         )
         able = fits(*(c if isinstance(c, Mapping) else {} for c in configs))
+        able &= state.dtype == session.loaded.dtype  # no cache goes on with keys of another type
         raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able)
     return waiving(state, mismatches), [*mismatches, *earlier]
 

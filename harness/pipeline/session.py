@@ -70,6 +70,8 @@ class Session:
             say.once(SLOWER)
         if cfg.dtype == "float32" and (kept := stored_in(cfg.model)) not in (None, cfg.dtype):
             say.note(f"stored as {kept}, run in float32 (dtype={kept} runs it as stored)")
+        if said := _wordless(loaded):
+            say.note(said)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         session = cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
         if cfg.sampling.name == "generation_config":
@@ -183,3 +185,14 @@ def _parameters(model: Any) -> str:
         if count >= size:
             return f"{count / size:.2f}{unit}"
     return str(count)
+
+
+def _wordless(loaded: Loaded) -> str | None:
+    """That most of what the model may say has no text, as of a tokenizer that is another model's; None where it has:
+    a table of logits is often padded by a few rows."""
+    known, ids = len(loaded.tokenizer), int(loaded.text_config.vocab_size)
+    if 2 * known >= ids:
+        return None
+    return (
+        f"the tokenizer knows {known:,} of the model's {ids:,} token ids: the others have no text"
+    )

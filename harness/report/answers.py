@@ -14,7 +14,7 @@ from harness.snapshot.cells import best, full, name
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import CELL, ROWS
 
-MEANT = ("contains", "95%", "KL", "KiB")  # of each point
+MEANT = ("right, %", "95%", "KL", "KiB")  # of each point
 ANSWER, LONG = next(iter(ANSWERS)), 200  # lines that are shown at once
 NONE = "none but the full cache"
 
@@ -130,11 +130,11 @@ def _read(folder: Path, point: Row) -> list[Row]:
 
 def intervals(folder: Path, points: list[Row]) -> dict[str, str]:
     """The 95% interval of the share of right answers of each point of `folder` that has one such figure, by
-    its name: `0.86-1.00`."""
+    its name: `86-100%`."""
     known = {}
     for point in (p for p in points if p.get(ANSWER) is not None):
         for row in (r for r in _read(folder, point) if r["measure"] == "contains"):
-            known[point["point"]] = f"{row['low']:.2f}-{row['high']:.2f}"  # the last is its cell
+            known[point["point"]] = f"{evaluate.interval(row)}%"  # the last is its cell
     return known
 
 

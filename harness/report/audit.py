@@ -4,9 +4,10 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from harness import machine
-from harness.report import closing
+from harness.report import audited, closing
 from harness.report.console import tabled
 from harness.report.html import cell, link, page, section
 from harness.report.names import plain
@@ -14,10 +15,15 @@ from harness.snapshot.elements import spoken
 from harness.snapshot.result import counted, write_text
 
 WIDTH = {"explanation": 2000}
+OTHER = "is not the one that was recorded"
 SEALED = "value was sealed"  # of a claim that is not the one of its digest
 COMPARED = ("recorded", "found")
-SHARES = ("top1_agreement", "top5_overlap")  # of a noise floor: no difference of anything
+BOUNDS = "Where a figure is another one, its row names what it was held to."
+FLOORS = "The same run in another precision, made by this audit, says how far rounding moves each of them."
 REDRAWN = "its report, drawn again from its evidence; nothing was run"  # of an audit of an audit
+UNPLACED = (
+    "What may have changed since is not known, so its figures are held to what rounding explains."
+)
 FOUND = "None: every claim of the record was found again."
 FOUND_PARTLY = "None in what was compared; what was not is named below, under what cannot be known."
 
@@ -42,8 +48,20 @@ def write(
         )
     ]
     alike: dict[str, list[str]] = {}  # points that share what changed
+    unknown: list[str] = []  # points of which it was not recorded, or not again
     for point, changed in document["environment"].items():
-        alike.setdefault(json.dumps(changed), []).append(point)
+        nowhere = not document.get("evidence", {}).get(point, {"where": True})["where"]
+        if nowhere or any(c["what"] == "environment" for c in changed):
+            unknown.append(point)
+        else:
+            alike.setdefault(json.dumps(changed), []).append(point)
+    if unknown:
+        of = ", ".join(unknown) if alike or len(unknown) > 1 else "1 run"
+        sections.append(
+            section(
+                "The environment: not recorded", text=f"Nothing was compared of {of}. {UNPLACED}"
+            )
+        )
     for shared, points in alike.items():
         changed = sorted(json.loads(shared), key=lambda c: not c["decisive"])
         sections.append(
@@ -53,19 +71,19 @@ def write(
                 f"now; of {', '.join(points) if changed or len(alike) > 1 else machine.many(len(points), 'run')}.",
                 columns=["what", "recorded", "now", "may change the last bits"],
                 rows=[
-                    [c["what"], short(c["recorded"]), short(c["found"]), c["decisive"]]
+                    [c["what"], *(_told(c, side) for side in COMPARED), c["decisive"]]
                     for c in changed
                 ],
             )
         )
     sections += _again(path.parent, document.get("evidence", {}))
     if told := tracked(document):
-        lines = "\n".join(notes(document))
+        said = "\n".join(notes(document))
         sections.append(
-            section("What MLflow shows", text=f"Compared with the record: {told}.", pre=lines)
+            section("What MLflow shows", text=f"Compared with the record: {told}.", pre=said)
         )
-    unknown = [*document.get("unknown", []), *([] if told else notes(document))]
-    sections.append(section("What cannot be known", lines=unknown))
+    lines = [*document.get("unknown", []), *([] if told else notes(document))]
+    sections.append(section("What cannot be known", lines=lines))
     sections += closing.sections(result, path.parent)
     same = document["verdict"] == "same"
     run, folder = Path(document["run"]), path.parent
@@ -95,71 +113,53 @@ def _again(folder: Path, evidence: dict[str, Any]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     alike: list[list[Any]] = []
     for point, told in evidence.items():
-        said, figures = _beside(folder, told)
-        if many and figures and all(row[2] in ("the same", "") for row in figures):
-            alike.append([point, len(figures), cell(told["record"], kind="digest")])
+        held = told.get("bounds") or {}
+        one, two = audited.results(folder, told)
+        said, figures = audited.rows(one, two, held)
+        copies = _copies(folder, told)
+        if many and figures and all(_said(row[2]) in (audited.SAME, "") for row in figures):
+            alike.append([point, len(figures), *copies, cell(told["record"], kind="digest")])
             continue
-        text = f"{_where(told['where'])} {said} Record {told['record']}"
-        columns = ["what", "recorded", "again", "difference that its own noise explains"]
+        figures.append(["both in full", *copies, *["", ""] * bool(held)])
+        where = _where(told["where"])
+        text = " ".join(
+            filter(None, [where, said, BOUNDS * bool(held), f"Record {told['record']}"])
+        )
+        columns = ["what", "recorded", "again", *["held to", "why"] * bool(held)]
         made.append(
             section(f"Run again: {point}", text=text, columns=columns, rows=figures, fold=many)
         )
+        if floors := [[plain(what), most] for what, most in told["floors"].items()]:
+            title = f"How far apart rounding may put them: {point}"
+            made.append(
+                section(title, text=FLOORS, columns=["what", "at most"], rows=floors, fold=True)
+            )
     if alike:
         places = dict.fromkeys(_where(evidence[point]["where"]) for point, *_ in alike)
         text = " ".join(["Every figure is the same to the last digit.", *places])
         title = f"Run again, the same: {machine.many(len(alike), 'run')}"
-        columns = ["point", "figures", "record"]
+        columns = ["point", "figures", "recorded", "again", "record"]
         made.insert(0, section(title, text=text, columns=columns, rows=alike, fold=True))
     return made
 
 
-def _beside(folder: Path, told: dict[str, Any]) -> tuple[str, list[list[Any]]]:
-    """The figures of a record beside those of its second run, whose `result.json` lie in `folder`; and in a
-    sentence how many of them are the same."""
-    sides = []
-    for side in ("recorded", "again"):
-        named = (told.get(side) or {}).get("result.json") or {}
-        path = folder / Path(str(named.get("file"))).name
-        sides.append(json.loads(path.read_text("utf-8")) if path.is_file() else {})
-    was, now = map(_figures, sides)
-    floors = {**{f"metrics.{k}": abs(v) for k, v in told["noise_floor"].items() if v and k not in SHARES},
-              **told["floors"]}  # fmt: skip
-    every = list(dict.fromkeys([*was, *now, *floors]))
-    rows = [[plain(w), *_pair(was.get(w), now.get(w)), floors.get(w, "")] for w in every]
-    alike = sum(was.get(what) == now.get(what) for what in was)
-    count = f"{alike} of {len(was)}" if alike < len(was) else f"all {len(was)}"
-    return (f"Of its figures {count} are the same to the last digit." if was else ""), rows
+def _copies(folder: Path, told: dict[str, Any]) -> list[Any]:
+    """A link to the copy of each result that lies in the audit's folder."""
+    places = [audited.copy(folder, told, side) for side in ("recorded", "again")]
+    return [cell("result.json", quote(place.name)) if place else "" for place in places]
 
 
-def _figures(result: dict[str, Any]) -> dict[str, Any]:
-    """What came out, by its name; nothing of a run that came to no result."""
-    made = {key: result[key] for key in ("verdict",) if result.get(key)}
-    for block in ("metrics", "oracle", "size"):
-        for key, value in (result.get(block) or {}).items():
-            if value is not None:
-                made[f"{block}.{key}"] = counted(key, value)
-    return made
+def _said(value: Any) -> Any:
+    return value.get("text") if isinstance(value, dict) else value
 
 
-def _pair(recorded: Any, again: Any) -> tuple[Any, Any]:
-    """Two figures: to all of their digits where these are needed to tell them apart."""
-    if recorded == again:
-        return recorded, "" if recorded is None else "the same"
-    recorded, again = (v if isinstance(v, str) else json.dumps(v) for v in (recorded, again))
-    return recorded, again
-
-
-def reason(document: dict[str, Any]) -> str:
-    """What came out, in a line; of what was left out it does not say that it is the same."""
-    count, left_out = len(document["differences"]), document.get("uncompared")
-    if count:
+def reason(document: dict[str, Any], runs: bool = False) -> str:
+    """What came out, in a line; of what was left out it does not say that it is the same. runs: says of how many."""
+    if document["differences"]:
         return _differing(explaining(document["differences"]))
     if document["compared"] == REDRAWN:
         return "the audit's report says what its own evidence says; nothing was run again"
-    if not left_out:
-        return f"every figure and token is reproduced, {document['compared']}"
-    said = f"what was compared is reproduced, {document['compared']}"
-    return f"{said}; not compared: {', '.join(left_out)}"
+    return audited.reproduced(document, runs)
 
 
 def _differing(rows: list[dict[str, Any]]) -> str:
@@ -179,10 +179,10 @@ def _differing(rows: list[dict[str, Any]]) -> str:
 
 def sentence(document: dict[str, Any]) -> str:
     """The same for a person, with how many runs that is about."""
-    said, runs = reason(document), machine.many(document.get("points", 1), "run")
+    said = reason(document, runs=True)
     if document["differences"]:
+        runs = machine.many(document.get("points", 1), "run")
         return f"{runs}: {said}. Compared: {document['compared']}."
-    said = re.sub(r"^(every figure and token|what was compared) is", rf"\1 of {runs} is", said)
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -197,7 +197,12 @@ def tracked(document: dict[str, Any]) -> str:
 
 def notes(document: dict[str, Any]) -> list[str]:
     """What is to be known of MLflow, and claims nothing."""
-    return list((document.get("tracked") or {}).get("notes", []))
+    said = list((document.get("tracked") or {}).get("notes", []))
+    if any(
+        str(d.get("found")).endswith(SEALED) for d in document["differences"]
+    ):  # it is the record that was edited
+        said = [note for note in said if OTHER not in note]
+    return said
 
 
 def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -210,6 +215,9 @@ def _told(difference: dict[str, Any], column: str, width: int = 0) -> str:
     """One cell; a step is counted from 1, as on every page."""
     value = difference.get(column, "")
     value = "none" if value is None else value
+    was, now = (difference.get(c) for c in COMPARED)
+    if column in COMPARED and isinstance(was, float) and isinstance(now, float):
+        value = audited.apart(was, now)[COMPARED.index(column)]
     if column in COMPARED and isinstance(value, int):
         value = counted(str(difference["what"]).rpartition(".")[2], value)
     return spoken(short(value, width or WIDTH.get(column, 160)))
@@ -218,7 +226,7 @@ def _told(difference: dict[str, Any], column: str, width: int = 0) -> str:
 def _where(place: dict[str, Any]) -> str:
     if not place.get("platform"):
         return "It did not come to its end."
-    return f"On {place['platform']}, {place.get('cpu')}, {place.get('threads')} threads."
+    return f"On {place['platform']}, {place.get('cpu')}, {machine.many(place.get('threads') or 0, 'thread')}."
 
 
 def show(say: Any, document: dict[str, Any], folder: str) -> None:

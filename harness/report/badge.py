@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.snapshot.result import MISSED, PASSED, outcome
+from harness.snapshot.result import COMPARED, GOOD, MISSED, PASSED, UNJUDGED, outcome, worse
 
 KIND = {"exact": "good", "equivalent": "alike", "drifted": "fair", "diverged": "bad", "unjudged": "soft",
         "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
@@ -21,6 +21,32 @@ def sign(verdict: Any) -> str:
     """Its sign: that of the verdict, a tick or a cross for a task's own word, none for what says nothing."""
     own = {"good": "\u2713", "bad": "\u00d7"}.get(kind(verdict), "")
     return SIGNS.get(str(verdict), own)
+
+
+def pills(result: dict[str, Any]) -> list[dict[str, str]]:
+    """What a pruned state came to, each with `text`, `kind` and `sign`: whether it came back as it was kept, and what
+    pruning changed, which is wrong only where more was required of it. Empty where there is one verdict."""
+    block, verdict = result.get("itself") or {}, str(result.get("verdict"))
+    own = str(block.get("verdict"))
+    if not result.get("pruned") or verdict not in COMPARED or own in ("None", UNJUDGED):
+        return []
+    saved, good = block.get("against") == "saved", own in GOOD
+    words = (
+        f"{'' if good else 'not '}restored as saved" if saved else f"same in another cache: {own}"
+    )
+    first = {
+        "text": words,
+        "kind": "good" if good else "bad",
+        "sign": "\u2713" if good else "\u00d7",
+    }
+    allowed = not worse(verdict, str(result.get("required") or GOOD[-1]))
+    tone = allowed_kind(verdict) if allowed else "bad"
+    return [first, {"text": f"pruning: {verdict}", "kind": tone, "sign": sign(verdict)}]
+
+
+def allowed_kind(verdict: str) -> str:
+    """The colour of what pruning came to where that is allowed: other logits are what was asked for."""
+    return kind(verdict) if verdict in GOOD else "soft"
 
 
 def badge(result: dict[str, Any]) -> tuple[str, str]:

@@ -1,15 +1,19 @@
 """The pictures of `task=evaluate`: what is answered, and how likely what was expected is, against what is held."""
 
 from html import escape
+from itertools import pairwise, product
 from math import nan
 from typing import Any
 
+from harness.machine import human
 from harness.report import axes, plots
 from harness.snapshot.cells import is_full
 
 FEW = 10  # KiB; ticks of more are whole numbers
 ASIDE = " Marks that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
 SPARE = 0.05  # of an axis beyond its smallest and largest value
+ROOM = 0.1  # of the upright one, where a name stands above or below a line
+NAME, LETTERS, LINE = "full cache", 46.0, 11.0  # of the dashed line; points across it and in height
 STROKE = 7.0  # points: the mark of a true size on the axis
 # Points across a mark, between two side by side, and of a row of them.
 SIZE, CLOSE, ROW = 5.0, 5.0, 16.0
@@ -24,6 +28,7 @@ FILLS = {
 }
 
 Row = dict[str, Any]
+Segment = tuple[tuple[float, float], tuple[float, float]]
 
 
 def pictures(rows: list[Row]) -> list[tuple[str, bool]]:
@@ -82,18 +87,24 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
     for row in some:
         if is_full(row):
             axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
-            _called(axis, row["value"])
     front = pareto(some, larger=right)
     axis.plot([kib(r) for r in front], [r["value"] for r in front], color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
     true = sorted({place for place, by in zip(places, aside, strict=True) if by})
     axis.plot(true, [0.0] * len(true), "|", markersize=STROKE, color=plots.INK, alpha=0.5, clip_on=False,
               transform=axis.get_xaxis_transform())  # fmt: skip
+    bars: list[Segment] = []
+    for row, place, by in zip(drawn, places, aside, strict=True):
+        low, high = (row["value"] if row[key] is None else row[key] for key in ("low", "high"))
+        bars.append(((place + by, low), (place + by, high)))
+    line = [(kib(r), r["value"]) for r in front]
+    for value in {row["value"] for row in some if is_full(row)}:
+        _called(axis, value, [*bars, *pairwise(line)])
     title = "Right answers" if right else "Expected answer"
     plots.label(
         axis,
         f"{title}, asked {when} pruning",
         "KiB of K/V held",
-        "share" if right else "nats per token",
+        "%" if right else "nats per token",
     )
     return plots.svg(made), any(aside)
 
@@ -113,18 +124,52 @@ def _limits(axis: Any, some: list[Row], right: bool) -> None:
         axis.xaxis.set_major_formatter("{x:,.0f}" if held > FEW else "{x:g}")
     ends = [v for r in some for v in (r["value"], r["low"], r["high"]) if v is not None]
     low, high = (0.0, 1.0) if right else (min(ends), max(ends))
-    spare = SPARE * (high - low or 1.0)
+    spare = ROOM * (high - low or 1.0)
     axis.set_ylim(low - spare, high + spare)
+    if right:
+        axis.yaxis.set_major_formatter(plots.percent)
 
 
-def _called(axis: Any, value: float) -> None:
-    """What the dashed line is, at its end, where no smaller cell stands; below a line in the upper half."""
-    low, high = axis.get_ylim()
-    upper = value > (low + high) / 2
+def _called(axis: Any, value: float, lines: list[Segment]) -> None:
+    """What the dashed line is: above or below it, at its right or its left end, where the fewest of `lines` cross
+    the name."""
+    point = axis.figure.dpi / 72
+    (left, low), (right, high) = axis.transAxes.transform([(0, 0), (1, 1)])
+    across = axis.transData.transform((axis.get_xlim()[0], value))[1]
+    paths = [_along(*axis.transData.transform(line)) for line in lines]
+
+    def crossed(place: tuple[str, str]) -> tuple[bool, int]:
+        end, side = place
+        start = right - LETTERS * point if end == "right" else left
+        foot = across + point * (1 if side == "bottom" else -LINE - 3)
+        top = foot + (LINE + 2) * point
+        inside = [
+            any(
+                start - point <= x <= start + (LETTERS + 1) * point and foot <= y <= top
+                for x, y in path
+            )
+            for path in paths
+        ]
+        return not low <= foot < top <= high, sum(inside)
+
+    end, side = min(product(("right", "left"), ("bottom", "top")), key=crossed)
     axis.annotate(
-        "full cache", (1, value), (0, -3 if upper else 3), xycoords=axis.get_yaxis_transform(),
-        textcoords="offset points", fontsize=8, color=plots.INK, ha="right", va="top" if upper else "bottom",
+        NAME, (end == "right", value), (0, 3 if side == "bottom" else -3), xycoords=axis.get_yaxis_transform(),
+        textcoords="offset points", fontsize=8, color=plots.INK, ha=end, va=side,
     )  # fmt: skip
+
+
+def _along(start: Any, end: Any) -> list[tuple[float, float]]:
+    """Points on the way from one place to another, dense enough that no name lies between two."""
+    return [
+        (start[0] + part * (end[0] - start[0]) / 100, start[1] + part * (end[1] - start[1]) / 100)
+        for part in range(101)
+    ]
+
+
+def held(row: Row) -> str:
+    """The bytes of keys and values that a cell holds, for a sentence."""
+    return human(int(row["kv_bytes"]))
 
 
 def kib(row: Row) -> float:

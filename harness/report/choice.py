@@ -24,7 +24,7 @@ ASKED = (
 CELLS = tuple(f"task.{key}" for key in ("prunes", "quantizers", "caches", "budgets"))  # of evaluate
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
-MEASURED = {FROM_1, "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
+MEASURED = {FROM_1, "restore", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
             *METRICS, *SIZES, *SECONDS}  # fmt: skip
 
@@ -59,15 +59,15 @@ def asks(axis: str) -> bool:
     return axis.partition(".")[0] in ASKED and axis not in CELLS
 
 
-def able(rows: list[Row]) -> list[Row]:
+def able(rows: list[Row], touched: bool = True) -> list[Row]:
     """The points that come first before their bytes count: meeting what is required, then the right answer, a
-    better verdict. What misses all of that is told apart by how far off it is: the mean KL divergence, then the
+    caller's cache that is left as it was (`touched`: where that counts), a better verdict. What misses all of that is told apart by how far off it is: the mean KL divergence, then the
     first step with another token."""
 
     def rank(row: Row) -> tuple[Any, ...]:
         verdict, missed = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
         off = _off(row) if missed or _other(row) else (0.0, 0.0)
-        return (missed, row.get("answer") == "wrong", verdict, *off)
+        return (missed, row.get("answer") == "wrong", touched and _written(row), verdict, *off)
 
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     first = min(map(rank, measured), default=None)
@@ -76,12 +76,12 @@ def able(rows: list[Row]) -> list[Row]:
 
 def best(rows: list[Row]) -> list[Row]:
     """The points to choose among those that were asked the same, all that tie; none where all are alike in
-    all that counts: those that are `able`, the smallest of them, and of these the ones that write into nobody's
-    cache."""
+    all that counts, and where every one writes into the caller's cache: those that are `able`, and of them the
+    smallest."""
     tied = able(rows)
     least = min(map(_stored, tied), default=0.0)
     tied = [row for row in tied if _stored(row) <= HEADER * least]
-    tied = [row for row in tied if not _written(row)] or tied
+    tied = [row for row in tied if not _written(row)]
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     return tied if len(tied) < len(measured) else []
 
@@ -235,7 +235,7 @@ def _best(
         words == ["nearest"]
     )
     said = f"{head}{so_far}{kept * ('nearest' not in words)}" if words else f"{alone}{so_far}"
-    read = any(map(_written, able(rows))) and not any(map(_written, winners))
+    read = any(map(_written, able(rows, False))) and not any(map(_written, winners))
     said += (" and leaves" if kept and words else " that leaves") * read + UNTOUCHED * read
     there = set.intersection(*map(set, near))
     if "nearest" in words or not there:
@@ -272,7 +272,8 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
     every, alike = " and ".join(questions), set.intersection(*groups.values())
     each = f"value of {every}" if every.endswith("s") else every
     if not alike:
-        return f"{APART} for each {each}: points are compared where {every} is the same."
+        said = _each(groups, options, questions, rows)
+        return f"{APART} for each {each} ({said}): points are compared where {every} is the same."
     named, same = _named(alike, options, questions, rows)
     if len(groups) > 1:
         ran = {
@@ -303,6 +304,17 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
         facts.append(f"{row['stored_bytes']:,} bytes")
     where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)
     return f"{where}: {named} ({', '.join(facts)}){same}."
+
+
+def _each(
+    groups: dict[tuple[str, ...], set[tuple[str, ...]]], options: list[str], questions: list[str], rows: list[Row]
+) -> str:  # fmt: skip
+    """The best options of each question; of many questions the first ones, and how many more there are."""
+    told = [
+        f"{_named(own, options, questions, rows)[0]} where {' '.join(f'{q}={v}' for q, v in zip(questions, name))}"
+        for name, own in groups.items()
+    ]
+    return "; ".join([*told[:FEW], *[f"{len(told) - FEW} more"] * (len(told) > FEW)])
 
 
 def _named(

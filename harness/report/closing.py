@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import launched
-from harness.config.compose import varied
+from harness.config.grid import varied
 from harness.config.launched import of_point
 from harness.config.literal import MULTIRUN, whole
 from harness.machine import many
@@ -104,7 +104,8 @@ def under(result: Record, folder: Path | None = None, point: Path | None = None)
     day += f" {hour[:5]}{zone}" * (bool(hour) and point is None)
     if not result.get("model") or where.get("device") == "none":
         return day
-    place = "" if where.get("device") == "outside" else f" on {where.get('device')}"
+    device = where.get("device")  # of a job that came to no end it may not be known
+    place = "" if device in (None, "outside") else f" on {device}"
     asked, name = (result.get("evaluation") or {}).get("questions"), chosen.get("prompt")
     name = "text" if typed.text(folder or point) else name  # whatever option stands there unread
     prompts = f"{many(asked, 'prompt')} of {name}" if asked else f"prompt {name}"
@@ -166,7 +167,7 @@ def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str]) -> str:
             stored = any((result.get("size") or {}).values())
             parts = [f"{g} {chosen[g]}" for g in _unusual(chosen) if g not in axes]
             parts = [p for p in parts if stored or not p.startswith("save ")]
-            if result.get("environment"):
+            if result.get("environment") and "stages" not in result:  # it came to its end
                 where, *read_when = under(result, point=folder / str(row["point"])).split(", ")
                 parts = [where] * (not groups & {"dtype", "device"}) + read_when + parts
                 parts = [f"model {model(result)}"] * ("model" not in groups) + parts
@@ -219,9 +220,9 @@ def again(result: Record) -> list[str]:
     return [audit] * (result.get("task") == "evaluate")
 
 
-def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
+def of_sweep(folder: Path, best: Sequence[Record] = (), more: Sequence[str] = ()) -> list[Record]:
     """The command of the sweep in `folder`, as its own configuration has it, and that of its best point. best:
-    the row of that point, where there is one."""
+    the row of that point, where there is one. more: further commands."""
     if not (first := launched.of_sweep(folder)):
         return []
     commands = [
@@ -229,4 +230,5 @@ def of_sweep(folder: Path, best: Sequence[Record] = ()) -> list[Record]:
         *(told for row in best if (told := of_point(folder / row["point"]))),
     ]
     note = "The first runs the whole sweep, the second its best point." if commands[1:] else ""
-    return [section("Run it again", text=note, pre="\n".join(commands))]
+    title = "Run it again" + ", check it" * bool(more)
+    return [section(title, text=note, pre="\n".join([*commands, *more]))]

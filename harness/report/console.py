@@ -20,10 +20,10 @@ from harness import interrupt, machine, process, progress
 from harness.report import onward
 from harness.report.bar import Bar, Estimate
 from harness.report.fold import labelled, shown
-from harness.report.names import FLOOR, itself_as, judged_by, plain, required
+from harness.report.names import FLOOR, itself_as, judged_by, plain
 from harness.report.passing import Passing
 from harness.snapshot.elements import DIGEST
-from harness.snapshot.result import UNJUDGED, counted, worse
+from harness.snapshot.result import counted, worse
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
@@ -248,10 +248,13 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [
             [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
         ]
-        rows = [*judged_by(result), *rows]
-        tabled(say, "Restored against uninterrupted", ["", "measured", "noise floor"], rows)
+        pruned = bool(result.get("pruned"))
+        title = "Pruned against the full cache" if pruned else "Restored against uninterrupted"
+        tabled(say, title, ["", "measured", "noise floor"], rows)
         say.line()
         say.line(FLOOR)
+        if told := judged_by(result):
+            say.fact("judged by", told)
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
@@ -264,26 +267,23 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     if "continuation" in result["text"]:
         for whose, words in onward.texts(result["text"], bool(result.get("pruned"))):
             say.fact(whose, words)
-    if result["verdict"] != UNJUDGED:  # whose conclusion is the reason
-        say.fact("verdict", f"{result['verdict'].upper()}: {result['reason']}")
-    if itself := result.get("itself"):
-        say.fact("itself", f"{itself['verdict'].upper()}: {_itself(itself)}")
-    if told := result.get("diagnosis"):
-        say.fact("diagnosis", f"{onward.cause(told)}: {told['evidence']}")
-    if result["verdict"] != UNJUDGED:
-        say.fact("required", required(result))
+    for label, fact in onward.verdicts(result, _itself(result.get("itself") or {})):
+        say.fact(label, fact)
     kept = result["snapshot"]
     gone = kept.get("format") == "memory"
     say.line(f"snapshot:     {'in memory, for this process only' if gone else kept['path']}")
     if after := result.get("next"):
-        say.line(f"written:      {after['path']}")
+        above = ", ".join(after.get("beside") or [])
+        say.line(f"written:      {after['path']}{f' (needs {above} beside it)' * bool(above)}")
     say.line(f"report:       {result['folder']}/report.html")
     if following := onward.command(result):
         say.line(f"next:         {following}")
 
 
 def _itself(block: dict[str, Any]) -> str:
-    """How far a pruned or a quantized state is from itself under another cache."""
+    """How far a pruned or a quantized state is from itself under another cache; nothing without such a block."""
+    if not block:
+        return ""
     said = str(block["reason"])
     if block["cache"]:
         gap, noise = number(block["max_abs_diff"]), number(block["noise"])
@@ -325,10 +325,9 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     tokens = f"{size['tokens']:,} token{'s' * (size['tokens'] != 1)}{told}" + (
         f", {kept:,} kept" if kept != size["tokens"] else ""
     )
-    bytes_ = (
-        f"{machine.human(size['kv_bytes'])} of K/V, {machine.human(size['stored_bytes'])} stored"
-    )
-    yield "size", f"{tokens}, {bytes_}"
+    more = " with tokenizer and documents" * (size["stored_bytes"] > 2 * size["kv_bytes"])
+    stored = f"{machine.human(size['stored_bytes'])} stored{more}"
+    yield "size", f"{tokens}, {machine.human(size['kv_bytes'])} of K/V, {stored}"
     times = {k.replace("_", " "): v for k, v in result["time_s"].items() if v}
     yield "time", ", ".join(f"{name} {_seconds(value)}" for name, value in times.items())
     if moved["mutated"] is not None:

@@ -28,6 +28,8 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     first = {name: f"first {name}" for name in ("layer", "head", "token")}
     names = {"cause": "cause", "element": "element", **first}
     rows = [[said, numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
+    if ", every head, " in told["evidence"]:
+        rows = [["heads", "every one"] if said == "first head" else [said, v] for said, v in rows]
     if onward.asked(told):
         rows = [["cause", onward.cause(told).lower()]]
     picture = told.get("picture")
@@ -46,9 +48,22 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
         return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows}]
     said += (
         " Each cell: how far a kept token's K/V are from what the token buffer gives on this model, "
-        f"in {meant}. A recurrent layer has one cell."
+        f"in {meant}. A recurrent layer has one cell. Layers, heads and tokens are counted from 0."
     )
-    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, "panels": [drawn(picture, unit, FINE if coded else DECADES)]}]  # fmt: skip
+    decades = FINE if coded else DECADES
+    drawing = {"panels": [drawn(picture, unit, decades)], "legend": scale(unit, decades)}
+    return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows, **drawing}]
+
+
+def scale(unit: str, decades: int) -> str:
+    """What the shades of `drawn` stand for, as HTML."""
+    steps = [(1.0, "up to 1"), *((10.0**n, f"{10.0**n:,.0f}") for n in (decades / 2, decades))]
+    return "".join(
+        '<span><b style="color:var(--bad)"><svg viewBox="0 0 24 10"><rect width="24" height="10" '
+        f'fill="currentColor" fill-opacity="{strength(worst, decades):.2f}"/></svg></b> {said}'
+        f"{f' {unit}, and more' * (worst == 10.0**decades)}</span>"
+        for worst, said in steps
+    )
 
 
 def numbered(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from math import exp
+from math import exp, expm1
+from statistics import quantiles
 from typing import Any
 
 from harness.machine import many
@@ -12,13 +13,13 @@ from harness.snapshot.cells import WORSE, best, full, is_full, name
 from harness.snapshot.result import CELL
 
 COLUMNS = (
-    "cell", "asked", "KiB", "bytes", "ms", "contains", "95%", "exact", "ppl", "KL", "differs at",
+    "cell", "asked", "KiB", "bytes, %", "ms", "right, %", "95%", "exact, %", "ppl", "KL", "differs at",
 )  # fmt: skip
 HEADS = (
-    "cell", "asked", "KiB held", "of full bytes", "ms per token", "right", "95% interval", "exact",
+    "cell", "asked", "KiB held", "of full bytes, %", "ms per token", "right, %", "95% interval, %", "exact, %",
     "perplexity", "KL, nats", "same tokens",
 )  # fmt: skip
-SHOWN = ("cell", "asked", "KiB", "ms", "contains", "95%", "ppl", "KL")  # on the console
+SHOWN = ("cell", "asked", "KiB", "ms", "right, %", "95%", "ppl", "KL")  # on the console
 BEST = 3  # answers shown per cell and asking that are not those of the full cache
 ASKED, SAID, WRONG = (
     1,
@@ -26,9 +27,13 @@ ASKED, SAID, WRONG = (
     "bad long",
 )  # places in a row of what was said otherwise, and a class of its cells
 PARAMETERS = {"budget": "prune.ratio", "asked": "task.asked"}  # of a cell, as a single run has them
-MEASURES = {"contains": "share of right answers", "nll": "nats per token of the expected text"}
-FELT = 0.001  # nats a token more from which on an expected text is called less likely: 0.1% of perplexity
-KEEPS = f"neither measurably worse nor {100 * WORSE:g} points down"  # what a cell is chosen for
+# What is compared prompt by prompt, in which unit, and how many of it one is.
+MEASURES = {
+    "contains": ("right answers", "percentage points", 100.0),
+    "nll": ("expected text", "nats per token", 1.0),
+}
+TIMED = 5  # columns of the table up to the time of a token, whose spread comes next on the page
+KEEPS = f"neither measurably worse nor {100 * WORSE:g} percentage points down"  # what a cell is chosen for
 
 Row = dict[str, Any]
 
@@ -59,16 +64,21 @@ def sections(
             "expected one. Perplexity: of the expected text itself, put straight after the question (1: no "
             "surprise); where a model answers in other words it is large though the answer is right. KL: to "
             "the full cache, along the expected text. Same tokens: said before the first one that the full "
-            "cache does not say, on average; the full cache's own row says how many there could be.",
-            columns=list(HEADS),
-            rows=[marked(row, winner) for row in _table(rows)],
+            "cache does not say, on average; the full cache's own row says how many there could be. Times: the "
+            "median over the prompts and the middle half of them, every cell in turn at each prompt; where these "
+            "halves overlap, no cell is the faster.",
+            columns=[*HEADS[:TIMED], "middle half, ms", *HEADS[TIMED:]],
+            rows=[
+                marked([*row[:TIMED], _spread(place, answered), *row[TIMED:]], winner)
+                for place, row in zip(cells(rows), _table(rows), strict=True)
+            ],
         ),
         section(
             "Against the full cache, prompt by prompt",
             text="The mean difference with its 95% interval; one that holds 0 tells nothing apart. So few prompts "
             "may still have cost a lot: of the cells that are not measurably worse, the sentence chooses "
-            f"none that answers {100 * WORSE:g} points (of 100) fewer than the full cache.",
-            columns=["cell", "asked", "measure", "difference", "from", "to", ""],
+            f"none that answers {100 * WORSE:g} percentage points fewer than the full cache.",
+            columns=["cell", "asked", "of", "difference", "from", "to", "in", ""],
             rows=_differences(rows),
         ),
     ]
@@ -127,15 +137,17 @@ def conclusion(rows: list[Row]) -> str:
         if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
     )
     likely = [r for r in rows if r["measure"] == "nll" and all(r[k] == winner[k] for k in CELL)]
-    if (lost := max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)) > FELT:
-        by = f"{lost:.2g} nats a token"
-        otherwise = f"; its expected text is measurably less likely, by {by}{otherwise}"
+    if lost := max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0):
+        by = f"by {lost:.2g} nats a token ({100 * expm1(lost):.2g}% of perplexity)"
+        otherwise = (
+            f"; by the likelihood of the expected text it is measurably worse, {by}{otherwise}"
+        )
     share = winner["kv_bytes"] / whole["kv_bytes"]
     return (
         f"{said}; by share of right answers, the smallest that is {KEEPS} is "
         f"{name(winner)}: "
-        f"{winner['value']:.0%} from {share:.0%} of the bytes, where {prompts} cannot tell a "
-        f"loss below {winner['value'] - winner['low']:.0%}{otherwise}"
+        f"{winner['value']:.0%} from {share:.0%} of the bytes ({budget.held(winner)} beside {budget.held(whole)}), where {prompts} cannot tell a "
+        f"loss below {100 * (winner['value'] - winner['low']):.0f} percentage points{otherwise}"
     )
 
 
@@ -155,7 +167,10 @@ def children(rows: list[Row]) -> list[Row]:
         if first["per_token_s"] is not None:
             metrics["time/per_token"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
-        params = {PARAMETERS.get(key, key): value for key, value in tags.items()}
+        held = (
+            tags if where["prune"] != "none" else {k: v for k, v in tags.items() if k != "budget"}
+        )
+        params = {PARAMETERS.get(key, key): value for key, value in held.items()}
         row = {"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics, "params": params}
         made.append(row | ({"as": sections[place]} if place in sections else {}))
     return made
@@ -193,18 +208,48 @@ def _table(rows: list[Row]) -> list[list[Any]]:
             [
                 _named(where, several),
                 where["asked"],
-                round(budget.kib(right)),
-                f"{share:.1%}",
+                digits(budget.kib(right)),
+                round(100 * share, 1),
                 None if seconds is None else round(1000 * seconds, 2),
-                round(right["value"], 3),
-                f"{right['low']:.2f}-{right['high']:.2f}",
-                round(values["exact"]["value"], 3),
+                percent(right["value"]),
+                interval(right),
+                percent(values["exact"]["value"]),
                 exp(values["nll"]["value"]),
                 values["kl"]["value"],
                 values["divergence_step"]["value"],
             ]
         )
     return made
+
+
+def _spread(place: tuple[Any, ...], answered: dict[str, list[Row]]) -> str:
+    """The quartiles of a cell's milliseconds per token over the prompts: `0.71-1.9`; what was timed once has none."""
+    some = [a["per_token_s"] for said in answered.values() for a in said if _place(a) == place]
+    known = [1000 * seconds for seconds in some if seconds is not None]
+    if len(known) < 2:
+        return "timed once" if known else ""
+    low, _, high = quantiles(known, n=4, method="inclusive")
+    return f"{low:.2g}-{high:.2g}"
+
+
+def digits(size: float) -> float | int:
+    """A size in the digits of the sentence above it: three, and none behind the point from 100 on."""
+    return round(size) if size >= 100 else plainly(float(f"{size:.3g}"))
+
+
+def plainly(number: float) -> float | int:
+    """A number without a fraction as such."""
+    return int(number) if number == int(number) else number
+
+
+def percent(share: float) -> float | int:
+    """A share of answers as a number of percent: whole, or with one digit."""
+    return plainly(round(100 * share, 1))
+
+
+def interval(row: Row) -> str:
+    """The 95% interval of a share in percent: `86-100`."""
+    return f"{100 * row['low']:.0f}-{100 * row['high']:.0f}"
 
 
 def marked(row: list[Any], winner: Row | None) -> list[Any]:
@@ -224,9 +269,13 @@ def _differences(rows: list[Row]) -> list[list[Any]]:
         worse, better = (below, above) if r["measure"] == "contains" else (above, below)
         said = "worse" if worse else "better" if better else "not told apart"
         if r["measure"] == "contains" and not worse and r["delta"] <= -WORSE:
-            said += f", but {-100 * r['delta']:.2g} points down"  # so that it is not chosen
+            said += (
+                f", but {-100 * r['delta']:.2g} percentage points down"  # so that it is not chosen
+            )
         tone = "bad" if worse else "good" if better else "soft"
-        line = [name(r), r["asked"], MEASURES[r["measure"]], r["delta"], low, high]
+        what, unit, one = MEASURES[r["measure"]]
+        some = (None if value is None else one * value for value in (r["delta"], low, high))
+        line = [name(r), r["asked"], what, *some, unit]
         made.append([*line, cell(said, kind=tone)])
     return made
 

@@ -8,6 +8,7 @@ from harness.report import closing, diagnosis
 from harness.report.html import cell, link, page, section
 from harness.report.run import links
 from harness.snapshot import refused
+from harness.snapshot.elements import called, spoken
 from harness.snapshot.result import write_text
 
 MEND = {  # by exit code
@@ -29,31 +30,54 @@ def write(path: Path, result: dict[str, Any]) -> None:
     last = f"After '{stages[-1]['stage']}'." if stages else "Before any work began."
     place = f"At '{at}'." if at else last
     mend = result.get("remedy") or MEND.get(result["exit_code"], MEND[1])
-    sections = [section("What failed", pre=reason), *diagnosis.sections(result.get("diagnosis"))]
+    whole = section("What failed", pre=reason)
+    first = (
+        [] if refused.sentences(result) else [whole]
+    )  # the headline and what follows it say it in parts
+    sections = [*first, *diagnosis.sections(result.get("diagnosis"))]
     sections.append(section("How to mend it", text=mend))
     if command := launched.of_point(path.parent):
         sections.append(section("Run it again", pre=command))
+    if not first:
+        sections.append({**whole, "title": "What failed, the whole message", "fold": True})
     for title, (key, columns) in TABLES.items():
         if told := result.get(key):
-            rows = [[row[c] for c in columns] if isinstance(row, dict) else [row] for row in told]
-            sections.append(section(title, columns=columns, rows=rows, fold=True))
+            rows = [_row(row, columns) if isinstance(row, dict) else [row] for row in told]
+            sections.append(section(title, columns=columns, rows=rows))
     seconds = sum(row["s"] for row in stages)
     text = f"{place} {seconds:.1f} s had been spent." if seconds >= 0.05 else place
     rows = [[row["stage"], cell(f"{row['s']:.2f}", kind="n")] for row in stages]
     sections.append(section("Where", text=text, columns=["stage", "seconds"], rows=rows))
+    said = {**result, **measured(result)}
+    sections += [s for s in closing.sections(said, near) if s["title"] == "Environment"]
     known = [
         pair
         for pair in links(path.parent, result)
         if result.get("options") or pair[0] != "record.json"
     ]
-    known += link("harness.log", path.with_name("harness.log"), path.parent)
+    known += link("harness.log", path.with_name("harness.log"), near)
+    known += link("manifest of the snapshot", near / "snapshot" / "manifest.json", near)
     title = (
         closing.title(result, path.parent)
         if result.get("options")
         else "A run that could not begin"
     )
     write_text(path, page(title, sections, result["verdict"], headline(result, near), "bad", known,
-                          under=closing.under(result, path.parent)))  # fmt: skip
+                          under=closing.under(said, near)))  # fmt: skip
+
+
+def _row(row: dict[str, Any], columns: list[str]) -> list[Any]:
+    """What differs, its element and its field called as everywhere else on the page."""
+    said = {**row, "element": spoken(row["element"]), "field": called(row["element"], row["field"])}
+    return [said[c] for c in columns]
+
+
+def measured(result: dict[str, Any]) -> dict[str, Any]:
+    """Model and environment of a job that came to no end, as far as it had come to know them."""
+    known = result.get("known") or {}
+    blocks = (known.get("environment") or {}) | (result.get("environment") or {})
+    model = result.get("model") or known.get("model")
+    return {"environment": blocks} | ({"model": model} if model else {})
 
 
 def headline(result: dict[str, Any], folder: Path) -> str:

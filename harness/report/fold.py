@@ -4,10 +4,12 @@ import shutil
 import textwrap
 from typing import TextIO
 
+from harness import process
+
 
 def folded(line: str, width: int) -> str:
     """A line of words below itself; a list's own lines stay under their mark, a command stays whole."""
-    if "python -m harness" in line:
+    if "python -m harness" in line or process.spelled() + " " in line:
         return line
     lead = line[: len(line) - len(line.lstrip(" -"))]
     return textwrap.fill(line[len(lead) :], width, initial_indent=lead, subsequent_indent=" " * len(lead),
@@ -15,7 +17,9 @@ def folded(line: str, width: int) -> str:
 
 
 def shown(text: str, stream: TextIO) -> str:
-    """`text` with each line folded to the terminal that `stream` is; as it is, where it is none."""
+    """`text`, its commands as they are typed here, with each line folded to the terminal that `stream` is; whole,
+    where it is none."""
+    text = process.retold(text)
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns

@@ -20,13 +20,16 @@ TEMPLATE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style | safe }}</style></head>
 <body><main><h1>{{ title }}</h1>
 {% if under %}<p class="soft">{{ under }}</p>{% endif %}
+{% if pills %}<p class="conclusion">{% for pill in pills %}<span class="verdict {{ pill.kind }}">{% if pill.sign %}<i aria-hidden="true">{{ pill.sign }}</i> {% endif %}{{ pill.text }}</span>
+{% endfor %}</p>{% endif %}
 {% if verdict or reason %}<p class="conclusion">{% if verdict %}<span class="verdict {{ tone }}">
 {%- if sign %}<i aria-hidden="true">{{ sign }}</i> {% endif %}{{ verdict }}</span>
 {% endif %}{{ reason[0] }}</p>{% for line in reason[1:] %}<p class="soft">{{ line }}</p>
 {% endfor %}{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
-{% endfor %}</p>{% endif %}
+{% endfor %}</p>
+<p class="soft">Links work in the folder that this page was written to.</p>{% endif %}
 {% macro cells(row, right, heads) %}{% for cell in row %}<td{% if heads %} data-label="{{ heads[loop.index0] }}"{% endif %}
 {%- if cell is mapping %} class="{{ cell.kind }}">
 {%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i> {% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
@@ -78,7 +81,7 @@ def soundness(block: dict[str, Any]) -> dict[str, Any]:
         "Is the yardstick sound?",
         text="Plain cached runs beside the same model without a cache, each row alone: the "
         "largest difference of any logit, and what rounding explains.",
-        columns=["plain path", "error", "bound"],
+        columns=["plain cached run", "error", "bound"],
         rows=[[r["path"], r["error"], r["bound"]] for r in block["paths"]],
     )
 
@@ -92,11 +95,13 @@ def page(
     links: list[tuple[str, str]] | None = None,
     answers: list[dict[str, str]] | None = None,
     under: str = "",
+    pills: list[dict[str, str]] | None = None,
 ) -> str:
     """The page as text. Everything but our own SVG is escaped. verdict: stands before `reason`, in its own
     colour and with its sign, which is a line and those that stand smaller below it; good: the colour of any other words there, or whether they are good news.
     links: `(name, target)` below. answers: what was said, with `text`, `said` and `kind`. under: what
-    stands below the title."""
+    stands below the title. pills: several verdicts, each with `text`, `kind` and `sign`, in place of the one."""
+    verdict = "" if pills else verdict
     blocks = [block | _laid_out(block) for block in sections]
     tone = good if isinstance(good, str) else "good" if good else "bad"
     if verdict in SIGNS and not isinstance(good, str):
@@ -104,7 +109,7 @@ def page(
     return _template().render(
         title=title, sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
         reason=reason.splitlines() or [""] * bool(verdict),
-        sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under,
+        sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under, pills=pills,
     )  # fmt: skip
 
 

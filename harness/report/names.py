@@ -3,7 +3,7 @@
 import textwrap
 from typing import Any
 
-from harness.snapshot.result import ORDER, UNJUDGED, worse
+from harness.snapshot.result import GOOD
 
 NAMES = {
     "bitwise_equal": "bit-equal logits",
@@ -17,10 +17,10 @@ NAMES = {
     "first_divergence": "first step with another most likely token",
     "nll_delta": "change of the tokens' negative log likelihood (nats)",
     "restored": "largest error of the restored run",
-    "plain": "largest error of the run without a cache",
-    "ratio": "their ratio (2 is allowed)",
+    "plain": "largest error of the plain path (the model run without a cache)",
+    "ratio": "times the plain path's error against float64 (2 is allowed)",
     "restored_mean": "mean error of the restored run",
-    "plain_mean": "mean error of the run without a cache",
+    "plain_mean": "mean error of the plain path",
     "mutated": "the caller's cache was written into",
     "length_before": "its length before, in tokens",
     "length_after": "its length after, in tokens",
@@ -40,7 +40,9 @@ NAMES = {
     "restore": "restore into a cache",
     "first_token": "first token",
     "per_token": "each further token",
-    "recompute": "recompute the past instead",
+    "recompute": "recompute the past instead, a second prefill",
+    "back": "bring it back: load + verify + restore",
+    "again": "recompute: the faster of the two prefills",
     "error_ratio": "error over rounding's own",
     "save_s": "seconds to save",
     "load_s": "seconds to load",
@@ -52,7 +54,7 @@ NAMES = {
     "prompt_tokens": "tokens of the prompt",
     "noise_floor": "noise floor",
     "oracle_error": "error against float64",
-    "plain_error": "the same without a cache",
+    "plain_error": "the same of the plain path",
     "first_beyond": "first step beyond",
     "bad": "steps beyond",
     "answer": "answer",
@@ -94,31 +96,15 @@ def in_brief(reason: object, width: int = 300) -> str:
     return textwrap.shorten(said, width, placeholder=" ...", break_on_hyphens=False)
 
 
-def required(result: dict[str, Any]) -> str:
-    """What the verdict had to be and the key that asks for it; where it is worse, that this is why the job
-    fails, and what would let it through."""
-    key = "compare.require_pruned" if result.get("pruned") else "compare.require"
-    word, verdict = result["required"], result["verdict"]
-    better = {"diverged": "nothing, other tokens are allowed", "exact": word}
-    said = f"{better.get(word, f'{word} or better')} ({key}={word})"
-    if worse(verdict, word):
-        said += f"; this is {verdict}: exit code 1."
-        return (
-            f"{said} {key}={verdict} lets it through."
-            if verdict in ORDER[: ORDER.index(UNJUDGED)]
-            else said
-        )
-    itself = result.get("itself") or {}
-    if itself.get("required") and worse(itself["verdict"], itself["required"]):
-        return f"{said}; but beside itself in another cache it is {itself['verdict']}: exit code 1."
-    return said
-
-
-def judged_by(result: dict[str, Any]) -> list[list[Any]]:
-    """The row of the figure that a verdict rests on, where a float64 run was made."""
+def judged_by(result: dict[str, Any]) -> str:
+    """The figure that a verdict rests on beside what it is held to; empty where there was no float64 run, and of what
+    is pruned on purpose, which rounding does not judge."""
     oracle = result.get("oracle") or {}
-    known = oracle.get("restored") is not None
-    return [["error against float64, twice allowed", oracle["restored"], oracle["plain"]]] * known
+    free = result.get("pruned") and result.get("required") not in GOOD
+    if oracle.get("restored") is None or free:
+        return ""
+    own, path = (f"{oracle[key]:.3g}" for key in ("restored", "plain"))
+    return f"error against float64 {own}; the plain path (the model run without a cache) has {path}, and twice that is allowed (the noise floor is no limit)"
 
 
 def itself_as(block: dict[str, Any]) -> str:

@@ -2,11 +2,17 @@
 
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from harness import machine, process
+from harness.config.literal import MULTIRUN
+from harness.config.literal import command as spelled_out
 from harness.report.names import FORCED
+from harness.snapshot.result import UNJUDGED
+from harness.snapshot.words import required
 
+CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
 MOST = 3  # ids that are named
 PURPOSE = "pruned on purpose"  # as evidence of a diagnosis begins
 WHOSE = {
@@ -24,8 +30,7 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
     count = len(ids)
     more = f"{count} tokens, the first before any step" if count > 1 else ""
     if ids and not said:
-        few = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
-        more += f"{more and '; '}the tokenizer has no text for such ids: {few}"
+        more += f"{more and '; '}{without_text(ids)}"
     if "streamed" in text:  # what was chosen after it is the next run's to say
         said, more = text["streamed"], f"{machine.many(text['steps'], 'token')} generated"
     restored = text.get("restored")
@@ -35,6 +40,12 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
     first, second = WHOSE[pruned]
     yield "continuation", f"{said!r} ({first}{more and f'; {more}'})"
     yield second, f"{restored!r} (what it chooses {FORCED})"
+
+
+def without_text(ids: list[int]) -> str:
+    """That ids have no text, and the first of them; empty of none."""
+    few = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
+    return f"the tokenizer has no text for such ids: {few}" if few else ""
 
 
 def asked(diagnosis: dict[str, Any]) -> bool:
@@ -47,21 +58,70 @@ def cause(diagnosis: dict[str, Any]) -> str:
     return "AS ASKED" if asked(diagnosis) else str(diagnosis["cause"]).upper()
 
 
-def command(result: dict[str, Any]) -> str:
-    """The command that goes on from what a run has left; empty where nothing is to be done with it."""
+def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
+    """`(label, words)` of what was judged. Of a pruned state those are two questions, each under its own name: whether
+    it goes on as it was kept, and what was lost in the pruning. itself: the first one's answer in words."""
+    judged, block = result["verdict"] != UNJUDGED, result.get("itself") or {}
+    pruned = bool(result.get("pruned"))
+    first = "restore" if block.get("against") == "saved" else "cross-check"
+    own = [(first, f"{block['verdict'].upper()}: {itself}")] if block else []
+    if pruned:
+        yield from own
+    if not judged and result["task"] == "resume":
+        yield "verdict", "UNJUDGED: nothing was compared"
+        key = "compare.require_pruned" if pruned else "compare.require"
+        yield (
+            "required",
+            f"{key}={result['required']} was not checked, which is no failure: exit code 0",
+        )
+        if judging := _judging(result, key):
+            yield "to judge", judging
+    if judged:  # else the conclusion is the reason
+        label, beside = ("pruning", ", beside the full cache") if pruned else ("verdict", "")
+        yield label, f"{result['verdict'].upper()}{beside}: {result['reason']}"
+    if not pruned:
+        yield from own
+    if told := result.get("diagnosis"):
+        yield "diagnosis", f"{cause(told)}: {told['evidence']}"
+    if judged:
+        yield "required", f"{'of the pruning: ' * pruned}{required(result)}"
+
+
+def _judging(result: dict[str, Any], key: str) -> str:
+    """The command that does the same and gives a verdict however long it takes; empty where nobody typed one, or one
+    of a sweep."""
     typed = (result["environment"].get("command") or [None])[3:]
-    kept = result.get("next") or (result["snapshot"] if result["task"] == "save" else {})
-    if kept.get("path") and kept.get("format") != "memory":
-        place = shlex.quote(f"snapshot={kept['path']}")
-        return f'{process.spelled()} task=resume {place}{_key(typed)} text=" ..."'
+    if typed == [] or {*typed} & {*MULTIRUN} or "compare.limit" in result["reason"]:
+        return ""
+    others = [w for w in typed if not w.startswith(("out=", "overwrite=", "compare.", "next="))]
+    words = [*others, *(w for w in typed if w.startswith("compare.") and key not in w)]
+    asked = f"{key}={result['required']}"
+    return process.retold(spelled_out([*words, asked]))
+
+
+def command(result: dict[str, Any]) -> str:
+    """One command, as a shell takes it, that works on what a run has left: it goes on from the snapshot, looks at one
+    that was damaged on purpose, or runs the record again. Empty where nothing was left."""
+    typed = (result["environment"].get("command") or [None])[3:]
+    words, kept = [process.spelled()], result.get("next") or result["snapshot"]
     if typed == []:  # a newcomer's first run
-        return f"{process.spelled()} task=ui (to watch it, step by step)"
-    return ""
+        return f"{words[0]} task=ui"
+    if not kept.get("path") or kept.get("format") == "memory":
+        return ""
+    fault = (result.get("options") or {}).get("fault", "none")
+    if result["task"] == "resume" and not result.get("next"):  # nothing new was written
+        rest = ["task=audit", f"run={result['folder']}"]
+    else:
+        sound = fault == "none" and not result.get("waived")
+        rest = [f"task={'resume' if sound else 'inspect'}", f"snapshot={kept['path']}"]
+    return " ".join([*words, *map(shlex.quote, [*rest, *_carried(typed)])])
 
 
-def _key(typed: list[str]) -> str:
-    """What opens a snapshot that was written encrypted, as the next argument: with the key that read the last one
-    unless another was given."""
+def _carried(typed: list[str]) -> list[str]:
+    """What the next command needs of this one: what opens a snapshot that was written encrypted (with the key that
+    read the last one unless another was given), where code from outside lies, and where results go."""
     given = dict(word.split("=", 1) for word in typed if "=" in word)
     key = given.get("encrypt", given.get("decrypt"))
-    return "" if key in (None, "none", "null") else " " + shlex.quote(f"decrypt={key}")
+    opens = [] if key in (None, "none", "null") else [f"decrypt={key}"]
+    flags = [w for pair in pairwise(typed) if pair[0] == "--config-dir" for w in pair]
+    return [*opens, *flags, *(word for word in typed if word.startswith(CARRIED))]

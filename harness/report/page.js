@@ -1,9 +1,6 @@
 // Shown out of its folder, as by MLflow (from a blob: address), a relative link would lead to an empty page.
 if (!/^(file|https?):$/.test(location.protocol)) {
-  const gone = [...document.querySelectorAll("a[href]")].filter(a => !/^(#|[a-z]+:)/.test(a.getAttribute("href")));
-  for (const a of gone) a.removeAttribute("href");
-  if (gone.length) document.querySelector("h1").insertAdjacentHTML("afterend",
-    '<p class="soft">Its links work in the folder of the run.</p>');
+  for (const a of document.querySelectorAll("a[href]")) if (!/^(#|[a-z]+:)/.test(a.getAttribute("href"))) a.removeAttribute("href");
 }
 // The headings of a long table are buttons that sort its rows: numbers by their size, what is empty last.
 for (const table of document.querySelectorAll(".sorts table")) {

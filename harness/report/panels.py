@@ -4,9 +4,8 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from harness.report import plots, scatter
+from harness.report import plots, pruned, scatter
 from harness.report import verdicts as grid
-from harness.report.badge import kind
 from harness.report.console import number
 from harness.report.html import section
 from harness.report.names import plain
@@ -43,12 +42,20 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     option = next((a for a in axes if a != by), by)
     other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
     apart = _panels("How far the logits went", "From the uninterrupted run", measured, axes,
-                    ("kept_tokens", option), [MEAN, *APART[1:]] if other else APART, by)  # fmt: skip
+                    ("kept_tokens", option), _held([MEAN, *APART[1:]] if other else APART, measured), by)  # fmt: skip
     if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
         return [apart]
     cost = _panels("Size and speed", "Each timed once: seconds per continued token, to save and to load",
                    measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
     return [cost, apart]
+
+
+def _held(measures: list[tuple[str, str, str]], rows: list[Row]) -> list[tuple[str, str, str]]:
+    """The same measures, without what is allowed where no pruned point is held to it."""
+    free = all(map(pruned.allowed, rows))
+    return [
+        (k, name, "ratio" if free and k == "error_ratio" else unit) for k, name, unit in measures
+    ]
 
 
 def _panels(
@@ -116,7 +123,7 @@ def _several(rows: list[Row], key: str) -> bool:
 
 
 def _kind(row: Row) -> str:
-    return kind(row["verdict"])
+    return pruned.tone({**row, "outcome": None})
 
 
 def _ordered(rows: list[Row], axis: str, x: str) -> list[str]:
@@ -146,8 +153,9 @@ def _along(rows: list[Row], axes: list[str], x: str) -> str:
 def _legend(rows: list[Row], by: str | None, size: str | None) -> str:
     """How full the marks of a verdict are, whose colour and shape is whose, and what a size says."""
     words: dict[str, list[str]] = {}
-    for word in sorted({grid.word(row) for row in rows}, key=grid.rank):
-        words.setdefault(kind(word), []).append(word)
+    for row in sorted(rows, key=lambda r: grid.rank(grid.word(r))):
+        some = words.setdefault(pruned.tone(row), [])
+        some += [grid.word(row)] * (grid.word(row) not in some)
     said = "".join(
         f'<span><b class="{"" if by else tone}">{scatter.FULLNESS[tone]}</b> {escape(" or ".join(some))}</span>'
         for tone, some in words.items()

@@ -19,6 +19,8 @@ VERDICTS = {  # drawn with the first, shown as the second: they follow the page 
     "alike": ("#010207", "var(--alike)"),
     "soft": ("#010208", "var(--soft)"),
 }
+JOIN, HALF = 0.45, 0.5  # of a joining line, of a mark that is half transparent: more in the dark
+FAINT = {JOIN: "join", HALF: "half"}
 MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -85,6 +87,11 @@ def plain(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, digits, power)))
 
 
+def percent(share: float, _: Any = None) -> str:
+    """A share at an axis whose unit is %."""
+    return f"{100 * share:.3g}"
+
+
 def tick(value: float, digits: int = 3, power: bool = False) -> str:
     """A number at an axis: `250`, `2·10⁻⁶`, `10⁻⁶`. power: also of a power of ten that needs none to be
     short, but 0.1, 1 and 10, as others beside it are written."""
@@ -127,6 +134,8 @@ def svg(made: Any) -> str:
     text = text.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
     for ink, colour in VERDICTS.values():
         text = text.replace(ink, colour)
+    for share, name in FAINT.items():
+        text = text.replace(f"-opacity: {share};", f"-opacity: var(--{name}, {share});")
     return text.replace(INK, "currentColor")
 
 
@@ -157,7 +166,7 @@ def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, uni
     return svg(made)
 
 
-def curve_names(curves: dict[str, Any]) -> str:
+def curve_names(curves: Iterable[str]) -> str:
     """The legend of `divergence`: a dash of each curve's own kind beside its name."""
     return "".join(
         _dash(COLOURS[number % len(COLOURS)], name, "4 3" if number else "")

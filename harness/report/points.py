@@ -4,7 +4,8 @@ import re
 from statistics import median_high
 from typing import Any
 
-from harness.report import plots, search
+from harness.report import plots, pruned, search
+from harness.report.badge import kind, sign
 from harness.report.console import number
 from harness.report.html import cell, grouped, section
 from harness.report.names import in_brief, plain
@@ -22,10 +23,15 @@ MEANT = {
     "error_ratio": "error: over rounding's own, 2 is allowed", "stored_bytes": "bytes: on disk",
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip
+FREE = ", 2 is allowed"  # not of what pruning may change
 HELD = ("kept_tokens", "kv_bytes")  # shown where it is what the points are about
 TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
 # Left to `sweep.csv` where a line has no room, in this order.
 LESS = ("max_abs_diff", "kl_max", "load_s", "save_s")
+OWN = (
+    "an exact point repeats every bit of the uninterrupted run, and so its rounding too: against float64 an equivalent "
+    "one, which rounds otherwise, can be nearer"
+)
 SHORT = 80  # characters of a reason that stands whole elsewhere on the page
 ROOM = 12  # columns beside each other on a page of 1400 pixels
 # Of a reason: what stands beside it as figures.
@@ -56,7 +62,13 @@ def every(
     asked = ["answer"] if "answer" in points[0] else []
     best = {id(points[place]) for place in front(points, ways)}
     columns = ["folder", *axes, *map(search.heading, figured), *["front"] * bool(best)]
-    columns += [*["verdict"] * (not alone), *asked, *["reason"] * any(reasons)]
+    both = not alone and any(map(pruned.judged, points))
+    columns += [pruned.RESTORE] * both
+    columns += [
+        *["pruning" if all(map(pruned.judged, points)) else "verdict"] * (not alone),
+        *asked,
+        *["reason"] * any(reasons),
+    ]
     spare = [k for k in LESS if k in keys][: max(0, len(columns) + len(keys) - ROOM)]
     keys = [k for k in keys if k not in spare]
     lines = []
@@ -65,6 +77,11 @@ def every(
         line += [search.cell(name, r[name]) for name in figured]
         if best:
             line.append(cell("\u25c6 front" if id(r) in best else "", kind="alike"))
+        if both:
+            came = r.get(pruned.RESTORE)
+            line.append(
+                cell(came or "", kind=kind(came) if came else "", sign=sign(came) if came else "")
+            )
         if not alone:
             line.append(marked(r, first))
         line += [cell(r[k], kind="good" if r[k] == "right" else "bad") for k in asked]
@@ -72,17 +89,28 @@ def every(
             line.append(reasons[place])
         lines.append([*line, *(_shown(k, r[k]) for k in keys)])
     columns += [TABLE[k] for k in keys]
+    free = all(map(pruned.allowed, points))
     text = ". ".join(
         sentence[:1].upper() + sentence[1:]
         for sentence in (
             f"the same in every point: {'; '.join(map(_said, told))}" if told else "",
-            "; ".join(said for k, said in MEANT.items() if k in keys),
+            "; ".join(said.removesuffix(FREE * free) for k, said in MEANT.items() if k in keys),
+            OWN * ("error_ratio" in keys and nearer(points)),
             "every figure: sweep.csv" * bool(spare),
         )
         if sentence
     )
     text += "." * bool(text)
     return section("Every point", text=text, columns=columns, rows=lines, fold=len(points) > MANY)
+
+
+def nearer(points: list[Row]) -> bool:
+    """Whether an equivalent point lies nearer to float64 than an exact one."""
+    exact, other = (
+        [r["error_ratio"] for r in points if r["verdict"] == v and r.get("error_ratio") is not None]
+        for v in ("exact", "equivalent")
+    )
+    return bool(exact and other) and max(exact) > min(other)
 
 
 def by_option(points: list[Row], axes: list[str]) -> list[Row]:

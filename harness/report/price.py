@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from harness.report import plots
 from harness.report.choice import asks, group
 from harness.report.names import folder
 from harness.report.verdicts import STOPPED
@@ -9,7 +10,7 @@ from harness.snapshot.result import MOMENT
 
 LESS = 0.95  # of another's bytes: more of them is as much
 WORTH = 1.5  # times another's time: less, of something timed once, is noise
-TIMES = {"save_s": "saving it takes", "load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
+TIMES = {"load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -29,16 +30,21 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
         largest.get("stored_bytes") or 0
     ):
         part = best["stored_bytes"] / largest["stored_bytes"]
-        said.append(f"it takes {part:.0%} of the bytes of {folder(largest['point'])}, the largest")
+        said.append(f"it takes {part:.0%} of the bytes of {_named(largest, axes)}, the largest")
     for key, words in TIMES.items():
         timed = [row for row in others if row.get(key)]
         least = min(timed, key=lambda row: row[key], default=None)
         mine = best.get(key)
         if least and mine and mine > max(WORTH * least[key], least[key] + MOMENT):
-            there = folder(least["point"])
+            there = _named(least, axes)
             said.append(f"{words} {mine / least[key]:.1f} times as long as in {there}, the fastest")
     timed_once = " (timed once)" * any("times as long" in part for part in said)
     return f"Beside the others {'; '.join(said)}{timed_once}." if said else ""
+
+
+def _named(row: Row, axes: list[str]) -> str:
+    """A point by what varies; by its folder where nothing does."""
+    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or folder(row["point"])
 
 
 def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

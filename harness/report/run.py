@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 from html import escape
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from harness.report import closing, diagnosis, kept, onward, plots, quantization
-from harness.report.badge import badge
+from harness.report.badge import badge, pills
 from harness.report.html import cell, grouped, link, page, section
-from harness.report.names import FORCED, itself, judged_by, plain, required
+from harness.report.names import FORCED, itself, plain
 from harness.snapshot.elements import DIGEST, called, spoken
-from harness.snapshot.result import counted, exit_code, write_text
-from harness.snapshot.words import Span, other, others
+from harness.snapshot.result import GOOD, counted, exit_code, recomputing, write_text
+from harness.snapshot.words import Span, other, others, required
 
 FAR = 10**6  # units in the last place; more say nothing
 PART = 40  # characters of two texts, from where they first differ
+TWICE = 2.0  # that of the run without a cache is what an error may be
 GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
 DIGESTS = ("digest_before", "digest_after")
 
@@ -38,7 +38,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     if exit_code(result) and result.get("required"):
         said += f"\nRequired: {required(result)}"
     text = page(closing.title(result, path.parent), sections, words, said, colour,
-                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), closing.under(result, path.parent))  # fmt: skip
+                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), closing.under(result, path.parent), pills(result))  # fmt: skip
     write_text(path, text)
     return path
 
@@ -60,7 +60,7 @@ def answers(text: dict[str, Any], pruned: bool = False) -> list[dict[str, str]]:
 
 def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
     """To the sweep that the run is a point of, to its own files and to the snapshot's manifest."""
-    tables = (f"{result.get('task')}.json", "answers.jsonl")
+    tables = (f"{result.get('task')}.json", "answers.jsonl", "questions.jsonl")
     snapshot = (result.get("snapshot") or {}).get("path")
     made = link("sweep", folder.parent / "sweep.html", folder)
     if not made and (folder.parent / "multirun.yaml").is_file():  # it is written after its points
@@ -74,14 +74,16 @@ def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
 def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
     curves = result["curves"]
     panels = plots.divergence(curves)
-    drawn = plots.together(panels, list(curves))  # for a run's description in MLflow
+    pruned = bool(result.get("pruned"))
+    names = ["pruned" if pruned and name == "restored" else name for name in curves]
+    drawn = plots.together(panels, names)  # for a run's description in MLflow
     write_text(path.parent / "divergence.svg", drawn.replace("currentColor", "#7a828c"))
     return [
         section(
-            "Restored against uninterrupted",
+            "Pruned against the full cache" if pruned else "Restored against uninterrupted",
             text="Per step, beside what a full recompute and another prefill split do to the same "
-            "logits with nothing wrong (the noise floor)." + _above(result) + _ahead(result),
-            legend=plots.curve_names(curves),
+            "logits with nothing wrong (the noise floor)." + _above(result),
+            legend=plots.curve_names(names),
             panels=panels,
         )
     ]
@@ -96,20 +98,7 @@ def _above(result: dict[str, Any]) -> str:
     return (
         " Above the noise floor, which is that of a few plain runs and so the least that rounding does: "
         f"{', '.join(plain(k) for k in high)}. The verdict rests on the error against float64: "
-        f"{oracle['restored']:.3g}, where a plain run's is {oracle['plain']:.3g} and twice that is allowed."
-    )
-
-
-def _ahead(result: dict[str, Any]) -> str:
-    """By how much two tokens can be apart where the runs first choose another: both within the largest difference
-    of that step."""
-    first = result["metrics"].get("first_divergence")
-    gaps = result["curves"].get("restored", {}).get("max_abs_diff", [])
-    if first is None or first >= len(gaps) or not isfinite(gaps[first]):
-        return ""
-    return (
-        f" At step {counted('first_divergence', first)} another token is first: in each run its own first is ahead "
-        f"of the other run's by at most {2 * gaps[first]:.3g} logits, twice the largest difference of that step."
+        f"{oracle['restored']:.3g}, where the plain path's is {oracle['plain']:.3g} and twice that is allowed."
     )
 
 
@@ -120,7 +109,6 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
         text=f"Required: {required(result)}" * ("required" in result),
         columns=["what", "measured", "noise floor"],
         rows=[
-            *judged_by(result),
             *(
                 [_step(k, measured), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
                 for k, measured in result["metrics"].items()
@@ -149,12 +137,20 @@ def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
     places = other(one, two) if "restored" in said else None
     spans = dict(zip(parts[2:], others(one, two))) if places else {}
     lines = [
-        f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k, []))}" for k in parts if k in said
+        f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k, [])) or escape(_silent(said, k))}"
+        for k in parts
+        if k in said
     ]
     if places:
         start = places[0][0]
         lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
     return section("What was said", marked="\n".join(lines))
+
+
+def _silent(said: dict[str, Any], part: str) -> str:
+    """What stands where a part has no text: of ids that have none, the first of these."""
+    key = {"continuation": "token_ids", "restored": "restored_ids"}.get(part, "")
+    return onward.without_text(said.get(key) or []) or "(no text)"
 
 
 def marked(text: str, spans: Sequence[Span] = ()) -> str:
@@ -176,9 +172,15 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
     rows = [[k, f"{v:,}" if type(v) is int else v] for k, v in told.items()]
     return section(
         "Time and size",
-        panels=[plots.timings(result["time_s"]), _rows(rows)],
-        text="Seconds, on a logarithmic scale.",
+        panels=[plots.timings(result["time_s"] | _compared(result)), _rows(rows)],
+        text="Seconds, on a logarithmic scale, each timed once.",
     )
+
+
+def _compared(result: dict[str, Any]) -> dict[str, float]:
+    """The two times that a headline compares where it says how much faster a restore was."""
+    again, back = recomputing(result)
+    return {"back": back, "again": again} if again and back else {}
 
 
 def _beside_the_full(result: dict[str, Any]) -> dict[str, str]:
@@ -203,19 +205,38 @@ def _rows(rows: list[list[Any]]) -> str:
 def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
     if not result.get("curves"):
         return []
+    pruned = bool(result.get("pruned"))
+    free = pruned and result.get("required") not in (None, *GOOD)
+    held = f" The pruned run is not held to rounding. Required: {required(result)}" * free
     return [
         section(
             "Against float64, and whether the yardstick is sound",
-            text="Largest error of any logit against a float64 run of the same weights without a "
-            "cache. Below it: plain cached runs beside the same model without a cache, and how much "
-            "of a difference rounding explains.",
+            text="Largest error of any logit against a float64 run of the same weights without a cache: of the restored "
+            "run, and of the plain path, which is the model run without a cache. Below them: plain cached runs beside "
+            "the same model without a cache, and how much of a difference rounding explains."
+            + held,
             columns=["what", "error", "bound"],
             rows=[
-                *([plain(k), v, None] for k, v in result["oracle"].items()),
+                *(
+                    [_error(k, pruned, free), v, None if free else _bound(k, result["oracle"])]
+                    for k, v in result["oracle"].items()
+                ),
                 *([r["path"], r["error"], r["bound"]] for r in result["soundness"]["paths"]),
             ],
         )
     ]
+
+
+def _error(key: str, pruned: bool, free: bool) -> str:
+    """What an error against float64 is called. free: it is not held to rounding."""
+    name = plain(key).removesuffix(" (2 is allowed)" * free)
+    return name.replace("restored run", "pruned run") if pruned else name
+
+
+def _bound(key: str, oracle: dict[str, Any]) -> Any:
+    """What an error against float64 is held to: twice that of the run without a cache; nothing of what is measured."""
+    least = {"restored": oracle.get("plain"), "ratio": 1.0}.get(key)
+    return None if least is None else TWICE * least
 
 
 def _details(result: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ SIZE, INSIDE = 7.0, 0.5  # points across a marker; how large the cross in it is 
 TICK = 14  # characters of a name under an axis
 BESIDE = 0.5  # how far markers above one name stand apart, as a share of the way to the next
 TRUE = 13.0  # points of the thin line at the true place of marks that stand side by side
+LEGIBLE = 5  # numbers under an axis
 TICKS, SLANT, LETTER = 46, 30, 0.07  # characters that fit under an axis; degrees; inches of one
 LOST = 1e5  # so many times below the next, values are practically nothing beside it
 ASIDE = "Marks that would hide one another stand side by side, a thin line is at their true place."
@@ -58,7 +59,12 @@ def scatter(
         aside = [BESIDE * (number / max(len(groups) - 1, 1) - 0.5) if shape else 0.0 for number in own]  # fmt: skip
     else:
         axes.between(axis.xaxis, places)
-        axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
+        if few := ticks(places):
+            axis.set_xticks(
+                few, [f"{place:,.0f}" if place == int(place) else f"{place:.4g}" for place in few]
+            )
+        else:
+            axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
         aside = axes.abreast(axis, places, heights, own)
     moved = [] if names else [place for place, by in enumerate(aside) if by]
     axis.plot([places[i] for i in moved], [heights[i] for i in moved], linestyle="none", marker="|",
@@ -81,6 +87,14 @@ def scatter(
     _noise(axis, floors or {}, names)
     plots.label(axis, title, under, beside)
     return plots.svg(made), bool(moved)
+
+
+def ticks(places: list[float]) -> list[float]:
+    """The places themselves, where they are few and far enough apart to be read; none elsewhere."""
+    there = sorted(set(places))
+    wide = there[-1] - there[0] if there else 0.0
+    apart = all(b - a >= wide / LEGIBLE for a, b in pairwise(there))
+    return there if 1 < len(there) <= LEGIBLE and apart else []
 
 
 def named(made: Any, axis: Any, names: list[str]) -> None:
@@ -126,7 +140,7 @@ def _marked(
     xs, ys = zip(*at, strict=True)
     axis.plot(xs, ys, linestyle="none", marker=marker, fillstyle=FULL[tone], markersize=size,
               color=ink, markerfacecoloralt="none", markeredgewidth=1.1,
-              alpha=0.5 if tone == PALE else 0.95)  # fmt: skip
+              alpha=plots.HALF if tone == PALE else 0.95)  # fmt: skip
     if tone == CROSSED:
         axis.plot(xs, ys, linestyle="none", marker="x", color=ink, markersize=INSIDE * size, markeredgewidth=1)  # fmt: skip
 
@@ -134,7 +148,7 @@ def _marked(
 def _joined(axis: Any, mine: list[tuple[float, float]], ink: str) -> None:
     """A thin line through the points of a group that has one at each place."""
     if mine and len({p for p, _ in mine}) == len(mine):
-        axis.plot(*zip(*sorted(mine), strict=True), color=ink, linewidth=0.8, alpha=0.45)
+        axis.plot(*zip(*sorted(mine), strict=True), color=ink, linewidth=0.8, alpha=plots.JOIN)
 
 
 def _foot(axis: Any, nothing: float) -> None:

@@ -15,6 +15,7 @@ from harness.snapshot.objective import ANSWERS, BYTES, KIB, directions, front, s
 Row = dict[str, Any]
 RIGHT = next(iter(ANSWERS))
 NONE: Mapping[str, str] = {}
+SHARES = (RIGHT, "evaluate.exact")  # in percent on a page
 APART = 0.07  # of the picture's height between two points that are named in it: a line of text
 WORDS = {1: "more is better", -1: "less is better", 0: ""}
 
@@ -78,6 +79,8 @@ def _single(rows: list[Row], axes: list[str], name: str, way: int) -> Row:
     if best := front(rows, {name: way}):
         told = f"{told[:-1]} ({WORDS[way]}). Filled: the best."
         axis.plot([x[i] for i in best], [y[i] for i in best], "D", color=plots.VERDICTS["alike"][0])
+    if name in SHARES:
+        axis.yaxis.set_major_formatter(plots.percent)
     plots.label(axis, heading(name), across or "point", "by point")
     return section("Objective", text=told, panels=[plots.svg(made)])
 
@@ -95,14 +98,46 @@ def headline(rows: list[Row], ways: dict[str, int]) -> str:
     return f"{len(best)} of {len(rows)} on the Pareto front" if best and len(ways) > 1 else ""
 
 
-def conclusion(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] = NONE) -> str:
-    """What the front reaches, in one sentence; empty where there is none. sure: as of `sections`."""
+def conclusion(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] | None = None) -> str:
+    """What the front reaches, in one sentence; empty where there is none. sure: as of `sections`, on a page, where
+    shares are in percent."""
     best = [rows[place] for place in front(rows, ways)]
     if not best:
         return ""
+    if limit := unreached(rows, ways):
+        least = _told(best[0], ways, sure)
+        return (
+            f"The smallest tried: {limit[0]}={plots.short(best[0][limit[0]])} ({least}). {limit[1]}"
+        )
+    return reached(rows, ways, sure)
+
+
+def unreached(rows: list[Row], ways: dict[str, int]) -> tuple[str, ...]:
+    """`(option, warning)` of a search for as much as possible in as little as possible, all points of which have as
+    much: where that ends was not found. Empty elsewhere."""
+    best, axes = front(rows, ways), choice.varied(rows, ways)
+    if sorted(ways.values()) != [-1, 1] or len(best) != 1 or len(axes) != 1 or not rows[2:]:
+        return ()
+    good = max(ways, key=lambda name: ways[name])
+    if len({row.get(good) for row in rows}) != 1 or not all(_number(row[axes[0]]) for row in rows):
+        return ()
+    tried, mine = [float(row[axes[0]]) for row in rows], float(rows[best[0]][axes[0]])
+    if mine not in (min(tried), max(tried)):
+        return ()
+    side = "below" if mine == min(tried) else "above"
+    value = f"{axes[0]}={plots.short(rows[best[0]][axes[0]])}"
+    return axes[0], (
+        f"Every point is as good: the limit was not reached. Search {side} {value}, with a range that "
+        f"ends there or more trials."
+    )
+
+
+def reached(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] | None = None) -> str:
+    """The best point, or the ends of the front, in one sentence. Arguments as of `conclusion`."""
+    best = [rows[place] for place in front(rows, ways)]
     name, axes = next(iter(ways)), choice.varied(rows, ways)
     ends = sorted(best, key=lambda row: row[name])
-    least, most = (_told(row, ways, sure.get(row.get("point", ""))) for row in (ends[0], ends[-1]))
+    least, most = (_told(row, ways, sure) for row in (ends[0], ends[-1]))
     if least != most and len(ways) > 1:
         return f"From {least} to {most}."
     point = " ".join(f"{axis}={plots.short(ends[0][axis])}" for axis in axes)
@@ -123,12 +158,16 @@ def hopeless(rows: list[Row], ways: dict[str, int]) -> bool:
 
 
 def cell(name: str, value: Any) -> Any:
-    """A figure for the table: bytes in KiB, as the heading says."""
+    """A figure for the table: bytes in KiB, shares in percent, as the heading says."""
+    if name in SHARES and value is not None:
+        return 100 * value
     return value / KIB if name.endswith(BYTES) and value is not None else value
 
 
 def heading(name: str) -> str:
     """What a figure's column is called."""
+    if name in SHARES:
+        return f"{plain(name).removeprefix('share of ')}, %"
     return _named(name) if name.endswith(BYTES) else plain(name)
 
 
@@ -136,13 +175,20 @@ def _named(name: str) -> str:
     return f"{plain(name).removeprefix('bytes of ')}, KiB"
 
 
-def _told(row: Row, ways: dict[str, int], sure: str | None) -> str:
-    interval = {RIGHT: f", 95% interval {sure}," if sure else ""}
+def _told(row: Row, ways: dict[str, int], sure: Mapping[str, str] | None) -> str:
+    known = (sure or {}).get(row.get("point", ""))
+    interval = {RIGHT: f", 95% interval {known}," if known else ""}
     sizes = [f"at {shown(n, row[n])}" for n in ways if n.endswith(BYTES)]
     said = [
-        f"{plain(n)} {shown(n, row[n])}{interval.get(n, '')}" for n in ways if not n.endswith(BYTES)
+        f"{plain(n)} {_figure(n, row[n], sure is not None)}{interval.get(n, '')}"
+        for n in ways
+        if not n.endswith(BYTES)
     ]
     return " ".join(filter(None, (", ".join(said), *sizes)))
+
+
+def _figure(name: str, value: Any, page: bool) -> str:
+    return f"{100 * value:.3g}%" if page and name in SHARES else shown(name, value)
 
 
 def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[str]) -> str:
@@ -160,6 +206,9 @@ def _picture(rows: list[Row], best: list[int], across: str, up: str, axes: list[
     axis.margins(x=0.08, y=0.12)
     if all(0 <= y <= 1 for _, y in at):
         axis.set_ylim(-0.05, 1.08)  # shares
+    for name, place in ((across, axis.xaxis), (up, axis.yaxis)):
+        if name in SHARES:
+            place.set_major_formatter(plots.percent)
     if best:
         _name_some(axis, [(at[place], rows[place]) for place in best], axes)
     plots.label(axis, heading(up), heading(across), "by point")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import answers, choice, plots, search
+from harness.report import answers, choice, plots, price, pruned, search
 from harness.report import verdicts as grid
 from harness.report.console import Say, number
 from harness.report.names import folder as called
@@ -37,23 +37,30 @@ def counted(rows: list[Row]) -> str:
     return ", ".join(f"{count} {said}" for said, count in counts(rows).items())
 
 
-def told(rows: list[Row], ways: dict[str, int], total: int | None = None) -> tuple[str, str]:
+def told(
+    rows: list[Row], ways: dict[str, int], total: int | None = None, once: bool = False
+) -> tuple[str, str]:
     """`(words, sentence)`: what the sweep came to, and which point to choose; for a search its front and
     its best. ways: objectives, as `objective.directions`. total: points that were asked for, where those that
-    are missing shall be told of."""
+    are missing shall be told of. once: as older versions told it."""
     words, sentence = counted(rows), search.conclusion(rows, ways)
+    if once and sentence:
+        sentence = search.reached(rows, ways)
     if searched(rows, ways) and sentence:
         words = f"{machine.many(len(rows), 'point')} searched"
         sentence = ". ".join(filter(None, (search.headline(rows, ways), sentence)))
     elif not sentence:
         axes = choice.varied(rows, ways)
         so_far = " so far" * bool(total and len(rows) < total)
-        sentence = choice.told(choice.chosen(rows, axes), axes, rows, so_far)
+        some = choice.chosen(rows, axes)
+        sentence = choice.told(some, axes, rows, so_far)
+        if not once:
+            sentence = pruned.told(rows, some, axes, so_far, sentence) or sentence
     if total and len(rows) < total:
-        some = f"{len(rows)} of {machine.many(total, 'point')}"
+        part = f"{len(rows)} of {machine.many(total, 'point')}"
         best = sentence.replace("The best: ", "best so far: ")
-        said = f"{some}, {best}" if best != sentence else f"{some}. {best}"
-        return f"{some}: {words}", said if sentence else ""
+        said = f"{part}, {best}" if best != sentence else f"{part}. {best}"
+        return f"{part}: {words}", said if sentence else ""
     return words, sentence
 
 
@@ -138,8 +145,12 @@ def closing(
         lines.append(
             say.labelled("verdicts" if set(counts(rows)) <= {*ORDER} else "outcome", words)
         )
-        label = "best so far" if total and len(rows) < total else "best"
-        lines += [say.labelled(label, best.removeprefix("The best: "))] * bool(best and not ways)
+        axes = choice.varied(rows, ways)
+        marked = choice.chosen(rows, axes)
+        label = "conclusion" if pruned.told(rows, marked, axes) else "best"
+        label += " so far" * bool(total and len(rows) < total)
+        best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
+        lines += [say.labelled(label, best)] * bool(best and not ways)
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
     lines += _failed(rows)
@@ -154,6 +165,7 @@ def closing(
         more = f" and {len(waiting) - SOME} more" if waiting[SOME:] else ""
         lines.append(f"not uploaded: {some}{more}{f': {why}' * bool(why)}")
         left = again(folder)
+    lines += _missed(rows, say)
     if left and not stopped:
         lines.append(f"go on with:   `{left}`")
     elif not stopped and any(row["verdict"] == "failed" for row in rows):
@@ -162,6 +174,18 @@ def closing(
         lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
     cells = [f"cells:        {place}/answers.csv"] * (folder / "answers.csv").is_file()
     return [*lines, f"table:        {place}/sweep.csv", *cells, f"page:         {place}/sweep.html"]
+
+
+def _missed(rows: list[Row], say: Say) -> list[str]:
+    """Why a sweep of which every point came to its end still ends with exit code 1."""
+    missed = [r for r in rows if int(r.get("exit_code") or 0) == 1 and r["verdict"] in ORDER]
+    if not missed:
+        return []
+    words = sorted({r["verdict"] for r in missed}, key=ORDER.index)
+    named = ", ".join(called(r["point"]) for r in missed[:SOME])
+    named += f" and {len(missed) - SOME} more" if missed[SOME:] else ""
+    worse = f"{machine.many(len(missed), 'point')} {'is' if len(missed) == 1 else 'are'} worse than required"
+    return [say.labelled("exit code", f"1: {worse} ({named}: {' or '.join(words)})")]
 
 
 def _failed(rows: list[Row]) -> list[str]:

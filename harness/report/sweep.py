@@ -4,6 +4,7 @@ programs holds the values of `result.json` as they are: steps count from 0 there
 import csv
 import io
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,20 @@ from typing import Any
 from harness import machine
 from harness.config import launched
 from harness.config.literal import decoded
-from harness.report import answers, choice, panels, price, said, search, seeds, stopped
+from harness.report import (
+    answers,
+    choice,
+    failing,
+    panels,
+    price,
+    pruned,
+    said,
+    search,
+    seeds,
+    stopped,
+)
 from harness.report import points as table
 from harness.report import verdicts as grid
-from harness.report.badge import kind
 from harness.report.choice import FROM_1, SECONDS, varied
 from harness.report.closing import constant, of_sweep, swept
 from harness.report.html import page, section
@@ -22,11 +33,13 @@ from harness.report.names import folder as called
 from harness.report.summary import again, counted, pending, searched
 from harness.report.summary import winners as marked
 from harness.report.verdicts import word
-from harness.snapshot.objective import answered, directions, figures
-from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, write_text
+from harness.snapshot.objective import answered, directions, figures, searches
+from harness.snapshot.result import DONE, METRICS, ROWS, SIZES, exit_code, outcome, write_text
 from harness.snapshot.result import counted as step
 
 TABLE, CELLS, RECORD = "sweep.csv", "answers.csv", "sweep.json"
+FRONT = "optimization_results.yaml"  # which Optuna's sweeper writes
+AUDITED = ("experiment", "save", "prune", "resume", "chat", "loop", "evaluate")
 SOUGHT = "Best: by what the search was asked for."
 
 
@@ -35,6 +48,7 @@ def rows(points: list[Path]) -> list[dict[str, Any]]:
     told = list(directions(points[0].parent)) if points else []
     told = told or answered(points)
     flat = [{**_row(p), **figures(p, told)} for p in points]
+    pruned.completed(flat)
     columns = list(dict.fromkeys(key for row in flat for key in row))
     return [{key: row.get(key) for key in columns} for row in flat]
 
@@ -50,6 +64,7 @@ def _row(folder: Path) -> dict[str, Any]:
         "outcome": outcome(result) or DONE,
         "exit_code": exit_code(result),
         "reason": result["reason"],
+        **pruned.came_back(result),
         **(result.get("options") or {}),
         **{k: v for k, v in typed.items() if k not in (result.get("options") or {})},
         **{k: (result.get("metrics") or {}).get(k) for k in METRICS},
@@ -122,6 +137,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     ways = search.ways(folder, points)
     axes = varied(points, ways)
     left = max((total or 0) - len(points), 0)
+    so_far = " so far" * bool(left)
     told = f"{left} of {total} points have not run. This goes on with them, and runs none again that is done:"
     missing = [section("Missing", text=told, pre=again(folder))] * bool(left)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
@@ -151,7 +167,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     if mixed:
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
-    sections += of_sweep(folder, one)
+    sections += of_sweep(folder, one, _audit(points))
     bad = sum(int(r["exit_code"]) != 0 for r in points)
     verdict = _headline(points, bad, left)
     if alone and not bad:
@@ -165,6 +181,8 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         reason = f"{reason[:-1]} {spread}."
     elif not verdict.startswith(tally := counted(points)) and not alone:
         reason = f"{reason[:-1]}: {tally}."
+    if alone and not bad and not left and search.headline(points, ways):
+        reason = ""  # the headline counts them
     if sought := search.conclusion(points, ways, sure):
         reason += f" {sought}"
     lost = search.hopeless(points, ways) or _answerless(points)
@@ -172,14 +190,24 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         reason += (
             " No point gives a right answer." if _answerless(points) else " None reaches anything."
         )
+    elif pruning := pruned.told(
+        points, winners, axes, so_far, choice.told(winners, axes, points, so_far)
+    ):
+        reason = f"{reason} {pruning}" if spread else pruning
+        reason += f" {price.caution(winners, axes, points)}".rstrip()
     elif winners and not best:
-        reason += f" {choice.told(winners, axes, points, ' so far' * bool(left))}"
+        reason += f" {choice.told(winners, axes, points, so_far)}"
         reason += f" {price.caution(winners, axes, points)}".rstrip()
         reason += f" {price.sentence(winners, axes, points)}".rstrip()
     elif told := answers.conclusion(folder, points):
         reason += f" {told}"
+    if not alone and not left:
+        reason += f"\n{failing.sentence(points, axes, bool(choice.short_of(points)))}".rstrip()
+    if not winners and all(str(row.get("mutated")) == "True" for row in points):
+        reason += " None is called best: every point writes into your cache."
     if mixed:
         reason += f" {len(mixed)} of them were run by other code."
+    reason = reason.lstrip(" ")
     tone = "bad" if bad else "soft" if left else _tone(points, lost or bool(mixed))
     return page(
         swept(points, axes, name),
@@ -187,9 +215,24 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         verdict,
         reason,
         tone,
-        [(file, file) for file in (TABLE, RECORD)],
+        [(file, file) for file in _files(folder, points, left)],
         under=f"{name}{constant(folder, points, axes)}",
+        pills=[] if left else pruned.pills(points, counted(points)),
     )
+
+
+def _files(folder: Path, points: list[dict[str, Any]], left: int) -> list[str]:
+    """What lies beside the page: its tables, its record, and of a search that is complete the front in full."""
+    answered = [CELLS] * any((folder / row["point"] / ROWS).is_file() for row in points)
+    return [TABLE, *answered, RECORD, *[FRONT] * bool(not left and searches(folder))]
+
+
+def _audit(points: list[dict[str, Any]]) -> list[str]:
+    """The command that audits the sweep, where all of its points are of tasks that can be."""
+    folders = {str(Path(str(row["folder"])).parent) for row in points if row.get("folder")}
+    if len(folders) != 1 or not all(row.get("task") in AUDITED for row in points):
+        return []
+    return [f"python -m harness task=audit {shlex.quote(f'run={folders.pop()}')}"]
 
 
 def _answerless(points: list[dict[str, Any]]) -> bool:
@@ -200,7 +243,7 @@ def _answerless(points: list[dict[str, Any]]) -> bool:
 
 def _tone(points: list[dict[str, Any]], lost: bool) -> str:
     """The colour of the whole: that of its worst verdict, and no success where every answer is wrong."""
-    kinds = {kind(word(row)) for row in points}
+    kinds = set(map(pruned.tone, points))
     worst = next((k for k in ("bad", "fair", "soft", "alike") if k in kinds), "good")
     return "fair" if lost and worst in ("good", "alike", "soft") else worst
 

@@ -7,7 +7,7 @@ from textwrap import shorten
 from typing import Any
 
 from harness.config import launched
-from harness.config.compose import varied
+from harness.config.grid import varied
 from harness.config.literal import MULTIRUN, decoded
 
 # Stands elsewhere on every page, or changes nothing that is measured.

@@ -1,11 +1,12 @@
 """The verdicts of a sweep at a glance: a grid over the options that were varied, or a tile per point."""
 
+from collections import Counter
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from harness.report import plots
-from harness.report.badge import kind, sign
+from harness.report import plots, pruned
+from harness.report.badge import sign
 from harness.report.html import cell, section
 from harness.report.names import folder
 from harness.snapshot.result import ORDER, UNJUDGED
@@ -14,12 +15,16 @@ STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (
     "Among points that were asked the same: first the one that meets what is required, then the right "
-    "answer, then the better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer), "
-    "then one that leaves the caller's cache as it was, then logits nearer to the full cache's, where these are more "
+    "answer, then one that leaves the caller's cache as it was (one that writes into it is never the best), then the "
+    "better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are more "
     "than rounding (mean KL divergence, a hundredth more ties); points equal in all of it tie and are marked alike, "
     "unless one takes over ten times another's time per token in each of several questions. Where no point meets "
     "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence, then the later "
     "first other token, then fewer bytes."
+)
+NEAREST = (
+    "Marked: the nearest to the full cache, by the smaller mean KL divergence, then the later first other token, "
+    "then fewer bytes; on another measure another point may lead."
 )
 
 Row = dict[str, Any]
@@ -30,9 +35,23 @@ def sections(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str
     and as what. why: they are, in a few words, where that is not `BEST`."""
     if not axes:
         return []
-    block = _block(rows, axes, best, why * bool(best))
+    near = bool(best) and not why and all("nearest" in mark for mark in best.values())
+    said = [why * bool(best) or NEAREST * near, _both(rows)]
+    block = _block(rows, axes, best, " ".join(filter(None, said)))
     rule = section("How the best is chosen", text=BEST, fold=True)
-    return [block, *[rule] * bool(best and not why)]
+    return [block, *[rule] * bool(best and not why and not near)]
+
+
+def _both(rows: list[Row]) -> str:
+    """What the verdicts of pruned points are, in words; nothing where there are none."""
+    some = [row for row in rows if pruned.judged(row)]
+    if not some:
+        return ""
+    restores = ", ".join(f"{n} {v}" for v, n in Counter(r[pruned.RESTORE] for r in some).items())
+    free = " Grey: allowed (compare.require_pruned)." * any(map(pruned.allowed, some))
+    return (
+        f"Shown of what was pruned: what pruning changes. Its restore by itself: {restores}.{free}"
+    )
 
 
 def _block(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str) -> Row:
@@ -57,15 +76,15 @@ def rank(verdict: Any) -> int:
 
 def legend(rows: list[Row]) -> str:
     """The verdicts that are there, each with its colour and its sign."""
-    said = sorted(dict.fromkeys(map(word, rows)), key=rank)
-    return "".join(f'<span><b class="key {kind(v)}">{sign(v)}</b> {escape(v)}</span>' for v in said)
+    said = sorted(dict.fromkeys((word(r), pruned.tone(r)) for r in rows), key=lambda v: rank(v[0]))
+    return "".join(f'<span><b class="key {t}">{sign(v)}</b> {escape(v)}</span>' for v, t in said)
 
 
 def marked(row: Row, best: Mapping[str, str], text: str = "") -> Any:
     """The cell of a verdict: its sign, its colour, a link to the run, and that it is the best, or the nearest."""
     verdict = word(row)
     where = target(row) if text else ""
-    tone = f"{kind(verdict)} {best.get(row['point'], '')}".rstrip()
+    tone = f"{pruned.tone(row)} {best.get(row['point'], '')}".rstrip()
     return cell(text or verdict, where, tone, sign(verdict))
 
 
@@ -114,7 +133,7 @@ def _values(rows: list[Row], axis: str) -> list[str]:
 
 def _tiles(rows: list[Row], best: Mapping[str, str], why: str) -> Row:
     tiles = "".join(
-        f'<a class="{kind(word(r))}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
+        f'<a class="{pruned.tone(r)}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
         f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '
         f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{sign(word(r))}</i></a>'
         for r in rows

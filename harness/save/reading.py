@@ -122,7 +122,7 @@ class Reading:
             owner = self._owner(place) if place else None
             if place is None or owner is None:
                 self.faults.append(
-                    f"{', '.join(row['files'][:3])} is {label}, which is not in {self._siblings.folder} any more"
+                    f"{', '.join(row['files'][:3])} is {label}, which does not lie beside it in {self._siblings.folder}"
                 )
                 continue
             self._claimed[place] = row["snapshot"]

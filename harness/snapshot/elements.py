@@ -44,6 +44,12 @@ def called(element: str, field: str) -> str:
     return f"{field} of the weights" if weights else field
 
 
+def changed(what: str, saved: object, found: object) -> str:
+    """That a field is another one now than when it was saved."""
+    was, now = ("were", "are") if what.endswith("keys and values") else ("was", "is")
+    return f"{what} {was} {saved}, {now} {found}"
+
+
 def spoken(text: str) -> str:
     """`text` with `+1 logits`, as records have it, in the one numbering that people read: `element 9
     logits`."""

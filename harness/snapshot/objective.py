@@ -40,6 +40,17 @@ def directions(sweep: Path) -> dict[str, int]:
     return {str(name): WAYS.get(str(which), 0) for name, which in both}
 
 
+def searches(sweep: Path) -> bool:
+    """Whether the sweeper of the sweep in the folder `sweep` was Optuna's."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+        return "optuna" in str(told["hydra"]["sweeper"]["_target_"])
+    except (OSError, KeyError, TypeError):
+        return False
+
+
 def answered(points: Sequence[Path]) -> list[str]:
     """The figures of evaluations that have one cell each beside the full cache; none where one has not."""
     tables = [p / ROWS for p in points]

@@ -3,37 +3,71 @@
 import re
 from typing import Any
 
-from harness.snapshot.elements import BY_NAME, called, spoken
+from harness.snapshot.elements import BY_NAME, called, changed, spoken
 
 WHERE = re.compile(
     r"^(what was saved|the snapshot|the state cannot be saved) at .*?(?=(,| is| fails| went) )",
     re.DOTALL,
 )
 REFUSED = "refused"
+PURPOSE = "Damaged on purpose by fault="  # begins the remedy of what a fault did
+WORDS = {  # of what is loaded and is not what was saved with: nothing else is told in a digest
+    "token_embeddings": "the embedding table that is loaded is not",
+    "layer_norm": "the norms of the model that is loaded are not",
+    "attention_weights": "the attention weights of the model that is loaded are not",
+    "model_config": "the configuration of the model that is loaded is not",
+    "tokenizer": "the tokenizer that is loaded is not",
+}
 
 
 def sentences(result: dict[str, Any]) -> tuple[str, ...]:
-    """Of a `result.json` that was refused, the first thing that does not fit (which element, what was saved and what
-    came back), and what that means; none of any other, and where nothing of the kind is known."""
+    """Of a `result.json` that was refused, the first thing that does not fit: in words, then in its figures (which
+    element, what was saved and what came back), and in a second sentence what that means, after whether it was done
+    on purpose; none of any other, and where nothing of the kind is known."""
+    if result.get("verdict") != REFUSED:
+        return ()
     cause = result.get("diagnosis") or {}
     told = [str(cause.get("evidence") or "")]
     told += [_different(row) for row in result.get("differences") or []]
     told += map(str, result.get("faults") or [])
     known = list(dict.fromkeys(filter(None, told)))
-    if result.get("verdict") != REFUSED or not known:
+    if not known:
         return ()
     first, *others = known
-    element = cause.get("element")
-    if element in BY_NAME and element not in first:
-        first = f"element {BY_NAME[element].number} {element}: {first}"
+    element = str(cause.get("element"))
+    words, figures = in_words(result)
+    number = f"element {BY_NAME[element].number} {element}" if element in BY_NAME else ""
+    if number and element not in first:
+        first = f"{number}: {first}"
+    if figures:
+        first = f"{number}; {figures}" if number else figures
     reason = str(result["reason"]).removeprefix("restore refused: ").splitlines()[0].rstrip(":.")
     meant = WHERE.sub(r"\1", reason)
     meant = f"{meant[:1].upper()}{meant[1:]}{f': {others[0]}' if others else ''}."
     more = f" {len(others) - 1} more below." if others[1:] else ""
-    return f"Not restored: {first.rstrip('.')}.", f"{meant}{more}"
+    fault = str((result.get("options") or {}).get("fault", "none"))
+    remedy = str(result.get("remedy") or "")
+    purpose = f"{PURPOSE}{fault}. " * remedy.startswith(f"{PURPOSE}{fault},")
+    first = first.rstrip(".")
+    first = f"{words} ({first})" if words else first
+    return f"Not restored: {first}.", f"{purpose}{meant}{more}"
+
+
+def in_words(result: dict[str, Any]) -> tuple[str, str]:
+    """What went wrong as one would say it: whose weights or whose tokenizer are others, or what a diagnosis found
+    that had to compute K/V anew, and of that where it begins; empty where what does not fit says it itself."""
+    cause = result.get("diagnosis") or {}
+    rows = [row for row in result.get("differences") or [] if not row["field"].startswith("proof")]
+    if rows:
+        known = WORDS.get(str(rows[0]["element"]).rpartition(" ")[2])
+        known = "the model that is loaded is not" if rows[0]["field"] == "weights" else known
+        return (f"{known} what it was saved with" if known else ""), ""
+    found, between, where = str(cause.get("evidence") or "").partition("; first at ")
+    words = found.replace("holds the K/V of", "came back with the keys and values of")
+    return (words, f"first at {where}") if between else ("", "")
 
 
 def _different(row: dict[str, Any]) -> str:
     """A row of `differences` in the words of a refusal."""
     what = called(row["element"], row["field"])
-    return f"{spoken(row['element'])}: {what} was {row['saved']}, is {row['found']}"
+    return f"{spoken(row['element'])}: {changed(what, row['saved'], row['found'])}"

@@ -9,6 +9,7 @@ from typing import Any
 
 SCHEMA = 1
 GOOD = ("exact", "equivalent")
+COMPARED = (*GOOD, "drifted", "diverged")  # by logits
 ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
 UNJUDGED, UNSOUND = "unjudged", "unsound"
 DONE = "done"  # what a job came to whose task has no word of its own for it
@@ -35,7 +36,11 @@ TIMES = (
     "load_model", "prefill", "prune", "save", "load", "verify", "restore", "first_token",
     "per_token", "recompute",
 )  # fmt: skip
-PRUNED = "Same pruned thought: "  # begins the sentence about one that came back as it was
+PRUNED = (
+    "Restore: ",
+    "Cross-check: ",
+    "Same pruned thought: ",
+)  # begin what is said of a pruned run; the last one did
 MOMENT = 0.1  # seconds; of less, what a machine does beside decides which of two is faster
 ROWS = "evaluate.json"  # a row per cell and measure
 CELL = ("prune", "quantize", "budget", "cache", "asked")

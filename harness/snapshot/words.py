@@ -2,6 +2,9 @@
 
 import re
 from difflib import SequenceMatcher
+from typing import Any
+
+from harness.snapshot.result import ORDER, UNJUDGED, worse
 
 BEFORE = 2  # words that both texts have, before the one that is another
 
@@ -46,3 +49,40 @@ def quoted(one: str, two: str) -> tuple[str, str] | None:
     (start, end), (_, last) = places
     begin = start - len("".join(f"{word} " for word in one[:start].split()[-BEFORE:]))
     return one[begin:end], two[begin:last]
+
+
+def apart(places: list[str]) -> list[str]:
+    """Two folders by the last parts that differ, and each by its own last where all that the other has more is
+    inside it; one alone as it is."""
+    if not places[1:]:
+        return places
+    if len(set(places)) == 1:
+        return [place.rstrip("/").rpartition("/")[2] for place in places]
+    parts = [list(filter(None, place.split("/"))) for place in places]
+    while min(map(len, parts)) > 1 and len({part[-1] for part in parts}) == 1:
+        parts = [part[:-1] for part in parts]
+    for most in range(1, max(map(len, parts)) + 1):
+        short = ["/".join(part[-most:]) for part in parts]
+        if len(set(short)) == len(short):
+            return short
+    return [part[-1] if part else place for part, place in zip(parts, places)]
+
+
+def required(result: dict[str, Any]) -> str:
+    """What the verdict had to be and the key that asks for it; where it is worse, that this is why the job
+    fails, and what would let it through."""
+    key = "compare.require_pruned" if result.get("pruned") else "compare.require"
+    word, verdict = result["required"], result["verdict"]
+    better = {"diverged": "nothing, other tokens are allowed", "exact": word}
+    said = f"{better.get(word, f'{word} or better')} ({key}={word})"
+    if worse(verdict, word):
+        said += f"; this is {verdict}: exit code 1."
+        return (
+            f"{said} {key}={verdict} lets it through."
+            if verdict in ORDER[: ORDER.index(UNJUDGED)]
+            else said
+        )
+    itself = result.get("itself") or {}
+    if itself.get("required") and worse(itself["verdict"], itself["required"]):
+        return f"{said}; but beside itself in another cache it is {itself['verdict']}: exit code 1."
+    return said

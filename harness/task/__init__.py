@@ -21,7 +21,7 @@ from harness.report.console import Say
 from harness.report.passing import Passing
 from harness.save.access import using
 
-UNTRACKED = ("inspect", "verify", "diff", "ui")  # they leave nothing on a tracking server
+UNTRACKED = ("inspect", "verify", "ui")  # they leave nothing on a tracking server
 CLEAR = (
     "harness: encrypt= covers snapshots. The record in {} (.hydra, result.json, record.json, report.html, "
     "a sweep's table) and a tracking server hold the prompt and what was said in clear, the files for your "

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config import Config
-from harness.errors import ConfigProblem
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.stored import Stored
@@ -17,11 +16,6 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     The new snapshot names the old one as its parent. The verdict compares `steps` tokens after it
     with a run that was never pruned, rebuilt from the token buffer.
     """
-    if cfg.prune.name == "none" and cfg.quantize.name == "none":
-        raise ConfigProblem(
-            "task=prune needs a policy: prune=keep_last, sink_window, knorm, ... (or quantize=int8, "
-            "which keeps every token in fewer bytes)."
-        )
     source = Stored.of(cfg)
     line = Line.open(cfg, folder, say)
     restored = line.restore(source)

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from harness.capture import check_length
-from harness.config import Config
-from harness.errors import ConfigProblem
+from harness.config import CompareConfig, Config, launched
+from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.rewind import checkpoints, rewound
@@ -16,8 +16,10 @@ from harness.pipeline.stored import Stored
 from harness.pipeline.yardstick import cost
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
+from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation
 from harness.tokenizer.stream import Stream
+from harness.variants import signature
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -35,6 +37,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if cfg.at is not None:
         restored = back(line, restored, source)
     state, loaded = restored.state, line.session.loaded
+    insisted = required(cfg, folder, state)
     decode = loaded.tokenizer.decode
     added = continuation(cfg.tokenizer, loaded.tokenizer, cfg.text or "")
     rows = state.branched(cfg.cache.branches)  # one copy of the K/V, whatever the branches
@@ -58,6 +61,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         "token_ids": ids[0].tolist(),
         "streamed": decode(path.fed[0].tolist()),
         "steps": path.fed.shape[1] - len(added.ids),
+        "read": len(added.ids),
         "ended": path.ended,
         "branches": [decode(row) for row in ids.tolist()],
         "account": [dict(entry) for entry in added.account],
@@ -67,17 +71,29 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         grown = restored.sampler.paused(decoder.commit(), path.rng)
         following = line.write(grown)
         size = following.size(grown, grown)
-        line.record["next"] = following.block() | {"digest": following.digest, "size": size}
+        above = [row["place"] for row in following.manifest["lineage"]]
+        line.record["next"] = following.block() | {
+            "digest": following.digest,
+            "size": size,
+            "beside": above,
+        }
     end = state.tokens + path.fed.shape[1]
     needed = cost(loaded, rows.batch, end, cfg.compare.oracle, path.chunks)
-    if state.tokens > cfg.compare.limit or needed.seconds > cfg.compare.budget_s:
-        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, state.tokens, needed.seconds))
+    over = state.tokens > cfg.compare.limit
+    if over or (needed.seconds > cfg.compare.budget_s and not insisted):
+        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed.seconds))
     needed.announce(say.note, "judging, what was generated is shown and saved already")
     if grown is None:  # as whoever audits this runs it: nothing is written then
         grown = decoder.commit()
     path = line.one_more(grown, restored, path)
     reference = line.uninterrupted(rows, new_ids, follow=path.fed)
-    return line.finish(line.verdict(rows, reference, path, restored))
+    judgement = line.verdict(rows, reference, path, restored)
+    first = judgement.metrics["first_divergence"]
+    if first is not None and len(path.fed) == 1:  # the two texts up to where they part
+        both = (run.logits[:, first].argmax(-1) for run in (reference, path))
+        texts = [decode([*path.fed[0, : first + 1].tolist(), int(choice)]) for choice in both]
+        line.record["text"]["apart"] = texts
+    return line.finish(judgement)
 
 
 def back(line: Line, restored: Restored, source: Stored) -> Restored:
@@ -95,14 +111,28 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
     return restored
 
 
-def _unjudged(cfg: Config, tokens: int, needed: float) -> str:
-    """Why nothing was compared, and the command that does it."""
-    if tokens > cfg.compare.limit:
+def required(cfg: Config, folder: Path, state: State) -> bool:
+    """Whether a verdict was asked for, by a `compare.require` that was typed or that is not its option's own: then
+    it is given however long that takes. Raises InputProblem where `compare.limit` forbids it."""
+    key = "require_pruned" if state.pruned else "require"
+    usual = signature("compare", cfg.compare.name).get(key)
+    typed = [word.lstrip("+") for word in launched.typed(folder) or []]
+    asked = any(word.startswith(f"compare.{key}=") for word in typed)
+    if not asked and getattr(cfg.compare, key) == (usual or getattr(CompareConfig, key)):
+        return False
+    if state.tokens > cfg.compare.limit:
+        raise InputProblem(
+            f"compare.{key}={getattr(cfg.compare, key)} asks for a verdict, and this state has {state.tokens} tokens, "
+            f"more than compare.limit={cfg.compare.limit}. Give a larger limit, or leave compare.{key} out."
+        )
+    return True
+
+
+def _unjudged(cfg: Config, over: bool, needed: float) -> str:
+    """Why nothing was compared, and the key that changes it."""
+    if over:
         return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
-    command = (
-        f"python -m harness task=resume snapshot={cfg.snapshot} compare.budget_s={needed * 2:.0f}"
-    )
     return (
         f"not compared: judging would take about {needed:.0f} s, more than "
-        f"compare.budget_s={cfg.compare.budget_s:g}; to judge: {command}"
+        f"compare.budget_s={cfg.compare.budget_s:g}; compare.require={cfg.compare.require} asks for it however long it takes"
     )

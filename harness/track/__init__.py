@@ -163,9 +163,9 @@ def summarise(
     return block | ({"deleted": deleted} if deleted else {})
 
 
-def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began: float) -> None:
+def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began: float, asked: int | None = None) -> None:  # fmt: skip
     """The parent run of the sweep in `folder`, whose first point is about to begin. began: in seconds.
-    settings: with the keys of a TrackConfig.
+    settings: with the keys of a TrackConfig. asked: how many points there will be, where that is known.
 
     To be called by the process that began the sweep, and by no worker of it."""
     from harness.config import TrackConfig
@@ -178,6 +178,7 @@ def begin_sweep(settings: Mapping[str, Any], runs_dir: str, folder: Path, began:
         "name": sweep_name(folder),
         "began": int(began * 1000),
         "process": orphans.stamp(),
+        "asked": asked,
     }
     beside.begin(store, runs_dir)
     _sweeps.add((os.getpid(), str(folder)))
@@ -232,10 +233,10 @@ def _config(folder: Path, **moved: Any) -> Any:
 
 
 def sweep_name(folder: Path) -> str:
-    """What a sweep varied, the short first, and then what it did not, as typed; its stamp where that is unknown."""
-    typed = (contents.axes(folder), parent.fixed(folder))
-    axes, fixed = ([f"{key}={values}" for key, values in told.items()] for told in typed)
-    return " ".join([*sorted(axes, key=len), *fixed])[: names.NAMED] or f"sweep {folder.name}"
+    """What a sweep varied, and then what it did not, as typed; its stamp where that is unknown."""
+    typed = (names.ranked(told) for told in (contents.axes(folder), parent.fixed(folder)))
+    said = [f"{key}={values}" for told in typed for key, values in told.items()]
+    return " ".join(said)[: names.NAMED] or f"sweep {folder.name}"
 
 
 def _before(store: Any, folder: Path) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.snapshot.record import PENDING
+from harness.track import written
 
+ON_DISK = "kept_on_disk.json"  # where a snapshot is that was not copied
 KEPT = (".html", ".json", ".jsonl", ".sig", ".svg")
 
 
@@ -16,21 +18,31 @@ def log(client: Any, run_id: str, folder: Path, result: dict[str, Any], limit_mb
     for path in _beside(folder):
         client.log_artifact(run_id, str(path))
     client.log_artifacts(run_id, str(folder / ".hydra"), "hydra")
-    snapshot = folder / "snapshot"
-    if not (snapshot / "manifest.json").is_file():
+    block, snapshot, name = (
+        written.left(result),
+        written.lies(folder, result),
+        written.called(result),
+    )
+    if snapshot is None:
+        if "://" in str(block.get("path")):  # elsewhere: what is known of it
+            stored = written.sizes(result).get("stored_bytes")
+            kept = {"path": block["path"], "bytes": stored, "id": block["id"]}
+            client.log_dict(run_id, kept, f"{name}/{ON_DISK}")
         return
     stored = sum(p.stat().st_size for p in snapshot.rglob("*") if p.is_file())
     if stored <= limit_mb * 2**20:
-        client.log_artifacts(run_id, str(snapshot), "snapshot")
+        client.log_artifacts(run_id, str(snapshot), name)
     else:
-        client.log_artifact(run_id, str(snapshot / "manifest.json"), "snapshot")
-        kept = {"path": str(snapshot), "bytes": stored, "id": result["snapshot"]["id"]}
-        client.log_dict(run_id, kept, "snapshot/kept_on_disk.json")
+        client.log_artifact(run_id, str(snapshot / "manifest.json"), name)
+        kept = {"path": str(snapshot), "bytes": stored, "id": block["id"]}
+        client.log_dict(run_id, kept, f"{name}/{ON_DISK}")
 
 
-def of_run(folder: Path) -> dict[str, Path]:
+def of_run(folder: Path, result: dict[str, Any]) -> dict[str, Path]:
     """What a server may have of the run in `folder`: its name there -> the file here."""
-    inner = {"hydra": folder / ".hydra", "snapshot": folder / "snapshot"}
+    inner = {"hydra": folder / ".hydra"}
+    if there := written.lies(folder, result):
+        inner[written.called(result)] = there
     below = {
         f"{name}/{path.relative_to(place)}": path
         for name, place in inner.items()

@@ -3,27 +3,27 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective, refused
-from harness.snapshot.digest import digest_bytes
-from harness.snapshot.result import STEPS, UNJUDGED, outcome, times_faster, told_apart
+from harness.snapshot.result import STEPS, UNJUDGED, exit_code, outcome, times_faster, told_apart
 from harness.snapshot.result import counted as from_one
-from harness.track import models, parts, place, several
+from harness.track import models, parts, place, several, written
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
-            "oracle": "oracle", "audit": "audit"}  # fmt: skip
+            "oracle": "oracle", "audit": "audit", "diff": "diff"}  # fmt: skip
 FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
 PARAM_LIMIT = 500  # characters of one
+BUDGET = ("prune.tokens", "prune.ratio")
 PARAMS = 40  # how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 AUDIT, AUDITED = "audit", ("task.name", "run", "trusted")  # a task, and what it reads
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
 PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
-MOST = 4000  # characters of a dataset's source
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 
 
@@ -32,7 +32,8 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     than yes and no: those are tags. What there is for every step has a section of its own, whose charts
     come before those of one bar. Steps are counted from 1."""
     for block, section in SECTIONS.items():
-        for key, value in (result.get(block) or {}).items():
+        figures = written.sizes(result) if block == "size" else result.get(block) or {}
+        for key, value in figures.items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             blank = block == "size" and not value  # of a task that stores nothing
             if number and value == value and key not in FLAT.get(block, ()) and not blank:
@@ -59,7 +60,7 @@ def parameters(folder: Path) -> Iterator[tuple[str, str]]:
     """What was chosen, at most 40: the options, of a task that takes several all of them, then what was typed,
     then what runs are told apart by. The whole configuration is an artifact (`record.json`,
     `hydra/config.yaml`). Long values are cut here rather than by the server."""
-    return chosen(_config(folder), overrides(folder))
+    return chosen(config(folder), overrides(folder))
 
 
 def chosen(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
@@ -71,7 +72,7 @@ def chosen(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
 def configured(folder: Path) -> dict[str, str]:
     """The same with the one option of each group that the configuration holds: what the parts of a task begin
     with that takes several."""
-    return dict(_configured(_config(folder), overrides(folder)))
+    return dict(_configured(config(folder), overrides(folder)))
 
 
 def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
@@ -80,10 +81,14 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
     ]
-    budget = [k for k in ("prune.tokens", "prune.ratio") if every.get(k) is not None][:1]
+    budget = [k for k in BUDGET if every.get(k) is not None][:1]
     wanted = dict.fromkeys([*groups, *typed, *CHOSEN, *budget])
+    if every.get("prune.name") == "none":  # which keeps everything
+        wanted = {key: None for key in wanted if key not in BUDGET}
     if every.get("task.name") == AUDIT:  # the record that it audits has the rest
         wanted = {key: None for key in AUDITED if every.get(key)}
+    if every.get("task.name") == "diff":  # which reads no more than it was given
+        wanted = {k: None for k in wanted if k.removesuffix(".name") in ("task", *typed)}
     for key in [k for k in wanted if k in every][:PARAMS]:
         value = every[key]
         yield (
@@ -113,20 +118,21 @@ def safe(key: str) -> str:
 def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     """Verdict, model, code state, sweep: what runs are searched by. Options are parameters, the digests of the
     elements a file."""
-    git = (result.get("environment") or result).get("git") or {}
+    git, judged = _git(result), bool(result.get("curves"))
     labels = {
         "verdict": None if wordless(result) else str(result.get("verdict")),
         "outcome": word(result, folder) or None,
         "conclusion": told_apart(concluded(result))[:PARAM_LIMIT],
         "task": str(result.get("task")),
+        "required": result.get("required") if judged else None,
+        "exit_code": exit_code(result) if judged else None,
         **place.tags(folder, str(result.get("folder", folder))),
         "model": models.named(result),
         "record": record_id(folder),
-        "snapshot_id": (result.get("snapshot") or {}).get("id"),
-        "git_commit": git.get("commit"),
-        "mlflow.source.name": "python -m harness",
-        "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": git.get("commit"),
+        "snapshot_id": written.left(result).get("id"),
+        "parent_snapshot_id": written.parent(result),
+        "out": config(folder).get("out"),
+        **place.source(git.get("commit")),
         "git_dirty": str(git.get("dirty")).lower() if git else None,
         "git_diff_digest": git.get("diff_digest"),
         "sweep": folder.parent.name if in_sweep(folder) else None,
@@ -140,6 +146,18 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
     if result.get("task") == AUDIT:
         labels |= _audit(result, folder)
     return {k: str(v) for k, v in labels.items() if v is not None}
+
+
+def of_part(result: dict[str, Any]) -> dict[str, str]:
+    """The task, the code state and, of an evaluation, the model of a run, as the tags that the runs below it have too."""
+    named = {"model": models.named(result)} if result.get("task") == "evaluate" else {}
+    known = {"task": result.get("task"), **named}
+    told = {key: str(value) for key, value in known.items() if value}
+    return told | place.source(_git(result).get("commit"))
+
+
+def _git(result: dict[str, Any]) -> dict[str, Any]:
+    return (result.get("environment") or result).get("git") or {}
 
 
 def _audit(result: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -279,45 +297,23 @@ def _served(result: dict[str, Any]) -> str | None:
 
 
 def _stopped(result: dict[str, Any]) -> str | None:
-    """Why there is nothing to see, where the job came to no end."""
-    stopped = result.get("verdict") in ("failed", "refused")
-    return str(result.get("reason")).partition("\n")[0][:PARAM_LIMIT] if stopped else None
+    """Why there is nothing to see, where the job came to no end: the first sentence, with all that it lists."""
+    if result.get("verdict") not in ("failed", "refused"):
+        return None
+    first, *more = str(result.get("reason")).split("\n")
+    rows = takewhile(lambda line: line.startswith("  - "), more)
+    listed = "; ".join(row.strip(" -") for row in rows)
+    said = (
+        f"{first.rstrip(':')}{f': {listed}.' if listed else ''}" if first.endswith(":") else first
+    )
+    return said[:PARAM_LIMIT]
 
 
 def _answer(text: dict[str, Any]) -> str | None:
     return None if "expected" not in text else "right" if text["restored_right"] else "wrong"
 
 
-def dataset(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
-    """What was read, or asked, as MLflow's dataset: name, digest of its tokens or questions, where it comes
-    from, how long it is."""
-    result = models.read(result)
-    digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
-    asked = folder / "questions.jsonl"
-    if "token_buffer" in digests:
-        digest, profile = (
-            digests["token_buffer"],
-            {"tokens": (result.get("size") or {}).get("tokens")},
-        )
-    elif asked.is_file():
-        lines = asked.read_bytes()
-        digest, profile = digest_bytes(lines), {"questions": lines.count(b"\n")}
-    else:
-        return None
-    config = _config(folder)
-    keys = [key for key in ("snapshot", "foreign", "text") if config.get(key)]
-    option = (result.get("options") or {}).get("prompt", "")
-    source = {key: config.get(key) for key in [*(keys or ["prompt"]), "tokenizer"]}
-    return {
-        "name": f"prompt {' and '.join(keys) or option}".strip(),
-        "digest": digest[:32],
-        "source_type": "harness",
-        "source": json.dumps(source)[:MOST],
-        "profile": json.dumps(profile),
-    }
-
-
-def _config(folder: Path) -> dict[str, Any]:
+def config(folder: Path) -> dict[str, Any]:
     """The sealed configuration of a run; empty where nothing is sealed."""
     try:
         tree = json.loads((folder / "record.json").read_text("utf-8"))["config"]

@@ -13,10 +13,12 @@ from harness.config import launched, tracking
 from harness.snapshot.objective import shown
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
+from harness.snapshot.words import required
 from harness.track import contents
 from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
+SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
 CUT = "more rows."  # where a table has lost its last ones
@@ -48,6 +50,7 @@ def note(
     lines = str(result.get("reason") or "").splitlines()
     if more := [line for line in lines if line[1:].strip().rstrip(".") not in said]:
         head += ["\n".join(more), ""]
+    head += _said(result)
     if result.get("curves"):
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
@@ -59,13 +62,42 @@ def note(
     if result.get("task") == contents.AUDIT:
         of = result.get("audit_of") or contents.audited(folder).get("run")
         again = f"Audit the same again: `python -m harness task=audit run={of}{there}`"
-    if result.get("verdict") == "failed":
+    if result.get("verdict") == "failed" or result.get("task") == "diff":  # which no audit takes
         again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []
     units = [SECTIONS, ""] if result.get("time_s") else []
     tail = ["", "", *units, *asked, f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, links]), table, "\n".join(tail))
+
+
+def _said(result: Row) -> list[str]:
+    """What was required of a run that was judged, what it said, and what its snapshot needs beside it."""
+    text, told = result.get("text") or {}, []
+    if result.get("curves") and result.get("required"):
+        told.append(f"Required: {required(result)}")
+        words = {
+            "full cache, never interrupted" if result.get("pruned") else "uninterrupted": text.get(
+                "continuation"
+            )
+        }
+        if text.get("restored") not in (None, text.get("continuation")):
+            words["pruned" if result.get("pruned") else "restored"] = text["restored"]
+        told += [
+            f"What it said ({whose}): {_quoted(said)}" for whose, said in words.items() if said
+        ]
+    if above := (result.get("next") or {}).get("beside"):
+        where = f"`tags.snapshot_id = '{(result.get('snapshot') or {}).get('id')}'`"
+        told.append(
+            f"Its snapshot needs `{', '.join(above)}` beside it, which the run of {where} has."
+        )
+    return ["\n\n".join(told), ""] if told else []
+
+
+def _quoted(text: str) -> str:
+    """A text as code, which markdown leaves as it is; how it begins where it is long."""
+    said = repr(text if len(text) <= SAID else f"{text[:SAID]}...").replace("`", "'")
+    return f"`{said}`"
 
 
 def commanded(told: str, what: str = "Run it again") -> str:

@@ -4,7 +4,7 @@ runs of it."""
 from pathlib import Path
 from typing import Any
 
-from harness.track import contents, models
+from harness.track import datasets, models
 
 _MODELS: dict[tuple[str, str, str], str] = {}  # (uri, experiment, name) -> id, in this process
 
@@ -12,23 +12,24 @@ _MODELS: dict[tuple[str, str, str], str] = {}  # (uri, experiment, name) -> id, 
 def note(client: Any, experiment: str, run_id: str, folder: Path, result: dict[str, Any]) -> None:
     """The prompt as a dataset and the model, with its digests, as inputs of the run, each as far as it is known. A
     server that knows no logged models gets the rest."""
-    if told := contents.dataset(result, folder):
+    if told := datasets.of(result, folder):
         _read(client, run_id, told)
     if model := models.of(result):
         _used(client, experiment, run_id, model)
 
 
-def _read(client: Any, run_id: str, told: dict[str, str]) -> None:
+def _read(client: Any, run_id: str, told: list[dict[str, str]]) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.exceptions import MlflowException
 
-    prompt = DatasetInput(Dataset(**told), [InputTag("mlflow.data.context", "prompt")])
+    context = [InputTag("mlflow.data.context", "compared" if told[1:] else "prompt")]
+    read = [DatasetInput(Dataset(**one), context) for one in told]
     try:
-        client.log_inputs(run_id, datasets=[prompt])
+        client.log_inputs(run_id, datasets=read)
     except MlflowException as problem:
         if problem.error_code != "BAD_REQUEST":
             raise
-        client.log_inputs(run_id, datasets=[prompt])  # another worker had just made it
+        client.log_inputs(run_id, datasets=read)  # another worker had just made it
 
 
 def _used(client: Any, experiment: str, run_id: str, model: models.Told) -> None:

@@ -20,6 +20,7 @@ from harness.track import (
     artifacts,
     blank,
     contents,
+    cut,
     description,
     experiment,
     inputs,
@@ -110,18 +111,20 @@ class Mlflow:
             (folder / PENDING).unlink()
         return block
 
-    def begin_sweep(self, folder: Path, name: str, tags: dict[str, str], began: int) -> str:
+    def begin_sweep(self, folder: Path, name: str, tags: dict[str, str], began: int, asked: int | None) -> str:  # fmt: skip
         """A sweep's parent run, `RUNNING`: its own where the sweep in `folder` has one, else a new one.
-        Writes its id into `folder`. Raises Unreachable."""
+        Writes its id into `folder`, and how many points were asked for. Raises Unreachable."""
         with self._reachable(), interrupt.held():
             orphans.settle(self)
             if run_id := parent.of(self.client, self.experiment, folder):
                 self.client.update_run(run_id, status="RUNNING", name=name)
-                self.client.set_tag(run_id, "process", tags["process"])
+                for key, value in {"process": tags["process"], **cut.going(folder)}.items():
+                    self.client.set_tag(run_id, key, value)
             else:
+                tags = tags | cut.going(folder)
                 run_id = self._create(name, tags, min([began, *parent.spans(folder)[0]]))
             self._metrics(run_id, [], 0, parent.untold(self.client, run_id, folder))
-            parent.keep(folder, self._block(run_id, run_id))
+            parent.keep(folder, self._block(run_id, run_id) | ({"asked": asked} if asked else {}))
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
@@ -163,13 +166,13 @@ class Mlflow:
             experiment.show(self.client, self.experiment)
         return run_id, earlier, deleted
 
-    def stop(self, run_id: str) -> None:
-        """Mark a run that still is `RUNNING` as killed. Raises Unreachable."""
+    def cut(self, run_id: str, folder: Path) -> None:
+        """A sweep's run that still is `RUNNING` although its process is gone: see `cut.py`. Raises Unreachable."""
         if self.local and not (self.runs_dir / "mlflow.db").is_file():
             return  # removed
         with self._reachable():
-            if self.client.get_run(run_id).info.status == "RUNNING":
-                self.client.set_terminated(run_id, "KILLED")
+            if (run := self.client.get_run(run_id)).info.status == "RUNNING":
+                cut.complete(self.client, self.experiment, run, folder)
 
     def killed(self, folder: Path, name: str, tags: dict[str, str], began: int, params: Iterable[tuple[str, str]],
                watch: Any) -> None:  # fmt: skip
@@ -318,15 +321,15 @@ class Mlflow:
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
         mine, tail = contents.configured(folder), description.of_part(folder)
-        where = place.tags(folder, str(result.get("folder", folder)))
+        where = place.tags(folder, str(result.get("folder", folder))) | contents.of_part(result)
         for row in rows if len(rows) <= PARTS else ():
             with self._ending() as begun:
                 tags = {**where, **row["tags"], **parts.told(row, tail), parent.ABOVE: above}
                 begun.append(run_id := self._create(row["name"], tags))
                 values = [(k, float(v), 0) for k, v in row["metrics"].items()]
-                self._metrics(run_id, values, 0, parts.parameters(row, mine).items())
                 if row.get("params"):
                     inputs.note(self.client, self.experiment, run_id, folder, result)
+                self._metrics(run_id, values, 0, parts.parameters(row, mine).items())
                 self.client.set_terminated(run_id)
                 made.append(run_id)
         return made

@@ -53,10 +53,10 @@ def _dtype(result: dict[str, Any]) -> dict[str, str]:
 
 
 def _described(name: str, params: dict[str, str]) -> str:
-    """Its shape in a sentence, and how its runs are found, of which its page shows the first one only."""
+    """Its shape in a sentence, and how its runs are found."""
     shape = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in params.items())
     return (
         f"**{name}**: {shape or 'its shape was not recorded'}.\n\nIts name ends in the digest of its weights', its "
         "configuration's and its tokenizer's digests, which are its tags. All runs that read these very ones, with "
-        f"their figures: search the runs for `tags.model = '{name}'`; only the one that told of it first stands below."
+        f"their figures: search the runs for `tags.model = '{name}'`."
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.snapshot.words import apart
 from harness.track import contents, several
 
 NAMED = 120  # characters of a name
@@ -13,7 +14,21 @@ ALONE = 60  # of that of a run by itself, without its outcome
 TEXT = 24  # and of one value in it
 EVALUATED = [f"task.{key}" for key in (*several.LISTS.values(), several.BUDGETS) if key != "asked"]
 PALE = ("none", "auto")  # values that say nothing without their key
-SEEN = 18  # of them that a list shows
+FIRST = (
+    "snapshot",
+    "a",
+    "b",
+    "model",
+    "engine",
+    "prune",
+    "quantize",
+    "cache",
+    "save",
+    "fault",
+    "dtype",
+    "device",
+)  # in a name
+LAST = ("seed", "steps")
 LONG = re.compile(r"\d+\.\d{5,}")  # digits that a search draws
 WORD = re.compile(
     r"(?!(?:true|false|null)$)[A-Za-z_][\w.-]*$|[\"'].*"
@@ -34,7 +49,7 @@ def ended(name: str, outcome: str) -> str:
 def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str = "") -> str:
     """The configured name and what was typed, by its values as a point's; before it what an evaluation took
     several of. Of an audit, of what it is: the name `of`, or where that lies."""
-    told = dict(_pair(o) for o in overrides if contents.telling(o))
+    told = ranked(dict(_pair(o) for o in overrides if contents.telling(o)))
     lists = [_cut(_listed(told.pop(key))) for key in EVALUATED if key in told]
     lists = [values for values in lists if values not in PALE]
     typed = [
@@ -43,7 +58,14 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
     if options.get("task") == contents.AUDIT:
         runs = [o.partition("=")[2] for o in overrides if o.startswith("run=")]
         typed = of.split() or [within(run) for run in runs[-1:]]
-    words = typed if name == "experiment" and typed else [*lists, name, *typed]
+    if options.get("task") == "diff":
+        sides = apart([o.partition("=")[2] for o in overrides if o.startswith(("a=", "b="))])
+        typed = [" against ".join(within(side) for side in sides)]
+    models = typed[: sum(key.partition(".")[0] == "model" for key in told)] if lists else []
+    typed = typed[len(models) :]
+    if name == "experiment" and typed and told.keys() <= {*LAST}:  # which say nothing of what it is
+        typed = [*filter(None, [options.get("model")]), *typed]
+    words = typed if name == "experiment" and typed else [*models, *lists, name, *typed]
     said = " ".join(words if words[1:] or typed else filter(None, (name, options.get("model"))))
     while len(said) > ALONE and words[1:]:
         said = " ".join([*(words := words[:-1]), "..."])
@@ -51,14 +73,16 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
 
 
 def _listed(values: str) -> str:
-    """A list as it was typed, in a few words: `[keydiff,snapkv]` is `keydiff, snapkv`, and `[0.25]` of budgets `25%`."""
-    some = [value.strip("\"' ") for value in values.strip("[] ").split(",")]
+    """A list as it was typed, in a few words: `[none,keydiff]` is `keydiff`, since the full cache is always there, and
+    `[0.25]` of budgets `25%`."""
+    every = [value.strip("\"' ") for value in values.strip("[] ").split(",")]
+    some = [value for value in every if value not in PALE] or every
     return ", ".join(f"{100 * float(v):g}%" if _fraction(v) else v for v in some)
 
 
 def _plain(key: str, value: str) -> bool:
     """Whether a value that nothing offered beside others says of what it is: an option, a text, a place."""
-    return value not in PALE and ("." not in key or key in contents.PLACES)
+    return value not in PALE and ("." not in key or key in (*contents.PLACES, several.RATIO))
 
 
 def _cut(said: str) -> str:
@@ -78,8 +102,8 @@ def within(place: str) -> str:
 
 def point(folder: Path) -> str:
     """What a sweep's point was asked that its others were not, by its values where these say of what they are
-    (`random 0.25`): the short ones first where together they are more than a list shows."""
-    told = dict(_pair(override) for override in contents.varied(folder))
+    (`random 0.25`)."""
+    told = ranked(dict(_pair(override) for override in contents.varied(folder)))
     offered = {
         key: {*re.split(r"[,()]", text)} for key, text in contents.axes(folder.parent).items()
     }
@@ -99,19 +123,29 @@ def _said(
     def said(key: str, value: str) -> str:
         others = [some for other, some in offered.items() if other != key]
         alone = plain(key, value) and not any(value in some for some in others)
-        if alone and (WORD.match(value) or (_fraction(value) and _words(told, key))):
+        of_policy = key == several.RATIO and told.get("prune", PALE[0]) not in PALE
+        if alone and (WORD.match(value) or (_fraction(value) and (of_policy or _words(told, key)))):
             return value
         last = key.rpartition(".")[2]
         clash = any(other.rpartition(".")[2] == last for other in told if other != key)
         return f"{key if clash else last}={value}"
 
-    def width(key: str) -> int:
-        return max(len(said(key, value)) for value in {told[key]} | offered.get(key, set()))
+    return [said(key, value) for key, value in told.items()]
 
-    keys = list(told)
-    if sum(map(width, keys)) + len(keys) - 1 > SEEN:
-        keys.sort(key=width)
-    return [said(key, told[key]) for key in keys]
+
+def ranked(told: Mapping[str, str]) -> dict[str, str]:
+    """What was asked, in the order of what it says of a run: the model, the policy with its budget, what else changes
+    the state, the rest as it was typed, and last the seed and the steps."""
+
+    def place(key: str) -> tuple[int, int]:
+        group = key.partition(".")[0]
+        if key in LAST:
+            return len(FIRST) + 1 + LAST.index(key), 0
+        if group not in FIRST:
+            return len(FIRST), 0
+        return FIRST.index(group), ("." in key) * (1 + (key not in contents.BUDGET))
+
+    return {key: told[key] for key in sorted(told, key=place)}
 
 
 def _pair(override: str) -> tuple[str, str]:

@@ -23,18 +23,15 @@ ABOVE = "mlflow.parentRunId"  # MLflow's own tag: the run that one is shown belo
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
 DELETED = "INVALID_PARAMETER_VALUE"  # so nothing is set
 GONE = ("RESOURCE_DOES_NOT_EXIST", DELETED)
-_open: list[tuple[Any, str]] = []  # (store, run id) that this process has begun
+_open: list[tuple[Any, str, Path]] = []  # (store, run id, folder) that this process has begun
 
 
 def tags(folder: Path) -> dict[str, str]:
     """What is known of the sweep in `folder` before its points are done."""
-    return {
-        "sweep": folder.name,
-        "kind": SUMMARY,
-        **place.tags(folder, shown(folder)),
-        "mlflow.source.name": "python -m harness -m",
-        "mlflow.source.type": "LOCAL",
-    }
+    told = {"sweep": folder.name, "kind": SUMMARY}
+    with suppress(OSError):
+        told["task"] = dict(parameters(folder))["task"]
+    return told | place.tags(folder, shown(folder)) | place.source(None, "python -m harness -m")
 
 
 def commit(folder: Path) -> dict[str, str]:
@@ -46,7 +43,7 @@ def commit(folder: Path) -> dict[str, str]:
             result = read(path)
             known = ((result.get("environment") or result).get("git") or {}).get("commit")
             if known:
-                return {"git_commit": str(known), "mlflow.source.git.commit": str(known)}
+                return place.code(str(known))
     return {}
 
 
@@ -88,35 +85,36 @@ def spans(sweep: Path) -> tuple[list[int], list[int]]:
     return [contents.began(p) for p in points], [contents.ended(p) for p in points]
 
 
-def begin(store: Any, folder: Path, name: str, began: int, process: str) -> None:
+def begin(store: Any, folder: Path, name: str, began: int, process: str, asked: int | None = None) -> None:  # fmt: skip
     """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds.
-    process: which has begun it."""
+    process: which has begun it. asked: for how many points."""
     try:
-        run_id = store.begin_sweep(folder, name, tags(folder) | {"process": process}, began)
+        told = tags(folder) | place.code(place.commit()) | {"process": process}
+        run_id = store.begin_sweep(folder, name, told, began, asked)
     except Unreachable:
         store.retry()  # the first point tells what is wrong; the parent run is created at the end
         return
     if not _open:
         atexit.register(abandon)
-    _open.append((store, run_id))
+    _open.append((store, run_id, folder))
 
 
 def ended(run_id: str) -> None:
     """A parent run has come to its end."""
-    _open[:] = [(store, other) for store, other in _open if other != run_id]
+    _open[:] = [one for one in _open if one[1] != run_id]
 
 
 def abandon() -> None:
     """At the end of the process: what it began and nobody ended was stopped."""
     while _open:
-        store, run_id = _open.pop()
+        store, run_id, folder = _open.pop()
         with suppress(Exception):  # it stays as it is where the server is away
-            store.stop(run_id)
+            store.cut(run_id, folder)
 
 
-def known(folder: Path) -> dict[str, str]:
-    """`run_id`, `experiment` and `uri` of the parent of the sweep in `folder`; empty where there is
-    none yet."""
+def known(folder: Path) -> dict[str, Any]:
+    """`run_id`, `experiment` and `uri` of the parent of the sweep in `folder`, and how many points were `asked` for;
+    empty where there is none yet."""
     with suppress(OSError, ValueError):
         return read(folder / PARENT)
     with suppress(OSError, ValueError):  # of a sweep before there was such a file
@@ -131,7 +129,7 @@ def above(folder: Path, uri: str, experiment: str) -> dict[str, str]:
     return {ABOVE: block["run_id"]} if same and block.get("run_id") else {}
 
 
-def keep(folder: Path, block: dict[str, str]) -> None:
+def keep(folder: Path, block: dict[str, Any]) -> None:
     """Leave the id where the workers look for it."""
     write_json(folder / PARENT, block)
 

@@ -1,9 +1,12 @@
-"""Where a run was made and by whom, as tags: its folder as it lies below the directory where it was started."""
+"""Where a run was made, by whom and by which code, as tags: its folder as it lies below the directory where it was
+started."""
 
 import getpass
 import socket
+import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 
@@ -21,3 +24,22 @@ def tags(folder: Path, name: str) -> dict[str, str]:
 def of(tags: Mapping[str, str]) -> Path:
     """The folder that a run is tagged with; one that was tagged whole is taken as it is."""
     return Path(tags.get("directory", ""), tags.get("folder", ""))
+
+
+def source(commit: str | None, name: str = "python -m harness") -> dict[str, str]:
+    """What made a run: the command and, where it is known, the commit of its code."""
+    return {**code(commit), "mlflow.source.name": name, "mlflow.source.type": "LOCAL"}
+
+
+def code(commit: str | None) -> dict[str, str]:
+    return {"git_commit": commit, "mlflow.source.git.commit": commit} if commit else {}
+
+
+@cache
+def commit() -> str | None:
+    """That of the harness's own checkout, asked once per process; None where it is none."""
+    asked, here = ["git", "rev-parse", "HEAD"], Path(__file__).resolve().parent
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(asked, cwd=here, capture_output=True, text=True, timeout=20)
+        return done.stdout.strip() or None
+    return None

@@ -37,7 +37,7 @@ def known(config: dict[str, Any], folder: Path, options: dict[str, str]) -> dict
 
 def begin(folder: str, **job: Any) -> None:
     """A job begins in `folder`."""
-    _open[folder] = job
+    _open[folder] = {"commit": place.commit(), **job}
 
 
 def told(folder: str, reason: str) -> None:
@@ -75,7 +75,6 @@ def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
         "reason": job["reason"][: contents.PARAM_LIMIT],
         "task": job["options"]["task"],
         **place.tags(Path(folder), shown(Path(folder))),
-        "mlflow.source.name": "python -m harness",
-        "mlflow.source.type": "LOCAL",
+        **place.source(job.get("commit")),
         "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\n{again}",
     }

@@ -50,7 +50,7 @@ def test_a_primary_config_of_one_s_own_writes_over_no_record(harness, own, place
     refused = harness(f"--config-path={place}/runs/a/.hydra", "-cn", "config")
     other = harness("-cd", "runs/a/.hydra", "-cn", "config")
     assert refused.code == other.code == 2
-    command = "python -m harness --config-dir own --config-name=my3 task=save name=x track=none"
+    command = "harness --config-dir own --config-name=my3 task=save name=x track=none"
     assert command in refused.out and command in other.out
 
 

@@ -30,6 +30,9 @@ from harness.errors import ConfigProblem
         ("harness --cfg ", ["all", "hydra", "job"]),
         ("harness dash", ["dashboard"]),
         ("harness cache=manual dash", []),
+        ("harness completion ", ["bash", "fish", "install", "zsh"]),
+        ("harness completion install z", ["zsh"]),
+        ("harness completion bash ", ["install"]),
     ],
 )
 def test_a_word_becomes_what_there_is(line, expected, monkeypatch) -> None:

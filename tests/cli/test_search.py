@@ -221,7 +221,7 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     )  # fmt: skip
     page = next(place.glob("runs/cells/*/sweep.html")).read_text()
     assert "What each point answered" in page and page.count(">random 25%<") == 2, done.out
-    best = "the smallest cell that is neither measurably worse nor 5 points down is keydiff 25% in each of 2 points."
+    best = "the smallest cell that is neither measurably worse nor 5 percentage points down is keydiff 25% in each of 2 points."
     assert best in page and best in " ".join(done.out.split())
     assert page.count('class="good best">keydiff 25%') == 2 and 'best">random' not in page
     assert report.ways(folder, asked) == {}  # other questions are not told apart by their answers

@@ -69,6 +69,18 @@ def test_an_error_within_the_noise_is_not_seen_and_one_above_it_is(healthy):
     assert diagnose(loaded, one(state, 1, 0, 5, 20 * floor)).layer == 1
 
 
+def test_two_layers_in_each_others_place_are_exchanged_and_a_copy_is_not(healthy):
+    loaded, state = healthy
+    first, second, *rest = state.layers
+    there, back = replace(second, index=0), replace(first, index=1)
+    told = diagnose(loaded, replace(state, layers=(there, back, *rest)))
+    said = "layers 0 and 1 are exchanged, each holds the K/V of the other; first at layer 0,"
+    assert told.cause == "layer" and told.evidence.startswith(said)
+    assert told.evidence.endswith("times the noise of this layer's keys and values")
+    told = diagnose(loaded, replace(state, layers=(there, second, *rest)))
+    assert told.cause == "layer" and told.evidence.startswith("layer 0 holds the K/V of layer 1; ")
+
+
 def test_a_wrong_scale_says_by_how_much(healthy):
     loaded, state = healthy
     told = diagnose(loaded, edit.layers(state, lambda k: k * 2, lambda v: v * 2, only=1))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.compare.identity import differences, explained, fits
+from harness.compare.identity import Difference, differences, explained, fits
+from harness.snapshot.refused import sentences
 
 LLAMA = {
     "attention_weights": {"digest": "a"},
@@ -59,3 +60,15 @@ def test_a_waiver_is_of_use_only_where_the_model_could_take_such_keys_and_values
 ) -> None:
     assert fits(CONFIG, CONFIG | other) is able
     assert fits(CONFIG, {"n_layer": 2, "n_head": 4, "n_embd": 64}) is False, "4 KV heads"
+
+
+def test_several_were_and_one_was() -> None:
+    field = "its keys and values"
+    assert str(Difference("logits", field, "within 1", "off by 2")).endswith(
+        "its keys and values were within 1, are off by 2"
+    )
+    row = {"element": "+1 logits", "field": field, "saved": "within 1", "found": "off by 2"}
+    told = {"verdict": "refused", "reason": "x", "differences": [row]}
+    assert "its keys and values were within 1, are off by 2" in sentences(told)[0]
+    row["field"] = "proof"
+    assert "proof was within 1, is off by 2" in sentences(told)[0]

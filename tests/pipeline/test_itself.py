@@ -110,15 +110,15 @@ def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
         done = harness(*given, f"fault={fault}")
         assert done.code == 1, (fault, done.out)
         told = "the pruned state did not come back as it was saved: "
-        assert told in done.result["conclusion"] and "Same pruned thought" not in done.out, done.out
+        assert told in done.result["conclusion"] and "Restore: as saved" not in done.out, done.out
     done = harness(*given)
     assert done.code == 0 and "did not come back" not in done.out
     said = done.result["conclusion"]
-    assert said.startswith("Same pruned thought: brought back as it was saved, "), said
+    assert said.startswith("Restore: as saved, "), said
     assert done.result["itself"]["against"] == "saved"
     apart = told_apart(said)
     assert re.match(
-        r"At \d+ of 4 steps the pruned cache chooses |The pruned cache chooses the tokens of", apart
+        r"Pruning: (another token than the full cache's at \d+ of 4 steps|the tokens of)", apart
     ), apart
     assert "tokens kept, " in said and "Another thought" not in said, said
     assert conclusion({**done.result, "itself": None}) == apart
@@ -174,7 +174,8 @@ def test_a_broken_cache_is_told_from_a_pruning(harness, mine, smaller) -> None:
         sentence = f"the {whose} state itself is not continued by cache={cache}"
         assert sentence in block["reason"] and sentence in done.result["conclusion"]
         assert told["cause"] == "cache" and "on purpose" not in told["evidence"]
-        assert "itself:       " + block["verdict"].upper() in done.out
+
+        assert "cross-check:  " + block["verdict"].upper() in done.out
         assert f"cache={block['cache']}" in (done.folders[0] / "report.html").read_text("utf-8")
 
 

@@ -81,10 +81,15 @@ def test_the_console_keeps_the_measured_and_the_noise_in_their_columns(capfd, ha
     columns = [cell.strip() for cell in head.split("|")]
     cells = dict(zip(columns, (cell.strip() for cell in row.split("|")), strict=True))
     assert (cells["measured"], cells["noise floor"]) == ("0.125", "0.5")
-    assert "next:" not in shown  # they have typed something, and know their way
+    assert f"task=resume snapshot={result['snapshot']['path']}" in shown.splitlines()[-1]
+    judged = " ".join(shown.partition("\njudged by:")[2].partition("\nsize:")[0].split())
+    assert judged.startswith("error against float64 ") and judged.endswith(
+        "twice that is allowed (the noise floor is no limit)"
+    )
+    assert max(len(line) for line in shown.splitlines() if "|" in line) <= 80
     result["environment"]["command"] = ["python", "-m", "harness"]
     console.show(console.Say(), result)
-    assert "harness task=ui (to watch it" in capfd.readouterr().out.splitlines()[-1]
+    assert capfd.readouterr().out.splitlines()[-1].endswith("harness task=ui")
 
 
 def test_the_shared_forward_sends_the_mask(captured):

@@ -215,3 +215,35 @@ def test_numbers_at_an_axis_are_written_one_way_and_no_power_as_1e_something() -
     plots.plain(axis.yaxis)
     assert [axis.yaxis.get_major_formatter()(v) for v in (1e-3, 1e-2)] == ["0.001", "0.01"]
     assert written == ["10⁻⁶", "10⁻⁴", "10⁻²", "1"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "measure"),
+    [
+        ([("a", 20, 0.4), ("b", 150, 0.7)], "contains"),
+        ([("a", 20, 1.0), ("b", 290, 0.98)], "contains"),
+        ([("a", 20, 3.0), ("b", 150, 2.0)], "nll"),
+    ],
+)
+def test_nothing_crosses_the_name_of_the_dashed_line(monkeypatch, cells, measure):
+    """Neither the line of the front nor the bar of an interval."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    seen = []
+    monkeypatch.setattr(plots, "svg", lambda made: seen.append(made) or "")
+    rows = [evaluated(p, "none", size, value) for p, size, value in (("none", 310, 1.0), *cells)]
+    for row in rows:
+        high = row["value"] + 0.1 if measure == "nll" else min(row["value"] + 0.1, 1.0)
+        row |= {"measure": measure, "low": row["value"] - 0.1, "high": high}
+    budget._panel(rows, measure, "after")
+    (axis,) = seen[0].axes
+    (name,) = [text for text in axis.texts if text.get_text() == budget.NAME]
+    box = name.get_window_extent(FigureCanvasAgg(seen[0]).get_renderer())
+    around = axis.get_window_extent()
+    assert around.x0 <= box.x0 and box.x1 <= around.x1 + 1
+    assert around.y0 <= box.y0 and box.y1 <= around.y1 + 1
+    paths = [line.get_path().transformed(line.get_transform()) for line in axis.lines]
+    drawn = [path for path in paths if len(path.vertices) > 1]
+    bars = [p.transformed(b.get_transform()) for b in axis.collections for p in b.get_paths()]
+    assert drawn and bars
+    assert not [path for path in (*drawn, *bars) if path.intersects_bbox(box, filled=False)]

@@ -25,7 +25,10 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
     page = (done.folders[0] / "report.html").read_text()
     headline = page.split('class="conclusion"')[1].split("</p>")[0]
     first = done.result["differences"][0]
-    assert done.code == 3 and f"was {first['saved']}, is {first['found']}." in headline
+    assert done.code == 3 and f"was {first['saved']}, is {first['found']})." in headline
+    words = "Not restored: the model that is loaded is not what it was saved with (element"
+    assert words in headline, headline
+    assert f"cause:  {words[14:-9]}" in done.out and done.result["conclusion"].startswith(words)
     assert " at one" not in headline and "What was saved is not what is loaded now" in page
     again = "python -m harness task=resume snapshot=one model=tiny_gpt2"
     for says in (
@@ -37,6 +40,8 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
         again,
     ):
         assert says in page, says
+    whole = "<details><summary>What failed, the whole message"
+    assert page.index("<h2>How to mend it") < page.index(whole), "the headline says it first"
     assert "strict=false" not in page and "strict=false" not in done.out, (
         "no restore of it can work"
     )
@@ -61,6 +66,17 @@ def test_the_stage_is_said_and_what_was_spent_before(harness) -> None:
     page = (done.folders[0] / "report.html").read_text()
     *_, last = done.result["stages"]
     assert done.code == 3 and done.result["stage"] == last["stage"] and f"{last['stage']}" in page
+    headline = page.split('class="conclusion"')[1].split("<h2>")[0]
+    words = "layers 0 and 1 are exchanged, each came back with the keys and values of the other"
+    assert f"Not restored: {words} (element 1 kv_cache; first at layer 0" in headline
+    assert "Damaged on purpose by fault=layer_swap. What was saved" in headline
+    assert f"cause:  {words}\n" in done.out and words in done.result["conclusion"]
+    assert 'href="snapshot/manifest.json"' in page and "1,000,000 noise floors, and more" in page
+    assert "first head" not in page and "every one" in page
+    assert done.result["differences"][0]["element"] == "+1 logits" and "+1 logits" not in page
+    table = page.split("<h2>Differences</h2>")[1].split("</table>")[0]
+    assert table.count(">element 9 logits</td>") == len(done.result["differences"])
+    assert "float32" in page.split('class="conclusion"')[0].split("<h1>")[1]
     named = [row["stage"].rpartition("/")[2] for row in done.result["stages"]]
     assert all(name in page for name in named) and "<h2>Diagnosis" in page
 

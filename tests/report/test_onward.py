@@ -2,9 +2,11 @@
 
 import re
 import shlex
+from pathlib import Path
 
-from harness.report import closing, onward
+from harness.report import closing, onward, run
 
+TINY = Path(closing.__file__).parents[1] / "model" / "assets" / "tiny"
 TEXT = {"continuation": " k is 5", "restored": " k is 35", "token_ids": [1, 2, 3]}
 
 
@@ -28,6 +30,15 @@ def test_ids_without_a_text_are_named() -> None:
     assert "no text" not in str(list(onward.texts({"continuation": "", "token_ids": []}, False)))
 
 
+def test_a_page_names_ids_without_a_text() -> None:
+    said = run._text({"prompt": "", "continuation": "", "token_ids": [9, 8], "restored": ""})
+    assert "prompt: (no text)" in said["marked"] and "restored, what" in said["marked"]
+    assert (
+        "continuation, the uninterrupted run: the tokenizer has no text for such ids: 9, 8"
+        in said["marked"]
+    )
+
+
 def test_a_pruning_that_was_asked_for_is_no_damage() -> None:
     assert onward.cause({"cause": "block", "evidence": "pruned on purpose: 2 of 9"}) == "AS ASKED"
     assert onward.cause({"cause": "block", "evidence": "row 3 holds zeros"}) == "BLOCK"
@@ -38,8 +49,8 @@ def test_an_encrypted_snapshot_goes_on_with_its_key(harness, place) -> None:
     assert harness("task=save", "text=let k be 5 .", "out=a", "encrypt=my key").code == 0
     read = harness("task=resume", "snapshot=a", "text= what", "steps=1", "out=b", "decrypt=my key")
     told = shlex.split(re.search(r"^next: +(.*)$", read.out, flags=re.M)[1])
-    assert told[-4:] == ["task=resume", "snapshot=b", "decrypt=my key", "text= ..."], read.out
-    assert harness(*told[-4:-1], "text= what", "steps=1").code == 0
+    assert told[-4:] == ["task=resume", "snapshot=b", "decrypt=my key", "track=none"], read.out
+    assert harness(*told[-4:-1], "steps=1").code == 0
 
 
 def test_the_page_of_a_pruned_run_says_as_the_console_does(harness) -> None:
@@ -59,13 +70,43 @@ def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
     assert saved.code == 0
     told = re.search(r"^next: +(.*)$", saved.out, flags=re.M)[1]
     words = shlex.split(told)
-    assert words[-3:] == ["task=resume", "snapshot=my a", "text= ..."]
+    assert (
+        words[-3:] == ["task=resume", "snapshot=my a", "track=none"]
+        and harness(*words[-3:-1], "steps=1").code == 0
+    )
     more = harness("task=resume", "snapshot=my a", "text= what is k ?", "steps=2", "out=b")
-    assert more.code == 0 and "written:      b\n" in more.out
-    assert re.search(r"^next: .* task=resume snapshot=b text=", more.out, flags=re.M)
+    assert more.code == 0 and "written:      b (needs my a beside it)\n" in more.out
+    assert re.search(r"^next: .* task=resume snapshot=b track=none$", more.out, flags=re.M)
     assert "next:" not in harness("task=save", "text=let k be 5 .", "save=memory").out
     pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4")
     assert "AS ASKED: pruned on purpose" in pruned.out and "BLOCK" not in pruned.out
+    given = "model=path", f"model.path={TINY}", "runs_dir=my runs", "steps=2"
+    for typed in (
+        given,
+        ("task=resume", "snapshot=b", "steps=2"),
+        ("fault=layer_swap", "restore.strict=false", *given),
+    ):
+        done = harness(*typed)
+        following = shlex.split(re.search(r"^next: +(.*)$", done.out, flags=re.M)[1])
+        following = following[next(i for i, w in enumerate(following) if w.startswith("task=")) :]
+        assert harness(*(w for w in following if w != "track=none")).code == 0, (typed, following)
+
+
+def test_two_questions_about_a_pruned_state_have_a_name_each() -> None:
+    result = {
+        "verdict": "diverged",
+        "reason": "step 2 chooses another token",
+        "required": "diverged",
+    }
+    block = {"verdict": "equivalent", "against": "saved", "required": "equivalent"}
+    whole = {**result, "itself": block, "pruned": True}
+    told = dict(onward.verdicts(whole, "off by 1e-5"))
+    assert list(told) == ["restore", "pruning", "required"]
+    assert told["restore"] == "EQUIVALENT: off by 1e-5"
+    assert told["pruning"].startswith("DIVERGED, beside the full cache: step 2 ")
+    other = {**whole, "itself": {**block, "against": "restored"}}
+    assert next(iter(onward.verdicts(other, "off"))) == ("cross-check", "EQUIVALENT: off")
+    assert [name for name, _ in onward.verdicts(result, "")] == ["verdict", "required"]
 
 
 def test_one_prompt_is_no_prompts() -> None:

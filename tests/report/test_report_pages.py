@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console
 
 from harness import __main__ as front
+from harness import process
 from harness.compare.conclusion import conclusion
 from harness.pipeline.questions.question import Question
 from harness.report import (
     audit,
+    audited,
     badge,
     bench,
     chat,
@@ -28,6 +30,7 @@ from harness.report import (
     verdicts,
 )
 from harness.report.console import Say, dashboard, number, show, table, tabled
+from harness.snapshot import words
 from harness.snapshot.result import ORDER
 from harness.task import faults
 
@@ -139,6 +142,8 @@ def test_a_problem_is_folded_on_a_terminal_and_a_command_in_it_is_not(
     text = f"harness: {'refused ' * 20}:\n  - {'a difference ' * 12}\n{command}"
     monkeypatch.setenv("COLUMNS", "80")
     said(text)
+    text, command = map(process.retold, (text, command))  # as it is typed here
+    assert command in text and process.spelled() in command
     assert capsys.readouterr().err == f"{text}\n"  # elsewhere a line stays whole
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     said(text)
@@ -219,8 +224,8 @@ def test_on_a_terminal_words_are_folded_below_themselves_and_paths_stay_whole(re
     folded, whole = shown
     long = [line for line in folded if len(line) > 80]
     assert f"report:       {path}/report.html" in long
-    assert {line.partition(":")[0] for line in long} <= {"snapshot", "report", "dashboard"}
-    for name in ("continuation:", "verdict:", "itself:"):
+    assert {line.partition(":")[0] for line in long} <= {"snapshot", "report", "next", "dashboard"}
+    for name in ("continuation:", "verdict:", "cross-check:"):
         place = next(i for i, line in enumerate(folded) if line.startswith(name))
         assert folded[place + 1].startswith(" " * 14) and folded[place + 1][14] != " "
         assert max(len(line) for line in whole if line.startswith(name)) > 80  # one line in a pipe
@@ -552,9 +557,12 @@ def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
     full = FULL | {"measure": "contains", "value": 1.0, "low": 0.8, "kv_bytes": 100, "n": 16}
     lost, kept = row(0.1, 0.9375, 10), row(0.25, 0.96, 25)
     said = evaluate.conclusion([full, lost, kept])
-    assert "smallest that is neither measurably worse nor 5 points down is keydiff 25%" in said
+    assert (
+        "smallest that is neither measurably worse nor 5 percentage points down is keydiff 25%"
+        in said
+    )
     lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
-    assert lines == ["not told apart, but 6.2 points down", "not told apart"]
+    assert lines == ["not told apart, but 6.2 percentage points down", "not told apart"]
 
 
 def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:
@@ -629,20 +637,35 @@ def test_a_reader_who_stops_ends_no_job(paper, monkeypatch) -> None:
 
 def test_an_audit_shows_what_was_recorded_beside_what_came_again(tmp_path):
     results = {
-        "recorded": {"verdict": "exact", "metrics": {"kl_max": 1e-12, "max_ulp": 3}},
-        "again": {"verdict": "exact", "metrics": {"kl_max": 2e-12, "max_ulp": 3}},
+        "recorded": {"verdict": "exact", "metrics": {"kl_max": 1e-12, "max_ulp": 3000}},
+        "again": {"verdict": "exact", "metrics": {"kl_max": 2e-12, "max_ulp": 3000}},
     }
     for side, result in results.items():
         (tmp_path / f"{side}.json").write_text(json.dumps(result))
     told = {side: {"result.json": {"file": f"{side}.json"}} for side in results}
-    floor = {"noise_floor": {"kl_max": 5e-12, "top1_agreement": 1.0}, "floors": {}}
-    said, rows = audit._beside(tmp_path, {**told, **floor})
+    held = {"metrics.kl_max": {"held_to": "at most 5e-12 apart", "why": "noise"}}
+    one, two = audited.results(tmp_path, told)
+    said, rows = audited.rows(one, two, held)
     assert "2 of 3" in said
-    assert rows == [
-        ["verdict", "exact", "the same", ""],
-        ["KL divergence per step, largest (nats)", "1e-12", "2e-12", 5e-12],
-        ["largest difference in units in the last place", 3, "the same", ""],
+    assert all(cell["kind"] == "n" for row in rows for cell in row[1:3]), "no screen breaks them"
+    assert [[c["text"] if isinstance(c, dict) else c for c in row] for row in rows] == [
+        ["verdict", "exact", "the same", "", ""],
+        [
+            "KL divergence per step, largest (nats)",
+            "1e-12",
+            "2e-12",
+            "at most 5e-12 apart",
+            "noise",
+        ],
+        ["largest difference in units in the last place", "3,000", "the same", "", ""],
     ]
+    assert len(audited.rows(one, two, {})[1][0]) == 3
+
+
+def test_two_figures_of_an_audit_have_as_many_digits_as_tell_them_apart():
+    assert audited.apart(0.340000001, 0.351) == ("0.34", "0.351")
+    assert audited.apart(1.20338070535834e-05, 1.20339e-05) == ("1.20338e-05", "1.20339e-05")
+    assert audited.apart(12.71629788078059, 12.716297880780587) == ("12.7", "12.7 (3.6e-15 less)")
 
 
 def test_a_fault_that_only_the_checked_line_shows_is_explained() -> None:
@@ -675,3 +698,13 @@ def test_a_sentence_that_begins_with_a_name_leaves_it_as_it_is() -> None:
     said = {"verdict": "unjudged", "reason": "generate_whole reused nothing"}
     assert conclusion(said) == "generate_whole reused nothing."
     assert conclusion({**said, "reason": "nothing was reused"}) == "Nothing was reused."
+
+
+def test_two_places_are_told_apart_by_the_last_parts_that_differ() -> None:
+    assert words.apart(["/a/runs/chat/1", "/a/runs/chat/2"]) == ["1", "2"]
+    assert words.apart(["runs/x/1/snapshot", "runs/y/1/snapshot"]) == ["x", "y"]
+    assert words.apart(["runs/x/1", "runs/y/2"]) == ["1", "2"]
+    assert words.apart(["runs/x", "runs/x/1"]) == ["x", "1"]
+    assert words.apart(["runs/x", "runs/x"]) == ["x", "x"]
+    assert words.apart(["/a/b/x.bin", "/x.bin"]) == ["b/x.bin", "x.bin"]
+    assert words.apart(["runs/x"]) == ["runs/x"]

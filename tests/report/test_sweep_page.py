@@ -181,19 +181,20 @@ def test_a_search_shows_its_objectives_and_marks_the_pareto_front(tmp_path):
     page = search_of(tmp_path, (0.5, 20480), (1.0, 81920), (0.4, 40960), (1.0, 102400), (None, 1.0))
     assert 'class="verdict soft">2 of 5 on the Pareto front<' in page
     assert (
-        "From share of right answers 0.5 at 20 KiB to share of right answers 1 at 80 KiB." in page
+        "From share of right answers 50% at 20 KiB to share of right answers 100% at 80 KiB."
+        in page
     )
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.split("Every point<")[1])
     assert heads[1:5] == [
         "prune.ratio",
-        "share of right answers",
+        "right answers, %",
         "keys and values held, KiB",
         "front",
     ]
     assert re.findall(r'<a href="(\d)/report.html">\d</a></td>.*?<td[^>]* class="alike">(.*?)</td>', page) == [
         ("0", "\u25c6 front"), ("1", "\u25c6 front"), ("2", ""), ("3", ""), ("4", "")]  # fmt: skip
     assert page.count("<figure>") == 1 and "0.1235<" in page and "Verdicts</h2>" not in page
-    assert ">0.5<" in page and ">20<" in page
+    assert ">50<" in page and ">20<" in page
 
 
 def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_read(tmp_path):
@@ -216,7 +217,7 @@ def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_rea
     assert "<summary>How the best is chosen</summary>" in page
     assert ".cards td.best { padding-left" in page  # or its bar would strike the first letter
     rows.append({**rows[1], "point": "3", "cache": "static", "stored_bytes": 90})
-    said = "Smallest that is exact and leaves your cache as it was: cache=cloned (exact, 10 bytes)."
+    said = "The only exact that leaves your cache as it was: cache=cloned (exact, 10 bytes)."
     assert said in drawn(tmp_path, rows) and summary.told(rows, {})[1] == said
     alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
     assert "your cache was" not in alike and "only read" not in alike
@@ -363,7 +364,7 @@ def test_a_sweep_of_evaluations_says_which_cell_to_choose_and_marks_it_in_each_p
     evaluated(tmp_path, "1", 1.0, 0.1, -0.5)
     said = answers.conclusion(tmp_path, rows)
     assert said.endswith(
-        "neither measurably worse nor 5 points down is random 25% in 1, random 50% in 1 of 2 points."
+        "neither measurably worse nor 5 percentage points down is random 25% in 1, random 50% in 1 of 2 points."
     )
     page = drawn(tmp_path, rows)
     assert said in page and "asked" not in answers.sections(tmp_path, rows, ["seed"])[0]["columns"]
@@ -517,7 +518,14 @@ def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
     rows[2]["verdict"], rows[3]["verdict"] = "diverged", "drifted"
     page = drawn(tmp_path, rows)
     assert marked(page) == ["0", "3"]
-    assert "The best is marked for each text: points are compared where text is the same." in page
+    said = "The best is marked for each text (prune=a where text=short; prune=b where text=long): points are "
+    assert f"{said}compared where text is the same." in page
+    many = [
+        {**row, "point": f"{row['point']}{n}", "text": f"{row['text']}{n}"}
+        for n in "xyz"
+        for row in rows
+    ]
+    assert "prune=a where text=shorty; 3 more): points are" in drawn(tmp_path, many)
     only = points({"text": "a", "stored_bytes": 1}, {"text": "b", "stored_bytes": 2})
     assert marked(drawn(tmp_path, only)) == [] and "best" not in sweep.drawn(tmp_path, only, 2, "n").split("</style>")[1]  # fmt: skip
     assert choice.asks("model.path") and choice.asks("prompt.samples") and not choice.asks("prune.ratio")  # fmt: skip
@@ -582,7 +590,10 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     said = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes); cache makes no difference."
     assert said in drawn(tmp_path, one)
     rows = [{**r, "prune": {"none": "knorm", "knorm": "none"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
-    assert "The best is marked for each value of steps: points are" in drawn(tmp_path, rows)
+    assert (
+        "The best is marked for each value of steps (prune=none where steps=4; prune=knorm where steps=8): points are"
+        in drawn(tmp_path, rows)
+    )
     for row in rows[4:]:
         row["verdict"] = "failed"
     assert "Smallest that keeps every token where steps=4: prune=none (drifted" in drawn(
@@ -650,7 +661,8 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     )
     assert best in page and marked(page) == ["2"] and "The best:" not in page
     assert ' best nearest">' in page and ' best">' not in page
-    assert f"best:         {best}" in summary.closing(tmp_path, rows, 3, [])
+    asks = "One prompt ranks these runs, no policy: task=evaluate asks many."
+    assert f"best:         {best} {asks}" in summary.closing(tmp_path, rows, 3, [])
     assert summary.told(rows, {}) == ("3 diverged", best)
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
     assert "None of 3 is as required. The nearest: prune=c (drifted, mean KL 0.52 nats, 99 bytes)." in drawn(tmp_path, short)  # fmt: skip
@@ -827,13 +839,13 @@ def test_a_search_says_what_was_the_same_and_how_sure_its_shares_are(tmp_path):
     (tmp_path / "1" / "result.json").write_text(json.dumps(result))
     (tmp_path / "multirun.yaml").unlink()
     sure = answers.intervals(tmp_path, rows)
-    assert sure == {"0": "0.86-1.00", "1": "0.86-1.00"}
+    assert sure == {"0": "86-100%", "1": "86-100%"}
     ways = {"evaluate.contains": 1, "evaluate.kv_bytes": -1}
-    assert "share of right answers 1, 95% interval 0.86-1.00, at 2,048 bytes" in search.conclusion(
+    assert "share of right answers 100%, 95% interval 86-100%, at 2,048 bytes" in search.conclusion(
         rows, ways, sure
     )
     (_, front) = search.sections(rows, ["prune.ratio"], ways, sure)
-    assert front["columns"][-1] == "right, 95% interval" and front["rows"][0][-1] == "0.86-1.00"
+    assert front["columns"][-1] == "right, 95% interval" and front["rows"][0][-1] == "86-100%"
     assert f"the-sweep{said}" in sweep.drawn(tmp_path, rows, 2, "the-sweep")
 
 

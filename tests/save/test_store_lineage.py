@@ -96,7 +96,7 @@ def test_a_grandchild_refers_to_the_owner_not_to_the_chain(tmp_path):
     owners = {row["place"] for row in store.read_manifest(tmp_path / "c")["lineage"]}
     assert owners == {"a", "b"}
     shutil.rmtree(tmp_path / "b")
-    with pytest.raises(SnapshotInvalid, match=r"\(b\), which is not in"):
+    with pytest.raises(SnapshotInvalid, match=r"\(b\), which does not lie beside it in"):
         store.load(tmp_path / "c")
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from mlflow.tracking import MlflowClient
 from store_states import assert_same, grown, make_state, settings
 
 from harness.save import atomic, store
@@ -90,8 +91,37 @@ def test_diff_of_equal_states_in_two_formats(harness, saved, place):
     done = harness("task=diff", f"a={saved}", f"b={place}/b")
     assert done.code == 0 and done.result["verdict"] == "exact"
     assert "MLflow" not in done.out and done.result["mlflow"] is None
+
+
+def test_a_comparison_has_a_run_with_both_its_sides(harness, saved, place):
+    """Its figures, its page, and the identity of what was compared; and its parameters are what it reads."""
+    state = make_state()
+    first, *others = state.layers
+    changed = replace(first, segments=tuple(
+        replace(s, value=s.value + 0.5) for s in first.segments
+    ))  # fmt: skip
+    store.save(replace(state, layers=(changed, *others)), place / "b", settings())
     done = harness("task=diff", f"a={saved}", f"b={place}/b", "track=mlflow")
-    assert "MLflow: has no run of task=diff" in done.out and done.result["mlflow"] is None
+    assert done.code == 1 and "dashboard:" in done.out, done.out
+    there = MlflowClient(tracking_uri=f"sqlite:///{place}/runs/mlflow.db")
+    run = there.get_run(done.result["mlflow"]["run_id"])
+    assert run.info.run_name.endswith(": differs") and run.info.status == "FAILED"
+    read = {d.dataset.name[0]: d.dataset for d in run.inputs.dataset_inputs}
+    for key, path in (("a", saved), ("b", place / "b")):
+        assert store.read_manifest(path)["id"].startswith(read[key].digest)
+        assert str(path).endswith(json.loads(read[key].source)[key])
+    assert run.data.params.keys() == {"task", "a", "b"}
+    figures = run.data.metrics
+    assert figures["diff/tensors"] == 1 and figures["diff/differences"] >= 1
+    assert abs(figures["diff/largest_kv_difference"] - 0.5) < 1e-6
+    assert figures["diff/stored_kl"] == 0 and "diff/next_step_kl" not in figures
+    files = {f.path for f in there.list_artifacts(run.info.run_id)}
+    assert files >= {"report.html", "result.json", "record.json"}
+    assert run.data.tags["task"] == "diff" and run.data.tags["git_commit"]
+    note = run.data.tags["mlflow.note.content"]
+    assert "Run it again" in note and "task=audit" not in note, "no audit takes it"
+    again = harness("task=diff", f"a={saved}", f"b={place}/b", "track=none")
+    assert again.result["mlflow"] is None and "dashboard:" not in again.out
 
 
 def test_diff_names_the_first_differing_bit(harness, saved, place):

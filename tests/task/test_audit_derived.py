@@ -114,7 +114,7 @@ def test_a_page_of_another_version_is_said_not_to_be_told(recorded, result) -> N
 def test_a_run_that_was_refused_by_this_very_code_is_compared_with_its_page(
     harness, compose, tmp_path
 ) -> None:
-    """It has no environment, and speaks of its own folder: neither makes it another version's."""
+    """It speaks of its own folder, and an older one has no environment: neither makes it another version's."""
     run = harness("fault=layer_swap", "steps=4", "name=refused").folders[0]
     result = record.read(run / "result.json")
     assert result["verdict"] == "refused" and str(result["folder"]) in result["reason"]
@@ -129,7 +129,8 @@ def test_a_run_that_was_refused_by_this_very_code_is_compared_with_its_page(
     entry = audit._kept(compose("track=none"), tmp_path, run, run)
     assert entry["kept"] is None and entry["drawn"] and not entry["uncompared"]
     assert report.unknown({"p": entry}, {}, set()) == list(report.ALWAYS)
-    assert not derived.ours({**result, "code": "of another time"})
+    older = {**result, "environment": None}
+    assert derived.ours(older) and not derived.ours({**older, "code": "of another time"})
 
 
 def test_the_growth_that_a_chat_speaks_of_is_the_one_it_measured() -> None:

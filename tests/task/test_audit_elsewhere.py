@@ -13,7 +13,8 @@ from harness.report import audit as page
 from harness.snapshot import record
 from harness.task import audit
 from harness.task.audit import derived, elsewhere, report
-from harness.task.audit.difference import BLOCKS, changes, compare
+from harness.task.audit.bounds import bounds
+from harness.task.audit.difference import BLOCKS, changes, compare, explained
 
 Result = dict[str, Any]
 
@@ -285,3 +286,32 @@ def test_a_pruned_state_beside_itself_is_compared_where_it_was_asked(
     ):
         for made in (older, again):
             assert f"itself.{key}" in named({**made, "itself": {**block, key: forged}}, asked)
+
+
+@pytest.mark.parametrize(
+    ("key", "inside", "outside"),
+    [
+        ("oracle.restored", 15.0, 17.0),
+        ("oracle.plain", 1 / 15.0, 1 / 17.0),
+        ("size.stored_bytes", 1.04, 1.06),
+        ("size.kv_bytes", 1.0, 1.01),
+    ],
+)
+def test_a_bound_that_an_audit_states_is_the_one_that_it_holds_a_figure_to(
+    older, again, key, inside, outside
+) -> None:
+    """Just inside it nothing is found of the figure, just outside it is named; the same for a metric."""
+    block, _, last = key.partition(".")
+    held = bounds(older, again, changes(older["environment"], again["environment"]))
+    for factor, found in ((inside, False), (outside, True)):
+        other = copy.deepcopy(older)
+        other[block][last] = type(other[block][last])(again[block][last] * factor)
+        assert (key in named(other, again)) is found
+    said = {"oracle": "at most 16 times larger or smaller", "stored_bytes": "within 5%"}
+    assert held[key]["held_to"] == said.get(block, said.get(last, "equal"))
+    assert held["metrics.bitwise_equal"]["held_to"] == "not compared"
+    was, noise = older["metrics"]["max_abs_diff"], again["noise_floor"]
+    most = float(held["metrics.max_abs_diff"]["held_to"].split()[2])
+    assert explained("max_abs_diff", was, was + 0.98 * most, [noise])
+    assert not explained("max_abs_diff", was, was + 1.02 * most, [noise])
+    assert bounds(again, again, []) == {}

@@ -85,7 +85,7 @@ def test_a_resealed_record_is_found_by_its_folder_and_a_tracker_that_was_edited_
     assert list(tracked.point(cfg, recorded, result, sealed)) == []
     edited = {**result, "metrics": {**result["metrics"], "kl_max": 0.5}, "verdict": "drifted"}
     named = [d.what for d in tracked.point(cfg, recorded, edited, sealed)]
-    told = ("verdict", "outcome", "logits/kl_max", "status", "name", "description")
+    told = ("verdict", "outcome", "exit_code", "logits/kl_max", "status", "name", "description")
     assert named == [f"mlflow: {what}" for what in told]  # as if the store were edited
     resealed(copy, lambda r: r.update(mlflow=None, verdict="exact", reason="believe me"))
     forged = record.read(copy / record.NAME)
@@ -237,13 +237,13 @@ def test_a_sweep_is_signed_whole(harness, place):
     elsewhere = sweep.rename(place / "elsewhere")
     assert list(derived.sweep_page(elsewhere, audit._points(elsewhere))) == []
     shown, placed = (elsewhere / "sweep.html").read_text(), f"{sweep.name}</pre>"
-    assert (
-        shown.count(placed) == 1
-    )  # the place of the command is not compared, what is put behind it is
-    (elsewhere / "sweep.html").write_text(shown.replace(placed, f"{sweep.name} all exact</pre>"))
-    assert [f.what for f in derived.sweep_page(elsewhere, audit._points(elsewhere))] == [
-        "sweep.html"
-    ]
+    # the place in the commands (to go on, to audit) is not compared, what is put behind it is
+    head, between, tail = shown.split(placed)
+    forged = f"{sweep.name} all exact</pre>"
+    for first, second in ((forged, placed), (placed, forged)):
+        (elsewhere / "sweep.html").write_text(head + first + between + second + tail)
+        found = derived.sweep_page(elsewhere, audit._points(elsewhere))
+        assert [f.what for f in found] == ["sweep.html"]
     (elsewhere / "sweep.html").write_text(shown)
     write_json(elsewhere / "sweep.json", told)
     assert [f.what for f in derived.sweep_page(elsewhere, audit._points(elsewhere))] == [

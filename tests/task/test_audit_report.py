@@ -56,6 +56,12 @@ def test_it_says_what_was_run_where_and_what_cannot_be_known(audited, recorded):
     assert re.search(r"What cannot be known</h2>\s*<ul><li>", page) and told["record"] in page
 
 
+def test_the_second_run_says_what_ran_it(audited, recorded):
+    """The audit's own command, as it was typed; no list of jobs, which is no argument."""
+    page = (audited / "again" / "run" / "report.html").read_text("utf-8")
+    assert f"python -m harness task=audit run={recorded}" in page and "again.json" not in page
+
+
 def test_what_cannot_be_known_follows_from_the_record():
     elsewhere = {
         "p": [{"what": "cpu", "decisive": True}],
@@ -99,6 +105,14 @@ def verdict(folder):
     write_json(folder / "audit.json", {**document, "verdict": "differs"})
 
 
+def generous(folder):
+    """A bound that nothing was held to."""
+    document = record.read(folder / "audit.json")
+    (told,) = document["evidence"].values()
+    told["bounds"] = {"oracle.restored": {"held_to": "at most 900 times larger", "why": "so I say"}}
+    write_json(folder / "audit.json", document)
+
+
 def formless(folder):
     """Evidence that is none of what an audit writes."""
     document = record.read(folder / "audit.json")
@@ -106,7 +120,7 @@ def formless(folder):
     write_json(folder / "audit.json", {**document, "evidence": {name: "all was well"}})
 
 
-@pytest.mark.parametrize("edit", [whitewash, refit, verdict, formless])
+@pytest.mark.parametrize("edit", [whitewash, refit, verdict, generous, formless])
 def test_an_edited_report_is_named(copy, edit, keys):
     """The twins: edited, then resealed by somebody else, who cannot sign."""
     edit(copy)
@@ -118,6 +132,8 @@ def test_an_edited_report_is_named(copy, edit, keys):
     assert named and not any("sealed" in d.explanation for d in report.checked(copy))
     if edit is refit:
         assert any("metrics.kl_max" in what for what in named)
+    if edit is generous:
+        assert any(what.endswith(": bounds") for what in named)
     (copy / record.SIGNATURE).write_bytes(signature)
     with pytest.raises(Untrusted):
         audit.signed(copy, [str(keys / "a.pub")])

@@ -82,14 +82,18 @@ def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(ca
     assert rest[0].what == "layer.0.key" and "at most" not in first.amount
     bare = [replace(state, tokenizer_files=MappingProxyType({})) for state in (one, two)]
     assert explained(*bare)[0].a.isdigit()
-    assert first.place == "token 8", "counted from 1, as in the sentence"
-    assert replace(first, where="[1, 0]").place == "token 1 of row 2"
+    assert first.place == "token 8 (index 7)", "counted from 1, as in the sentence"
+    assert replace(first, where="[1, 0]").place == "token 1 (index 0) of row 2"
     assert [row[0] for row in diff.read(one, two)] == ["a", "b"] and not diff.read(one, one)
     assert "bird" in diff.read(one, two)[0][1] and "man" in diff.read(one, two)[1][1]
-    reason = diff._reason([first, *rest])
-    assert reason.startswith(
-        f"{1 + len(rest)} differences; the first at token 8 of what was read: "
-    )
+    reason = diff._reason([first, *rest], {}, "", diff.figured([first, *rest], {}))
+    own = diff.independent([first, *rest])
+    assert {"proof", "prompt_meta"} & {d.what for d in rest} and not {d.what for d in own} & {
+        "proof"
+    }
+    follow = f"{len(own)} differences, and {1 + len(rest) - len(own)} that follow from them"
+    assert reason.startswith(f"{follow}; the first at token 8 (index 7) of what was read: ")
+    assert diff.independent([Deviation("proof", "kv", "1", "2")]), "there is nothing else"
 
 
 def test_the_differences_are_a_table_on_80_columns(captured) -> None:
@@ -181,8 +185,28 @@ def test_the_numbers_of_every_layer_are_compared_with_those_that_are_kept_as_cod
         assert alone and all((d["where"], d["a"]) == ("one side only", "(missing)") for d in alone)
     assert listed.index("layer.1.value") < listed.index("layer.0.segment.0.key_codes")
     said = done.result["reason"]
-    assert said.startswith(f"snapshot b is quantized by int4; {len(listed)} differences; ")
+    worst = done.result["diff"]["largest_kv_difference"]
+    words = f"keys and values differ by at most {worst:.3g}, the stored logits are the same"
+    assert said == f"snapshot b is quantized by int4; {words}"
     page = (done.folders[0] / "report.html").read_text()
     assert "stored at capture" in page and "No continuation was measured" in page
     again = harness("task=diff", "a=coded", "b=coded")
     assert (again.code, again.result["verdict"]) == (0, "exact")
+    held, page = again.result["compared"], (again.folders[-1] / "report.html").read_text()
+    assert f"bit for bit: {held['tensors']} tensors of {held['numbers']:,} numbers" in page
+    assert held["bytes"] > held["numbers"] > held["tensors"] > 8, "codes and scales, too"
+    assert 'href="result.json"' in page and 'href="record.json"' in page
+
+
+def test_a_page_of_two_is_called_by_what_tells_them_apart_and_has_their_whole_paths(
+    harness,
+) -> None:
+    for key, text in (("one", "the bird sang ."), ("two", "the man sang .")):
+        assert harness("task=save", f"text={text}", f"out={key}/1").code == 0
+    done = harness("task=diff", "a=one/1", "b=two/1")
+    page = (done.folders[0] / "report.html").read_text()
+    assert "<h1>diff one against two</h1>" in page and ">manifest of one</a>" in page
+    where = page.partition("Where they are</summary>")[2]
+    assert "a=one/1\nb=two/1" in where
+    shared, both = page.partition("What both are</summary>")[::2]
+    assert ">float32</td>" in both and "needs dtype" not in shared, "once, and folded"

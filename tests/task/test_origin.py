@@ -44,6 +44,24 @@ def test_weights_stored_in_another_type_are_told(harness, moved) -> None:
     assert told == [True, False, False]
 
 
+def test_a_tokenizer_of_far_fewer_tokens_is_told(harness, place) -> None:
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer, told = AutoTokenizer.from_pretrained(SHIPPED["tiny"]), []
+    for ids in (
+        4 * len(tokenizer),
+        len(tokenizer) + 8,
+    ):  # another model's, and a table that is padded
+        sizes = {"vocab_size": ids, "hidden_size": 16, "intermediate_size": 16}
+        config = LlamaConfig(**sizes, num_hidden_layers=1, num_attention_heads=2)
+        LlamaForCausalLM(config).save_pretrained(place / str(ids))
+        tokenizer.save_pretrained(place / str(ids))
+        done = harness("task=save", "model=path", f"model.path={place / str(ids)}", TEXT)
+        assert done.code == 0, done.out
+        told.append(f"knows {len(tokenizer):,} of the model's {ids:,} token ids" in done.out)
+    assert told == [True, False]
+
+
 def test_another_model_is_refused_before_a_weight_is_read(harness, moved, monkeypatch) -> None:
     assert harness("task=save", "model=path", f"model.path={moved}", TEXT, "out=a").code == 0
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
@@ -27,8 +28,34 @@ def test_beyond_the_budget_it_is_unjudged_and_says_how_to_judge(harness) -> None
     arguments = ("task=resume", "snapshot=a", "text= what is k ?", "steps=4")
     done = harness(*arguments, "compare.budget_s=0")
     assert done.code == 0 and done.result["verdict"] == "unjudged"
-    assert "compare.budget_s" in done.result["reason"] and "snapshot=a" in done.result["reason"]
+    assert "compare.budget_s=0; compare.require=equivalent asks" in done.result["reason"]
+    assert "UNJUDGED: nothing was compared" in done.out and "exit code 0" in done.out
+    (offered,) = [line for line in done.out.splitlines() if line.startswith("to judge:")]
+    words = shlex.split(offered.partition("-m harness ")[2] or offered.partition("harness ")[2])
+    assert words[:4] == list(arguments) and words[-1] == "compare.require=equivalent"
+    audited = harness("task=audit", f"run={done.folders[0]}")
+    assert audited.code == 0, audited.out  # no second estimate: it is not judged there either
+    asked = harness(*words)
+    assert asked.code == 0 and asked.result["verdict"] in ("exact", "equivalent")
+    assert harness("task=audit", f"run={asked.folders[0]}").code == 0
     assert harness(*arguments).result["verdict"] in ("exact", "equivalent")
+
+
+def test_a_verdict_that_was_asked_for_is_never_left_out_in_silence(harness) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    arguments = ("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "compare.limit=5")
+    done = harness(*arguments)
+    assert done.code == 0 and done.result["verdict"] == "unjudged"
+    done = harness(*arguments, "compare.require=equivalent")
+    assert done.code == 2 and "has 6 tokens, more than compare.limit=5" in done.out
+    slow = [*arguments[:4], "compare=lossy", "compare.budget_s=0"]
+    assert harness(*slow).result["verdict"] == "unjudged"  # the option's own word asks for nothing
+
+
+def test_who_writes_on_is_told_what_has_to_stay_beside_it(harness) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    done = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b")
+    assert done.result["next"]["beside"] == ["a"] and "b (needs a beside it)" in done.out
 
 
 def test_it_goes_back_and_says_how(harness) -> None:
@@ -44,7 +71,7 @@ def test_it_goes_back_and_says_how(harness) -> None:
     assert (told["how"], told["source"], told["replayed_tokens"]) == ("checkpoint", "a", 3)
     assert f"back at token {tokens - 3} of {tokens}" in done.out
     assert re.search(
-        r"snapshot: +b\nwritten: +c\n", done.out
+        r"snapshot: +b\nwritten: +c( .*)?\n", done.out
     )  # what was read, and what was written
     assert harness("task=verify", "snapshot=c").code == 0
 

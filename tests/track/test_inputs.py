@@ -100,6 +100,13 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     cell = there.get_run(cells["keydiff 50%, asked after"])
     for key in ("folder", "directory", "host"):
         assert cell.data.tags[key] == evaluated.data.tags[key], "where its files are"
+    for key in ("task", "git_commit", "mlflow.source.name", "model"):
+        assert cell.data.tags[key] == evaluated.data.tags[key], "what made it"
+    whole = there.get_run(cells["full cache, asked after"]).data.params
+    assert whole["prune"] == "none" and "prune.ratio" not in whole, "it has no budget"
+    page = there.get_logged_model(*models)
+    assert not page.metrics, "a run's page would show its model's name beside each of these"
+    assert f"tags.model = '{page.name}'" in page.tags["mlflow.note.content"]
     own = {"prune": "keydiff", "prune.ratio": "0.5", "quantize": "none", "task.asked": "after"}
     assert cell.data.params.items() >= own.items() and "task.prunes" not in cell.data.params
     for key in ("model", "prompt", "seed", "steps", "dtype", "task"):

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 from mlflow.tracking import MlflowClient
-from tracking import ROOT, expected, kill
+from tracking import ENV, ROOT, ask, expected, kill
 
 from harness import track
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, orphans, parent
+from harness.task.audit import derived
+from harness.task.audit import told as told_of
+from harness.track import contents, held, orphans, parent
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=16.0)
 ASKING = """
@@ -121,3 +123,54 @@ def test_what_cannot_be_completed_is_killed_and_a_sweeps_point_is_left_to_its_sw
     assert status(run_id) == "FINISHED" and not (point / "pending.json").exists()
     assert process.wait() == 0
     parent._open.clear()
+
+
+WHY = ("select run_uuid, name, status from runs where name like 'prune=%'",
+       "select t.key, t.value from tags t join tags k on k.run_uuid = t.run_uuid where k.value = 'sweep summary'")  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_sweep_that_was_killed_says_what_is_there_and_how_to_go_on(tmp_path, everything):
+    """By `kill -9` of its main process, whose recorder outlives it, or of everything, which the next run finds."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "harness", "-m", "prune=none,keydiff,snapkv", "seed=1,2,3", "steps=2"],
+        cwd=tmp_path, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    runs, give_up = tmp_path / "runs", time.time() + 120
+    while not list(runs.glob("*/*/1/result.json")):
+        assert job.poll() is None and time.time() < give_up
+        time.sleep(0.01)
+    (sweep,) = (found.parent for found in runs.glob("*/*/multirun.yaml"))
+    kill(job) if everything else job.kill()
+    job.wait(20)
+    store = track.tracker(SETTINGS, str(runs))
+    if everything:
+        [(_, name, status)] = ask(runs / "mlflow.db", WHY[0])
+        going = dict(ask(runs / "mlflow.db", WHY[1]))
+        assert status == "RUNNING" and f"-m resume={sweep.relative_to(tmp_path)}" in going["reason"]
+        assert going["mlflow.note.content"].startswith("**running**")
+        store.opened({})
+    while (found := ask(runs / "mlflow.db", WHY[0]))[0][2] == "RUNNING":
+        assert time.time() < give_up
+        time.sleep(0.2)
+    [(run_id, name, status)] = found
+    told, done = dict(ask(runs / "mlflow.db", WHY[1])), len(list(sweep.glob("*/result.json")))
+    assert status == "KILLED" and name.endswith(f": {told['outcome']}")
+    assert 2 <= done < 9 and told["outcome"].startswith(f"{done} of 9 points: ")
+    assert told["conclusion"].startswith(f"Stopped after {done} of 9 points: its process ended")
+    assert f"resume={sweep if everything else sweep.relative_to(tmp_path)}" in told["reason"]
+    assert "python -m harness -m resume=" in told["mlflow.note.content"]
+    client = MlflowClient(tracking_uri=store.uri)
+    run = client.get_run(run_id)
+    assert run.data.metrics["sweep/points"] == done
+    below = list(parent.below(client, "1", run_id))
+    assert 1 <= len(below) <= done or everything
+    points = [p.parent for p in sorted(sweep.glob("*/result.json"))]
+    made = told_of.sweep(sweep, points, held.of(run), [""])
+    assert made.tags["outcome"] == told["outcome"] and made.name == name, "an audit finds the same"
+    assert made.tags["conclusion"] == told["conclusion"] and made.status == status
+    found = list(
+        derived.sweep_page(sweep, points)
+    )  # an audit comes to an end where there is no page
+    assert found or everything

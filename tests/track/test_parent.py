@@ -16,7 +16,7 @@ from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 from harness.task.audit import tracked
-from harness.track import contents, description, names, parent, several
+from harness.track import contents, description, names, parent, place, several
 from harness.track.mlflow import PARTS
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
@@ -61,6 +61,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     above = parent.known(folder)["run_id"]
     run = client.get_run(above)
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("RUNNING", 1000000, None)
+    assert run.data.tags.items() >= {"task": "experiment", **place.code(place.commit())}.items()
     for point in ("0", "1"):
         child = client.get_run(recorded(folder, runs, point))
         assert child.data.tags["mlflow.parentRunId"] == above  # before the sweep is at its end
@@ -99,9 +100,9 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
     """Until nothing is missing any more; however late it is uploaded, it lasted as long as its points."""
     folder, _, client = sweep
     points = [folder / "0", folder / "1"]
-    for place, end in zip(points, (2000, 3000), strict=True):
-        os.utime(place / ".hydra" / "config.yaml", (end - 500, end - 500))
-        os.utime(place / "record.json", (end, end))
+    for point, end in zip(points, (2000, 3000), strict=True):
+        os.utime(point / ".hydra" / "config.yaml", (end - 500, end - 500))
+        os.utime(point / "record.json", (end, end))
     rows = pages.rows(points)
     table, again = summary.markdown(rows), "python -m harness -m resume=x"
     ran = {}
@@ -238,13 +239,30 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     )
     long = ["text='let k be 5 . the bird sang in the tree .'", "prune=snapkv", "prune.ratio=0.5",
             "quantize=none", "cache=view", "model.path=/a/long/way/to/mine", "out=x", "steps=12"]  # fmt: skip
+    assert names.asked("experiment", long, {}) == "mine snapkv 0.5 quantize=none view ..."
+    short = [
+        "steps=8",
+        "seed=3",
+        "dtype=bfloat16",
+        "prune.tokens=48",
+        "save=gzip",
+        "model=tiny",
+        "prune=snapkv",
+    ]
     assert (
-        names.asked("experiment", long, {})
-        == "view mine snapkv steps=12 ratio=0.5 quantize=none ..."
+        names.asked("experiment", short, {}) == "tiny snapkv tokens=48 gzip bfloat16 seed=3 steps=8"
+    )
+    assert names.asked("evaluate", ["model=tiny_hybrid", *many], {}).startswith(
+        "tiny_hybrid keydiff, "
     )
     require = ["compare.require=equivalent", "prune=none"]
     assert names.asked("experiment", require, {}) == "prune=none require=equivalent"
     assert names.asked("experiment", [], {"model": "tiny"}) == "experiment tiny"
+    assert (
+        names.asked("experiment", ["steps=8", "seed=2"], {"model": "tiny"}) == "tiny seed=2 steps=8"
+    )
+    some = ["task.prunes=[none,keydiff]", "task.quantizers=[none]"]
+    assert names.asked("evaluate", some, {}) == "keydiff evaluate"
     assert names.asked("experiment", ["text=" + "word " * 30], {}).endswith("...")
     typed = [
         "-m",
@@ -257,9 +275,7 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     (tmp_path / "multirun.yaml").write_text(json.dumps(told))
     said = '"let k be 5 .","what\'s k ?, m ?"'
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
-    assert track.sweep_name(tmp_path) == f"seed=1,2 text={said} task.only=[a,b] out=x", (
-        "short first"
-    )
+    assert track.sweep_name(tmp_path) == f"text={said} seed=1,2 task.only=[a,b] out=x"
     params = dict(parent.parameters(tmp_path))
     assert params["seed"] == "1, 2" and params["task.only"] == "[a, b]", "as all lists of a column"
     assert params["text"] == '"let k be 5 .", "what\'s k ?, m ?"', "a text is left as it is"
@@ -274,21 +290,23 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     [
         (
             ["prune=random,keydiff,expected_attention", "prune.ratio=0.25,0.5", "steps=8"],
-            {"prune=random prune.ratio=0.25": "0.25 random",
-             "prune=expected_attention prune.ratio=0.5": "0.5 expected_attention"},
+            {"prune=random prune.ratio=0.25": "random 0.25",
+             "prune=expected_attention prune.ratio=0.5": "expected_attention 0.5"},
         ),
         (["prune=random,keydiff", "prune.ratio=0.25,0.5"], {"prune=keydiff prune.ratio=0.5": "keydiff 0.5"}),
         (["cache=manual,view", "prompt.batch=1,99"], {"cache=manual prompt.batch=99": "manual batch=99"}),
         (["prune=none,random", "quantize=none,int8"], {"prune=none quantize=int8": "prune=none int8",
                                                        "prune=random quantize=none": "random quantize=none"}),
         (["prune.ratio=0.25,0.5"], {"prune.ratio=0.25": "ratio=0.25"}),
-        (["seed=1,2", "sampling.seed=3,4"], {"seed=1 sampling.seed=3": "seed=1 sampling.seed=3"}),
+        (["seed=1,2", "steps=8,9", "dtype=float32,float64", "prune.ratio=0.25,0.5", "prune=random,tova"],
+         {"seed=1 steps=9 dtype=float64 prune.ratio=0.5 prune=tova": "tova 0.5 float64 seed=1 steps=9"}),
+        (["seed=1,2", "sampling.seed=3,4"], {"seed=1 sampling.seed=3": "sampling.seed=3 seed=1"}),
         (["compact=true,false"], {"compact=true": "compact=true"}),
         (["model.path=a/b,a/c"], {"model.path=a/b": "b"}),
     ],
 )  # fmt: skip
 def test_a_points_name_begins_with_what_tells_it_apart(tmp_path, typed, points):
-    """A list cuts a name after some 18 characters."""
+    """A list cuts a name after some 25 characters: what it is of comes first, seed and steps last."""
     told = {"hydra": {"overrides": {"task": typed}}}
     (tmp_path / "multirun.yaml").write_text(json.dumps(told))
     (tmp_path / "0" / ".hydra").mkdir(parents=True)

@@ -78,7 +78,11 @@ def test_an_audit_is_named_as_what_it_is_of(tmp_path, document, name):
 
 
 def test_a_list_shows_what_tells_pruned_runs_apart(tmp_path):
-    said = "At 2 of 32 steps the pruned cache chooses another token than the full one, with 48 of 97 tokens kept."
-    whole = f"Same pruned thought: brought back as it was saved, within rounding. {said}"
-    for recorded in (whole, said):
+    said = (
+        "Pruning: another token than the full cache's at 2 of 32 steps, with 48 of 97 tokens kept."
+    )
+    whole = f"Restore: as saved, within rounding. {said}"
+    crossed = f"Cross-check: cache=dynamic goes on with what was kept just as this cache does, bit for bit. {said}"
+    older = f"Same pruned thought: brought back as it was saved, within rounding. {said}"
+    for recorded in (whole, crossed, older, said):
         assert contents.tags({"conclusion": recorded}, tmp_path)["conclusion"] == said

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.pipeline.environment import checkout
 from harness.track import contents, parent, place, stopped
 
 
@@ -54,3 +55,20 @@ def test_the_sweep_of_another_directory_is_not_taken_for_this_one(here, tmp_path
             return [Run("theirs", {**mine, "directory": "/home/other"}), Run("mine", mine)]
 
     assert parent.of(Client(), "1", here) == "mine"
+
+
+def test_the_code_that_was_stopped_is_known_and_asked_once(here, monkeypatch):
+    """A later commit is not what ran."""
+    place.commit.cache_clear()
+    asked, run = [], place.subprocess.run
+    monkeypatch.setattr(place.subprocess, "run", lambda *a, **k: asked.append(a) or run(*a, **k))
+    job = stopped.known({"name": "x"}, here, {"task": "experiment"})
+    for _ in range(2):
+        stopped.begin(str(here), **job)
+    tags = stopped._tags(str(here), stopped._open.pop(str(here)))
+    assert len(asked) == 1 and tags["git_commit"] == checkout()["commit"] == place.commit()
+    assert tags["mlflow.source.git.commit"] == tags["git_commit"]
+    place.commit.cache_clear()
+    monkeypatch.setattr(place.subprocess, "run", lambda *a, **k: run(["git", "no-such"], **k))
+    assert place.commit() is None and "git_commit" not in place.source(place.commit())
+    place.commit.cache_clear()

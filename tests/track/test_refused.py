@@ -1,10 +1,14 @@
 """What the server is told of a run that was refused."""
 
+import re
+
 from mlflow.tracking import MlflowClient
 
 from harness.pipeline.environment import checkout
 from harness.snapshot import record
-from harness.track import contents, description
+from harness.track import contents, datasets, description
+
+STOPPED = "tags.reason LIKE '%'"
 
 
 def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
@@ -14,7 +18,12 @@ def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
     def run(*words, code):
         done = harness(*words, track="mlflow")
         assert done.code == code, done.out
+        assert re.search(r"^dashboard: .*harness dashboard", done.out, re.MULTILINE)
         run = there.get_run(record.read(done.folders[-1] / "result.json")["mlflow"]["run_id"])
+        (found,) = there.search_runs(
+            ["1"], f"{STOPPED} and attributes.run_id = '{run.info.run_id}'"
+        ) or [None]
+        assert (found is not None) == (code == 3), "the README's recipe"
         assert run.data.tags["git_commit"] == checkout()["commit"]
         (told,) = (d.dataset.digest for d in run.inputs.dataset_inputs)
         (model,) = (m.model_id for m in run.inputs.model_inputs)
@@ -29,7 +38,9 @@ def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
     assert its == read and same == model
     for told in (refused, damaged):
         said = told.data.tags["conclusion"]
-        assert said.startswith("Not restored: element ") and str(place) not in said
+        assert said.startswith("Not restored: ") and "element " in said and str(place) not in said
+        reason = told.data.tags["reason"]
+        assert reason.endswith(".") and ": " in reason and "\n" not in reason
         assert told.data.tags["mlflow.note.content"].startswith(f"**refused**: {said}")
 
 
@@ -38,9 +49,20 @@ def test_of_what_is_known_of_a_refusal_each_stands_alone(tmp_path):
     known = {"elements": [{"name": "token_buffer", "digest": "a" * 64}], "size": {"tokens": 9}}
     result = {"verdict": "refused", "reason": "x went away", "conclusion": "Not restored: x.",
               "task": "resume", "git": {"commit": "c0"}, "known": known}  # fmt: skip
-    assert contents.dataset(result, tmp_path)["digest"] == "a" * 32
+    assert [d["digest"] for d in datasets.of(result, tmp_path)] == ["a" * 32]
     tags = contents.tags(result, tmp_path)
     assert "model" not in tags and tags["git_commit"] == tags["mlflow.source.git.commit"] == "c0"
     assert tags["conclusion"] == "Not restored: x."
-    assert contents.dataset({**result, "known": {}}, tmp_path) is None
+    assert datasets.of({**result, "known": {}}, tmp_path) == []
     assert "x went away" in description.note(result, "1f", tmp_path)
+
+
+def test_the_reason_is_a_whole_sentence(tmp_path):
+    """It had ended with the colon that begins a list."""
+    reason = "restore refused: a is not b:\n  - dtype: x\n  - seed: 1\nLoad the model."
+    told = {"verdict": "refused", "reason": reason}
+    assert contents.tags(told, tmp_path)["reason"] == (
+        "restore refused: a is not b: dtype: x; seed: 1."
+    )
+    told["reason"] = "text= is empty.\nGive one."
+    assert contents.tags(told, tmp_path)["reason"] == "text= is empty."

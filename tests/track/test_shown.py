@@ -51,6 +51,8 @@ def test_the_budget_of_a_pruning_is_a_parameter_also_where_it_is_the_default():
     assert dict(contents.chosen(tree, [])) == {"prune": "snapkv", "prune.tokens": "48"}
     none = {"prune": {"name": "none", "tokens": None, "ratio": None}}
     assert dict(contents.chosen(none, [])) == {"prune": "none"}
+    none["prune"]["ratio"] = 0.5  # typed, and not read
+    assert dict(contents.chosen(none, ["prune.ratio=0.5"])) == {"prune": "none"}
 
 
 def test_a_sweep_has_the_commit_of_its_first_point_that_has_one(tmp_path):

@@ -46,7 +46,7 @@ def test_a_run_that_is_stopped_is_killed_there_too(tmp_path, number) -> None:
     os.kill(job.pid, number)
     assert job.wait(60) in (143, -number)
     held, reason, cache = runs(tmp_path / "runs" / "mlflow.db")
-    assert [run[1:] for run in held] == [("cache=manual steps=2 prompt=text: stopped", "KILLED")]
+    assert [run[1:] for run in held] == [("manual text steps=2: stopped", "KILLED")]
     assert cache == [("manual",)]
     word = "terminated" if number == signal.SIGTERM else "kill -9"
     assert word in reason[0][0]

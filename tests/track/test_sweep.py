@@ -96,7 +96,7 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     names = dict(base.execute("select run_uuid, name from runs").fetchall())
     told = "2 exact, 1 equivalent, 3 failed"  # as on the console
     assert (
-        names[parent] == f"prompt.batch=1,99 cache=dynamic,cloned,manual steps=6 name=swept: {told}"
+        names[parent] == f"cache=dynamic,cloned,manual prompt.batch=1,99 name=swept steps=6: {told}"
     )
     assert "manual batch=99: failed" in names.values()
     ((shown,),) = base.execute("select value from experiment_tags where key like '%ViewState%'")
@@ -320,6 +320,10 @@ def test_the_heading_says_what_would_else_happen_in_silence():
     said = lines._unsaid(["prune=glob(k*)", "prune=none,knorm", "prune.ratio=0.5"])
     assert said == ["note:    prune.ratio is not read by prune=none, which runs without it"]
     assert lines._unsaid(["prune=glob(k*)", "prune.ratio=0.5"]) == []
+    said = lines._unsaid(["steps=4,4,8", "cache=choice(view,view)"])
+    assert said[0] == "note:    steps=4 is there more than once, and is run as often"
+    assert len(said) == 2 and "cache=view is" in said[1]
+    assert lines._unsaid(["steps=4,8", "steps=interval(1,4)"]) == []  # a search draws what it likes
 
 
 def test_points_are_counted_as_hydra_sweeps_them():

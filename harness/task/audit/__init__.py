@@ -15,12 +15,14 @@ from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
+from harness.report import audited
 from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
 from harness.task.audit import derived, download, report, told, tracked
 from harness.task.audit.asked import deleted, read
+from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
 from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
 from harness.task.audit.finding import Finding
@@ -70,6 +72,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for point, fresh in again.items():
         evidence[point.name] = _kept(cfg, folder, point, fresh)
         differences, environments[point.name] = reproduced(point, fresh)
+        was, now = (read(p / "result.json") for p in (point, fresh))
+        evidence[point.name]["bounds"] = bounds(was, now, environments[point.name])
         findings += _named(differences, point, sweep)
     say.done(machine.many(len(again), "run"))
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
@@ -89,6 +93,7 @@ def _kept(cfg: Config, folder: Path, point: Path, fresh: Path) -> dict[str, Any]
     nothing = "stages" in recorded or keeps_none(recorded)
     return {
         **report.kept(folder, point, fresh),
+        **audited.told(recorded, again),
         "kept": place.is_dir() if place else None if nothing else False,
         "salted": sealed(place),
         "deleted": deleted(cfg, point),
@@ -176,9 +181,7 @@ def _conclude(
         if compared
         else (UNRUN_TRACKED if seen.runs else UNRUN)
         if again is None
-        else "within the noise floors of the second run"
-        if rounded
-        else "bitwise",
+        else compared_in(list((evidence or {}).values()), rounded),
         "differences": rows,
         "environment": environments,
         "signed_by": sorted(by),
@@ -202,9 +205,9 @@ def _conclude(
     if original is None:
         original = read(points[0] / "result.json").get("mlflow") or {}
     result = {
-        "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason,
+        "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason, "conclusion": page.sentence(document),
         "required": "equivalent", "audit_of": original.get("run_id"),
-        "audit": {"points": len(points), "differences": len(rows), "bitwise": not rounded,
+        "audit": {"points": len(points), "differences": len(rows), "bitwise": document["compared"] == "bitwise",
                   "run_again": len(evidence or {}), "mlflow_runs": seen.runs, "mlflow_copies": seen.copies},
         "options": options(cfg), "folder": shown(folder), "mlflow": None,
         "environment": environment(cfg, "none", "none"),
@@ -214,6 +217,13 @@ def _conclude(
         page.write(path, document, result, names.within(str(document["run"])))
 
     return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
+
+
+def compared_in(entries: list[dict[str, Any]], rounded: bool) -> str:
+    """How the runs were compared. entries: what is kept of each; rounded: whether the bits may differ."""
+    if entries and all(e.get("came") for e in entries):
+        return "what each run that came to no end says of that"
+    return audited.within(entries) if rounded else "bitwise"
 
 
 def _named(findings: Iterable[Finding], point: Path, sweep: bool) -> list[Finding]:

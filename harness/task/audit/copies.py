@@ -8,20 +8,20 @@ from harness.config import Config
 from harness.snapshot.digest import digest_stream
 from harness.task.audit.asked import ask, read
 from harness.task.audit.finding import Finding
-from harness.track import artifacts, held
+from harness.track import artifacts, held, written
 
 COPIES = "MLflow's copies of the files"
-ELEMENTS, KEPT = "elements.json", "snapshot/kept_on_disk.json"  # which no folder has
+ELEMENTS = "elements.json"  # which no folder has, as `artifacts.ON_DISK`
 LIVING = ("hydra/hydra.yaml",)  # may change after the seal
 
 
 def of_run(cfg: Config, run_id: str, folder: Path, seen: Any) -> Iterator[Finding]:
     """Those of a run that are not its record's. seen: a `tracked.Seen`."""
-    files = {k: v for k, v in artifacts.of_run(folder).items() if k not in LIVING}
     result = read(folder / "result.json")
+    files = {k: v for k, v in artifacts.of_run(folder, result).items() if k not in LIVING}
     made = {ELEMENTS: {"elements": result.get("elements")}, "result.json": _claimed(result)}
-    if isinstance(result.get("snapshot"), dict):
-        made[KEPT] = {"id": result["snapshot"].get("id")}
+    if block := written.left(result):
+        made[f"{written.called(result)}/{artifacts.ON_DISK}"] = {"id": block.get("id")}
     yield from _differences(cfg, run_id, files, made, seen)
 
 
@@ -58,7 +58,7 @@ def _differences(cfg: Config, run_id: str, files: dict[str, Path], made: dict[st
 
 def _said(name: str, copy: Path) -> dict[str, Any]:
     document = read(copy)
-    return {"id": document.get("id")} if name == KEPT else _claimed(document)
+    return {"id": document.get("id")} if name.endswith(artifacts.ON_DISK) else _claimed(document)
 
 
 def _claimed(result: dict[str, Any]) -> dict[str, Any]:

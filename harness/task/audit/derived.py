@@ -17,8 +17,11 @@ from harness.compare.conclusion import conclusion, speed, stored
 from harness.pipeline.environment import code, packages
 from harness.pipeline.evaluation.record import Evaluation
 from harness.pipeline.finish import draw_page
+from harness.report.audited import came
 from harness.snapshot import record as records
-from harness.snapshot.result import GOOD
+from harness.snapshot.refused import sentences
+from harness.snapshot.result import COMPARED, GOOD
+from harness.task.audit.asked import read
 from harness.task.audit.finding import Finding
 
 DRAWN = ("report.html", "divergence.svg")
@@ -35,13 +38,15 @@ AMOUNT = re.compile(r"[\d.]+ [KMGT]i?B\b")
 HEADED = ("experiment", "resume", "evaluate")  # whose pages begin with the conclusion
 # No number of a sentence is one of these; of times it says how much faster, told above.
 UNSAID = ("model", "elements", "environment", "curves", "time_s")
-COMPARED = ("exact", "equivalent", "drifted", "diverged")  # whose sentence is made of figures
 
 
 def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
     """Whether the conclusion is the one that the figures give. Of other words, as another version may
     have said it, only the numbers can be told where the code is another one too."""
-    recorded, derived = result.get("conclusion"), conclusion(result)
+    recorded, derived = result.get("conclusion"), concluded(result)
+    older = {**result, "next": None}  # which told the size of what a resume had read
+    if not ours(result) and recorded == conclusion(older):
+        result, derived = older, recorded
     alike = ours(result) or words(recorded) == words(derived)
     if alike and recorded != derived and recorded is not None:
         yield Finding("conclusion", recorded, derived, "not what the record's own figures give")
@@ -62,6 +67,13 @@ def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
         growth = figures.get(f"{name}_growth")
         if growth is not None and f"x{growth:.2f} {name}" not in reason:
             yield Finding("reason", reason, growth, f"not the growth that `chat` says: {name}")
+
+
+def concluded(result: Mapping[str, Any]) -> str:
+    """The conclusion that a run with these figures records: of a refusal the first thing that does not fit, where that
+    is known."""
+    first = sentences(dict(result))[:1] if came(result) else ()
+    return first[0] if first else conclusion(result)
 
 
 def _claims(said: str, derived: str, result: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
@@ -188,6 +200,8 @@ def page(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
 def _spoken(text: str, result: Mapping[str, Any]) -> Iterator[Finding]:
     """What a page of another version says that the record does not."""
     said, own = result.get("conclusion"), speed(result, 0.0)
+    if came(result):  # without the places that its conclusion names
+        said = (result.get("diagnosis") or {}).get("evidence")
     if text and result.get("task") in HEADED and isinstance(said, str) and said not in text:
         yield Finding("report.html", said, "another", "its headline is not the record's sentence")
     for claim in SPEED.findall(text):
@@ -201,7 +215,7 @@ def sweep_page(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
     from harness.report import sweep as pages
 
     seen = [(p, records.read(p / "result.json")) for p in points if (p / "result.json").is_file()]
-    document = records.read(sweep / "sweep.json")
+    document = read(sweep / "sweep.json")  # none of one that was killed
     waiting = any((p / records.PENDING).exists() for p, _ in seen) or "not_uploaded" in document
     if not seen or waiting or not all(redrawable(p, result) for p, result in seen):
         return

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
 
+from harness.report import audited
 from harness.snapshot.record import value_at
 from harness.snapshot.result import GOOD
-from harness.task.audit import derived, elsewhere
+from harness.task.audit import derived, elsewhere, refused
 from harness.task.audit.finding import Finding
 
 # whatever may change the last bit; the rest of `environment` is reported, not decisive
@@ -21,7 +22,7 @@ EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", 
          "model": ("name", "revision", "commit")}  # fmt: skip
 # words and choices that follow from the run; a record from before there were such claims nothing
 SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.ended",
-        "text.added", "text.streamed", "text.steps", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
+        "text.added", "text.streamed", "text.steps", "text.read", "text.apart", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
         "model.option", "snapshot.format", "snapshot.format_version", "quantization.quantizer", "pruned_from",
         "loop.first_step", "loop.steps", "loop.ended", "loop.budget", "loop.mutated_steps", "chat.turns",
         "chat.recalled", "chat.recall_questions", "chat.mismatches")  # fmt: skip
@@ -29,7 +30,7 @@ SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.res
 APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "verdict", "required", "task", "curves",
          "conclusion", "folder", "snapshot", "evaluation.resumed", *SAID)  # fmt: skip
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
-TIMED = re.compile(r"x[\d.]+ |[\d.]+ s\b|budget_s=\d+")  # what a reason says of time
+TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says of time
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
 FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
@@ -50,6 +51,19 @@ def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[
             decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
             rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})
     return rows
+
+
+def since(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """`changes` between the environments of two results; one row, and one for another code, of a refusal that does
+    not say where it was, which allows for rounding. None where the second run does not say it."""
+    was, now = recorded.get("environment") or {}, again.get("environment") or {}
+    if not now:
+        return []
+    if not refused.unplaced(recorded):
+        return changes(was, now)
+    other = recorded.get("code") != now.get("code")
+    code = changes({"code": recorded.get("code")}, {"code": now.get("code")}) * other
+    return [{"what": "environment", "recorded": None, "found": now.get("platform"), "decisive": True}, *code]  # fmt: skip
 
 
 def another(changed: list[dict[str, Any]]) -> bool:
@@ -109,8 +123,9 @@ def compare(
             explanation = "every version writes this block, so it was taken out of the record"
             yield Finding(key, recorded.get(key), "a block", explanation)
     yield from _blocks(recorded, again, same, salted, why)
-    # a run that failed speaks of its own folder
-    judged = recorded.get("verdict") not in ("failed", "refused")
+    judged = recorded.get("verdict") not in audited.CAME
+    if audited.came(recorded) == "refused":
+        yield from refused.differences(recorded, again, changed, salted, why)
     for key in SAID if judged else ():
         was, now = value_at(recorded, key), value_at(again, key)
         if was != now and was is not None:
@@ -159,7 +174,7 @@ def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> It
                 named = UNCONFIGURED if block == "model" else why
                 yield Finding(f"{block}.{key}", was.get(key), now.get(key), named)
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
-    for key in FROM_CONFIG:
+    for key in () if refused.unplaced(recorded) else FROM_CONFIG:
         if was.get(key) != now.get(key):
             yield Finding(f"environment.{key}", was.get(key), now.get(key), UNCONFIGURED)
     was, now = recorded.get("options") or {}, again.get("options") or {}
@@ -247,15 +262,19 @@ def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
         return any(f.get(key) is not None for f in floors)
     if a is None or b is None or isinstance(a, str) or isinstance(b, str):
         return False
+    return abs(a - b) <= allowance(key, a, b, floors)
+
+
+def allowance(key: str, a: float, b: float, floors: list[dict[str, Any]]) -> float:
+    """How far apart `explained` lets metric `key` be."""
     noise = max((abs(f.get(key) or 0.0) for f in floors), default=0.0)
     if key in ("top1_agreement", "top5_overlap"):
-        least = [1.0 if (share := f.get(key)) is None else share for f in floors]
-        return abs(a - b) <= 1 - min(least)
+        return 1 - min(1.0 if (share := f.get(key)) is None else share for f in floors)
     if key in ("kl_mean", "kl_max", "nll_delta"):
         logits = max((f.get("max_abs_diff") or 0.0 for f in floors), default=0.0)
         spread = 1.0 if key == "nll_delta" else min(1.0, sqrt(2 * max(abs(a), abs(b))))
         noise += logits * spread
-    return abs(a - b) <= FACTOR * noise
+    return FACTOR * noise
 
 
 def _elements(recorded: Any, again: Any, changed: Any, same: bool, why: str) -> Iterator[Finding]:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.compare.conclusion import conclusion, speed
+from harness.compare.conclusion import speed
 from harness.compare.soundness import FACTOR as SPREAD
-from harness.task.audit.derived import words
+from harness.task.audit import refused
+from harness.task.audit.derived import concluded, words
 from harness.task.audit.finding import Finding
 
 HEADERS = 0.05  # of the bytes stored
@@ -67,14 +68,14 @@ def leaves(
 
 def uncompared(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, str]:
     """What of a record by another version of the code is not compared: what -> its words and ours."""
-    said, derived = recorded.get("conclusion"), conclusion(recorded)
+    said, derived = recorded.get("conclusion"), concluded(recorded)
     told = {}
     if words(said) != words(derived):
         told["the words of its sentence"] = (
             f'"{said}"; of its figures this version says "{derived}"'
         )
     was, now = recorded.get("reason"), again.get("reason")
-    bare = [str(r.get("reason")).replace(str(r.get("folder")), "") for r in (recorded, again)]
+    bare = [refused.told(str(r.get("reason")), r) for r in (recorded, again)]
     if words(bare[0]) != words(bare[1]):  # a run that failed speaks of its own folder
         told["the words of its reason"] = f'"{was}"; the second run says "{now}"'
     rows = list(zip(*((r.get("soundness") or {}).get("paths") or [] for r in (recorded, again))))

@@ -14,10 +14,10 @@ from harness.errors import HarnessError, InputProblem
 from harness.pipeline.evaluation.record import Evaluation
 from harness.save import store
 from harness.snapshot import record as records
-from harness.snapshot.result import write_json
+from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.audit import derived, elsewhere, evaluation, rounding
-from harness.task.audit.difference import FORMLESS, changes, compare, formed, traces, turns
+from harness.task.audit.difference import FORMLESS, compare, formed, since, traces, turns
 from harness.task.audit.evidence import place_of, read, sealed
 from harness.task.audit.finding import Finding
 
@@ -41,8 +41,10 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
                 "folder": str(targets[point].absolute()),
                 "threads": cfg.threads or (threads if usable else None),
                 "device": cfg.device,
+                **_decided(result),
                 "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
                 "decrypt": cfg.decrypt,
+                "typed": sys.argv[1:],
                 "dtype": rounding.other_precision(
                     str((result.get("environment") or {}).get("dtype"))
                 )
@@ -63,16 +65,21 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
     return targets
 
 
+def _decided(result: dict[str, Any]) -> dict[str, bool]:
+    """Whether a resume was judged: that depends on how long it was reckoned to take there."""
+    if result.get("task") != "resume":
+        return {}
+    return {"judged": result.get("verdict") != UNJUDGED}
+
+
 def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, Any]]]:
     """The differences between a record and its second run, and what changed in the environment."""
     recorded, again = read(point / "result.json"), read(fresh / "result.json")
     if not isinstance(recorded.get("environment") or {}, dict):
         recorded = {**recorded, "environment": {}}  # named by what it lacks
-    changed = changes(recorded.get("environment") or {}, again.get("environment") or {})
+    changed = since(recorded, again)  # of a second run that cannot say where it ran, nothing
     if not recorded:
         return [], changed  # the missing result is already named
-    if not again.get("environment"):
-        changed = []  # the second run failed before it could say where it ran
     said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
     salted = sealed(place_of(point, recorded))
     decisive = any(c["decisive"] for c in changed)
@@ -103,7 +110,7 @@ def answered(point: Path, fresh: Path, exact: bool) -> Iterator[Finding]:
 
 def left_out(point: Path, recorded: dict[str, Any], again: dict[str, Any]) -> dict[str, str]:
     """What of a record by another version of the code is not compared: what -> why."""
-    if derived.ours(recorded) and "stages" not in recorded:
+    if derived.ours(recorded) and recorded.get("verdict") != "failed":
         return {}
     told = elsewhere.told(recorded, again)
     with suppress(*FORMLESS):  # which `reproduced` names

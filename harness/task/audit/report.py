@@ -15,7 +15,8 @@ from harness.pipeline.evaluation.record import FILES, Evaluation
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
 from harness.task.audit import derived
-from harness.task.audit.difference import changes, compare, formed, turns
+from harness.task.audit.bounds import bounds
+from harness.task.audit.difference import compare, formed, since, turns
 from harness.task.audit.evaluation import differences
 from harness.task.audit.evidence import edited
 from harness.task.audit.finding import Finding
@@ -150,9 +151,7 @@ def _point(
     if not one or not two:
         yield Finding(f"{name}: evidence", "two results", "none", "nothing to draw it from")
         return
-    changed = changes(one.get("environment") or {}, two.get("environment") or {})
-    if not two.get("environment"):
-        changed = []
+    changed = since(one, two)
     findings = [*formed(compare(one, two, changed, entry.get("salted") is True))]
     if one.get("task") == two.get("task") == "evaluate" and "stages" not in {**one, **two}:
         was, now = (_evaluation(folder, entry, which, results) for which in ("recorded", "again"))
@@ -164,6 +163,9 @@ def _point(
         if finding.what not in said:
             why = "the results that it kept differ here, and the report does not say so"
             yield Finding(f"{name}: {finding.what}", finding.recorded, finding.found, why)
+    if "bounds" in entry and entry["bounds"] != bounds(one, two, changed):
+        why = "not what its two results are held to"
+        yield Finding(f"{name}: bounds", "as reported", "others", why)
     if changed != (document.get("environment") or {}).get(name):
         why = "not what the two results say of where they were made"
         yield Finding(f"{name}: environment", "as reported", "other changes", why)

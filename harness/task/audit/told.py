@@ -13,9 +13,12 @@ from harness.report import sweep as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS, exit_code
 from harness.task.audit.asked import read
-from harness.track import contents, description, names, parent, parts, several
+from harness.track import contents, cut, description, names, parent, parts, several
 from harness.track.totals import totals
 
+MARKED = re.compile(
+    r" \([^:]*\)(?=: points are compared)"
+)  # which points, that older versions did not say
 NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
 Result = dict[str, Any]
 Values = dict[str, dict[int, float]]  # by name and step
@@ -25,7 +28,7 @@ Values = dict[str, dict[int, float]]  # by name and step
 class Told:
     """status: empty where the record does not say. notes: its description, in every form that an honest one may
     have; none where it is not derived. once: what an older version said of its outcome. before: what it said of
-    tags and parameters, by name."""
+    tags and parameters, by name. sizes: and what of sizes, which were of what was read."""
 
     name: str
     word: str
@@ -36,6 +39,7 @@ class Told:
     notes: list[str] = field(default_factory=list)
     once: str = ""
     before: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, float] = field(default_factory=dict)
 
     def claims(self, said: str) -> str:
         """What a server may claim in place of `said`."""
@@ -60,6 +64,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
         ],
         _once(folder) if rows else "",
         _before(folder, config, result),
+        {f"size/{key}": float(v) for key, v in (result.get("size") or {}).items() if v is not None},
     )
 
 
@@ -89,12 +94,15 @@ def _formerly(result: Result, config: Result) -> dict[str, str]:
 
 
 def _before(folder: Path, config: Result, result: Result) -> dict[str, str]:
-    """The one option that its configuration holds, where this version tells the several that its task took, and the
-    conclusion as it was recorded."""
+    """The one option that its configuration holds, where this version tells the several that its task took, the
+    conclusion as it was recorded, and the first line of the reason."""
     one = contents.configured(folder)
     held = {key: one[key] for key in several.options(config) if key in one}
     said = str(result.get("conclusion") or result.get("reason"))[: contents.PARAM_LIMIT]
-    return held | {f"option.{key}": value for key, value in held.items()} | {"conclusion": said}
+    reason = str(result.get("reason")).partition("\n")[0][: contents.PARAM_LIMIT]
+    once = {"conclusion": said, "reason": reason}
+    once["snapshot_id"] = str((result.get("snapshot") or {}).get("id"))  # of a resume what it read
+    return held | {f"option.{key}": value for key, value in held.items()} | once
 
 
 def _once(folder: Path) -> str:
@@ -113,7 +121,7 @@ def cells(folder: Path, result: Result) -> list[Told]:
         figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
         params = parts.parameters(row, above)
         notes = [said["mlflow.note.content"]] if said else []
-        tags = {**row["tags"], **said}
+        tags = {**contents.of_part(result), **row["tags"], **said}
         word = said.get("outcome", "")
         made.append(
             Told(
@@ -125,11 +133,15 @@ def cells(folder: Path, result: Result) -> list[Told]:
 
 def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterable[str]) -> Told:  # fmt: skip
     """Of the run above the points of a sweep, which are those with a result. held, theres: as of `run`."""
+    known = parent.known(folder)
+    if known.get(cut.CUT):
+        return _cut(folder, held, known.get("asked"))
     rows = pages.rows(points)
     ways = search.ways(folder, rows)
     document = read(folder / "sweep.json")
     asked = document.get("asked", document.get("points"))
     words, sentence, table, best = summary.said(rows, ways, asked)
+    once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
     before = held["metrics"]  # what an earlier try counted, and is zero now
     tail = held["tags"].get("reason", "") if missing else ""
@@ -148,8 +160,33 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         _stepped(totals(rows, list(ways), before)),
         "KILLED" if missing else contents.status(rows),
         notes,
-        before=_typed(folder) | {"conclusion": NATS.sub(r"\1", sentence)[: contents.PARAM_LIMIT]},
+        before=_typed(folder)
+        | {"conclusion": _older([sentence, once], held["tags"].get("conclusion"))},
     )
+
+
+def _cut(folder: Path, held: dict[str, Any], asked: int | None) -> Told:
+    """Of the run above the points of a sweep whose process was gone before its end."""
+    left = cut.left(folder, asked)
+    return Told(
+        names.ended(track.sweep_name(folder), left.words),
+        left.words,
+        parent.tags(folder) | parent.commit(folder) | parent.told(left.words, left.sentence),
+        dict(parent.parameters(folder)),
+        _stepped(totals(left.rows, (), held["metrics"])),
+        "KILLED",
+    )
+
+
+def _older(sentences: list[str], there: str | None) -> str:
+    """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
+    it, and as it was told once."""
+    told = []
+    for sentence in sentences:
+        few = MARKED.sub("", sentence)
+        brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
+        told += [said[: contents.PARAM_LIMIT] for said in brief]
+    return next((said for said in told if said == there), told[0])
 
 
 def _typed(folder: Path) -> dict[str, str]:

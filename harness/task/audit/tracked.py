@@ -17,6 +17,7 @@ from harness import machine
 from harness.config import Config
 from harness.config.tracking import USUAL
 from harness.pipeline.finish import shown
+from harness.report.audit import OTHER
 from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
 from harness.task.audit import copies, derived, told
 from harness.task.audit.asked import Run, ask, lookup, mlflow_of, read, search
@@ -27,7 +28,8 @@ from harness.track import contents, description, held, parent
 # where a run lies and who made it: a record may be moved
 PLACE = ("folder", "host", "directory", "sweep", "sweep.point", "process")
 # what a server says that the record gives nothing of is forged, where it is one of these
-RESULT = ("verdict", "outcome", "conclusion", "itself", "answer", "bitwise_equal", "mutated", "snapshot_id")  # fmt: skip
+RESULT = ("verdict", "outcome", "conclusion", "itself", "answer", "bitwise_equal", "mutated", "snapshot_id",
+          "parent_snapshot_id")  # fmt: skip
 SHARES = ("contains", "exact")
 FIGURES = {f"{section}/{name}" for section, names in (
     ("best", SHARES), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
@@ -151,7 +153,8 @@ def _metrics(cfg: Config, run: Run, made: Told, what: str, ours: bool) -> Iterat
     for key, values in made.metrics.items():
         there = run["metrics"].get(key)
         last = values[max(values)]
-        if there is None or not isfinite(last):
+        older = not ours and there == made.sizes.get(key)
+        if there is None or older or not isfinite(last):
             continue
         found = [(max(values), there)]
         if len(values) > 1:
@@ -191,9 +194,7 @@ def _written(run: Run, made: Told, seen: Seen, what: str, ours: bool) -> Iterato
         and description.CUT not in note
         and not any(_same(note, n) for n in made.notes)
     ):
-        seen.notes.append(
-            f"its description in MLflow is not the one that was recorded: {made.name}"
-        )
+        seen.notes.append(f"its description in MLflow {OTHER}: {made.name}")
 
 
 def _same(note: str, made: str) -> bool:

@@ -7,16 +7,17 @@ import torch
 
 from harness.config import Config
 from harness.errors import InputProblem
+from harness.machine import many
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.origin import chosen
 from harness.pipeline.stored import needs, text_of
 from harness.report import html
-from harness.report.console import Say, tabled
+from harness.report.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
-from harness.task.diff import foreign
-from harness.task.diff.deviation import BRIEF, Deviation, continues, explained
+from harness.task.diff import deviation, foreign
+from harness.task.diff.deviation import BRIEF, TENSORS, Deviation, continues, explained
 
 BEFORE = (
     "The stored logits are those of the last token that was read, kept from when it was read. What was done to "
@@ -25,6 +26,18 @@ BEFORE = (
 NEXT = (
     "No continuation was measured. With model=NAME both states are fed the next token, and the logits after it "
     "are compared."
+)
+COUNTED = (
+    "Tokens by name are counted from 1, an index from 0: of keys and values it is [row of the batch, head, kept "
+    "token, number]. Bits: the lowest one that differs in that element, and how many of its bits do."
+)
+DERIVED = (
+    "Digests cover what differs above, codes are kept by one side alone, and a proof is how near a replay of the "
+    "last token came to what was stored, when it was saved: to its logits, and to its keys and values (kv)."
+)
+IDS = (
+    "An id is the digest of a snapshot's whole manifest: its format, its files and its parent count, so the same "
+    "state stored twice may have two."
 )
 OTHER = "\u2260 differs"
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
@@ -50,33 +63,44 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if deviations and chosen("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
-    record["logits"] = measured
+    record["logits"], record["diff"] = measured, figured(deviations, measured)
+    pairs = (("a", cfg.a, first, one), ("b", cfg.b, second, two))
+    record["sides"] = {
+        key: {"path": shown(place), "id": manifest["id"], "tokens": state.tokens}
+        for key, place, manifest, state in pairs
+    }
     record["verdict"] = judged(deviations, measured)
     grown = continues(one, two, (f"a ({shown(cfg.a)})", f"b ({shown(cfg.b)})"))
-    record["reason"] = grown or _lossy(one, two) + _reason(deviations)
+    held = record["compared"] = deviation.compared(one)
+    record["reason"] = grown or _reason(deviations, held, _lossy(one, two), record["diff"])
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
-    rows = [d.row() for d in listed]
+    own = independent(listed)
     these, those = dict(needs(one, first)), dict(needs(two, second))
+    names = list(these | those)
     what = [
-        [
-            n,
-            *(html.digest(side.get(n)) for side in (these, those)),
-            OTHER * (these.get(n) != those.get(n)),
-        ]
-        for n in these | those
+        [n, *(html.digest(side.get(n)) for side in (these, those)), OTHER]
+        for n in names
+        if these.get(n) != those.get(n)
     ]
-    heads, table = _filled(rows)
+    both = [[n, these[n]] for n in names if these.get(n) == those.get(n) and these[n] is not None]
     sections = [
-        html.section("Differences", columns=heads, rows=[[*map(html.digest, r)] for r in table]),
-        html.section("What they are", columns=["what", "a", "b", ""], rows=what),
+        _table("Differences", own, COUNTED * bool(own)),
+        *[html.section("What they are", text=IDS, columns=["what", "a", "b", ""], rows=what)]
+        * bool(what),
+        html.section("What both are", columns=["what", "a and b"], rows=both, fold=True),
     ]
+    if derived := [d for d in listed if d not in own]:
+        sections.insert(1, _table("What follows from them", derived, DERIVED, fold=True))
+    if not deviations:
+        counts = [[name.replace("_", " "), html.grouped(count)] for name, count in held.items()]
+        sections[0] = html.section("What was compared, and is the same", columns=["what", "how many"], rows=counts)  # fmt: skip
     if texts := read(one, two):
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
     figures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if figures:
         sections.insert(1, html.section("In logits", text=told, columns=columns, rows=figures))
-    outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0)
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0, tracked=True)
     if deviations:
         tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
         say.line()
@@ -85,7 +109,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         if told:
             say.fact("stored", told)
     say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
-    foreign.ends(cfg, folder, say)
+    say.line(f"report: {shown(folder)}/report.html")
     return outcome
 
 
@@ -94,6 +118,21 @@ def read(one: State, two: State) -> list[list[str]]:
     if torch.equal(one.token_ids, two.token_ids):
         return []
     return [[name, text_of(state)] for name, state in (("a", one), ("b", two))]
+
+
+def figured(deviations: list[Deviation], measured: dict[str, Any]) -> dict[str, float | None]:
+    """What of it is a number: how many fields and tensors differ, by how much keys and values do at most, and what
+    was `compared` of logits."""
+    gaps = [d.gap for d in deviations if d.what.endswith((".key", ".value")) and d.gap is not None]
+    tensors = [d for d in deviations if d.what.startswith("layer.") or d.what in TENSORS]
+    told = {"differences": len(deviations), "tensors": len(tensors)}
+    logits = {
+        f"{name.replace(' ', '_')}_{key}": value
+        for name, values in measured.items()
+        for key, value in values.items()
+        if key != "same_token"
+    }
+    return {**told, "largest_kv_difference": max(gaps, default=None), **logits}
 
 
 def judged(deviations: list[Deviation], measured: dict[str, Any]) -> str:
@@ -150,6 +189,19 @@ def _filled(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     return [COLUMNS[p] for p in places] or COLUMNS, [[row[p] for p in places] for row in rows]
 
 
+def independent(deviations: list[Deviation]) -> list[Deviation]:
+    """Those that do not follow from others; all, where nothing else differs."""
+    return [d for d in deviations if not d.follows] or deviations
+
+
+def _table(
+    title: str, deviations: list[Deviation], text: str, fold: bool = False
+) -> dict[str, Any]:
+    heads, table = _filled([d.row() for d in deviations])
+    rows = [[*map(html.digest, row)] for row in table]
+    return html.section(title, text=text, columns=heads, rows=rows, fold=fold)
+
+
 def _lossy(one: State, two: State) -> str:
     """How one of two states of the same tokens is pruned or quantized and the other is not, or otherwise; empty
     where it is not that by which they differ."""
@@ -170,13 +222,27 @@ def _lossy(one: State, two: State) -> str:
     return "".join(f"{one}; " for one in said)
 
 
-def _reason(deviations: list[Deviation]) -> str:
+def _reason(
+    deviations: list[Deviation], held: dict[str, int], lossy: str, figures: dict[str, float | None]
+) -> str:
+    """What came out. held: how much of each was `compared`; lossy: what was done to one of them on purpose;
+    figures: `figured`."""
     if not deviations:
-        return "the same state, bit for bit"
-    first, *others = deviations
-    count = f"{len(deviations)} differences; the first" if others else "one difference"
+        much = f"{many(held['tensors'], 'tensor')} of {held['numbers']:,} numbers"
+        more = f"{many(held['documents'], 'document')} and {many(held['tokenizer_files'], 'tokenizer file')}"
+        return f"the same state, bit for bit: {much} ({held['bytes']:,} bytes), {more}"
+    gap = figures["largest_kv_difference"]
+    if lossy and gap is not None:
+        logits = next((d.gap for d in deviations if d.what == "logits"), 0.0)
+        off = f"differ by at most {number(logits)}" if logits else "are the same"
+        return f"{lossy}keys and values differ by at most {number(gap)}, the stored logits {off}"
+    own = independent(deviations)
+    first, *others = own
+    count = f"{len(own)} differences" if others else "one difference"
+    if rest := len(deviations) - len(own):
+        count += f", and {rest} that follow{'s' * (rest == 1)} from {'them' if others else 'it'}"
+    count = f"{lossy}{count}{'; the first' * bool(others or rest)}"
     if first.what == "token_ids" and first.where != "form":
-        place = first.where.strip("[]").rpartition(",")[2].strip()
-        return f"{count} at token {int(place) + 1} of what was read: {first.a} against {first.b}"
+        return f"{count} at {first.place} of what was read: {first.a} against {first.b}"
     bits = f", {first.bits}" if first.bits else ""
     return f"{count} in {first.what} at {first.place}{bits}"

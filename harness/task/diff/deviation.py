@@ -18,6 +18,13 @@ FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explai
 MODEL = ("token_embeddings", "attention_weights", "layer_norm", "model_config", "tokenizer")
 AT = re.compile(r"\[(\d+), ?(\d+)\]")  # row and token, from 0
 MISSING = "(missing)"
+TENSORS = (
+    "next_position",
+    "token_ids",
+    "attention_mask",
+    "logits",
+    "rng",
+)  # beside those of layers
 BRIEF = ["what and where", "a", "b", "how much"]
 DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
 
@@ -25,7 +32,7 @@ DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
 @dataclass(frozen=True)
 class Deviation:
     """One differing field or tensor. where: path or index of the first difference; bits: number of
-    the lowest differing bit there; amount: elements that differ and the largest difference."""
+    the lowest differing bit there; amount: elements that differ and the largest difference; gap: that, of floats."""
 
     what: str
     where: str
@@ -33,6 +40,7 @@ class Deviation:
     b: str
     bits: str = ""
     amount: str = ""
+    gap: float | None = None
 
     def row(self) -> list[str]:
         return [self.what, self.place, self.a, self.b, self.bits, self.amount]
@@ -42,8 +50,15 @@ class Deviation:
         """`where`, as people are told of it; tokens are counted from 1."""
         if self.what == "token_ids" and (at := AT.fullmatch(self.where)):
             row, token = (int(number) + 1 for number in at.groups())
-            return f"token {token}" + f" of row {row}" * (row > 1)
+            return f"token {token} (index {token - 1})" + f" of row {row}" * (row > 1)
         return called(self.what, self.where)
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is no difference of its own: a digest of what differs, how near its proof came when it was
+        saved, or codes of which only one side has any."""
+        codes = ".segment." in self.what and self.where == "one side only"
+        return self.what == "proof" or "digest" in self.where or codes
 
     def brief(self) -> list[str]:
         """What a terminal has room for: `BRIEF`. The page and `result.json` have every digit."""
@@ -142,7 +157,7 @@ def differences(one: State, two: State) -> Iterator[Deviation]:
     for name in dict.fromkeys(name for side in sides for name in side):
         a, b = (side.get(name) for side in sides)
         if a is None or b is None:
-            yield Deviation(name, "one side only", *(_form(tensor) for tensor in (a, b)))
+            yield Deviation(name, "one side only", _form(a), _form(b))
         elif deviation := tensor_difference(name, a, b):
             yield deviation
 
@@ -166,7 +181,20 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     amount = f"{len(rows)} of {a.numel()} elements"
     amount += f", at most {number(largest)}" * a.is_floating_point()
     changes = f"bit {lowest}, {bits.bit_count()} in all"
-    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount)
+    far = largest if a.is_floating_point() else None
+    return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount, far)
+
+
+def compared(state: State) -> dict[str, int]:
+    """How much of a state is laid beside another's."""
+    tensors = [tensor for _, tensor in _tensors(state)]
+    return {
+        "tensors": len(tensors),
+        "numbers": sum(tensor.numel() for tensor in tensors),
+        "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+        "documents": len(state.documents),
+        "tokenizer_files": len(state.tokenizer_files),
+    }
 
 
 def _form(tensor: torch.Tensor | None) -> str:
@@ -219,7 +247,7 @@ def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"layer.{layer.index}.{part}", tensor
         if layer.received is not None:
             yield f"layer.{layer.index}.received", layer.received
-    for name in ("next_position", "token_ids", "attention_mask", "logits", "rng"):
+    for name in TENSORS:
         yield name, getattr(state, name)
 
 

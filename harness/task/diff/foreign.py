@@ -17,6 +17,7 @@ from harness.pipeline.foreign import fitted, kinds, orders, pairs
 from harness.report import html
 from harness.report.console import Say, number, tabled
 from harness.save import store
+from harness.snapshot.digest import digest_stream
 from harness.snapshot.result import UNJUDGED
 
 Read = TypeVar("Read")
@@ -26,9 +27,11 @@ COLUMNS = ["what", "where", "a", "b", "largest difference", "of at most"]
 @dataclass(frozen=True)
 class Past:
     """Keys and values of one side, `[batch, kv_heads, tokens, head_dim]` each (kv_heads 1 where a file
-    does not say how many), and the ids they are of, where it says those."""
+    does not say how many), and the ids they are of, where it says those. identity: the snapshot's id, or the digest
+    of the file."""
 
     kind: str
+    identity: str
     tokens: list[int]
     layers: list[tuple[torch.Tensor, torch.Tensor]]
     forms: str
@@ -69,35 +72,38 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         "kinds": {"a": one.kind, "b": two.kind},
         "verdict": UNJUDGED if rows else "exact",
         "reason": reason,
+        "sides": {
+            key: {"path": shown(place), "id": past.identity, "tokens": len(past.tokens)}
+            for key, place, past in (("a", str(cfg.a), one), ("b", str(cfg.b), two))
+        },
+        "diff": {
+            "differences": len(rows),
+            "tensors": sum(str(row[0]).startswith("layer.") for row in rows),
+            "largest_kv_difference": largest,
+        },
     }
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
-    outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0)
+    outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0, tracked=True)
     if rows:
         tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
         say.line()
     say.line(f"{'differs' if rows else 'same'}: {reason}")
-    ends(cfg, folder, say)
-    return outcome
-
-
-def ends(cfg: Config, folder: Path, say: Say) -> None:
-    """The last lines of a comparison: its page, and that a server which was asked for has no run of it."""
     say.line(f"report: {shown(folder)}/report.html")
-    if cfg.track.name != "none":
-        say.line(
-            "MLflow: has no run of task=diff; the report and result.json beside it hold all of it"
-        )
+    return outcome
 
 
 def opened(place: str) -> Past:
     """A file of another program, or a snapshot. Raises InputProblem, SnapshotInvalid."""
     if is_file(place):
-        there = saved.read(Path(place).expanduser())
-        return Past(there.kind, there.tokens, pairs(there, place), kinds(there))
-    state, _ = store.load(place)
+        file = Path(place).expanduser()
+        there = saved.read(file)
+        with file.open("rb") as held:
+            digest = digest_stream(held, file.stat().st_size)
+        return Past(there.kind, digest, there.tokens, pairs(there, place), kinds(there))
+    state, manifest = store.load(place)
     layers = [(la.key, la.value) for la in state.layers if la.segments]
     dtype = str(state.dtype).removeprefix("torch.")
-    return Past("snapshot", state.token_ids[0].tolist(), layers, dtype)
+    return Past("snapshot", manifest["id"], state.token_ids[0].tolist(), layers, dtype)
 
 
 def differences(one: Past, two: Past) -> list[list[Any]]:

@@ -60,6 +60,7 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
     assert kl["none", "none"] == 0 < kl["none", "int8"] < kl["knorm", "none"]
     assert {r["measure"] for r in rows if r["quantize"] == "int8"} >= {"key_error", "value_error"}
     assert "<svg" in (done.folders[0] / "report.html").read_text()
+    assert 'href="questions.jsonl"' in (done.folders[0] / "report.html").read_text()
     said = [json.loads(row) for row in (done.folders[0] / "answers.jsonl").read_text().splitlines()]
     assert len(said) == 4 * len(cells) and all("said" in row for row in said)
 
@@ -306,6 +307,17 @@ def test_the_front_holds_what_nothing_smaller_matches() -> None:
     assert [r["kv_bytes"] for r in pareto(rows, larger=False)] == [10, 20]
 
 
+def test_the_table_has_the_spread_of_its_times_and_the_digits_of_the_sentence() -> None:
+    from harness.report.evaluate import _spread, digits
+
+    place = dict.fromkeys(("prune", "quantize", "budget", "cache", "asked"), "none")
+    times = (0.001, 0.002, 0.003, 0.004, 0.005)
+    answered = {str(n): [{**place, "per_token_s": t}] for n, t in enumerate(times)}
+    assert _spread(tuple(place.values()), answered) == "2-4", "quartiles, in milliseconds"
+    assert _spread(tuple(place.values()), {"0": answered["0"]}) == "timed once"
+    assert [digits(x) for x in (47.47, 304.2, 0.0977, 76.0)] == [47.5, 304, 0.0977, 76]
+
+
 def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatch) -> None:
     from harness.compare.soundness import PlainPath
     from harness.pipeline import yardstick
@@ -344,7 +356,8 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
 
     assert "nothing can be told" in conclusion([row("none", 0.0, 100), row("random", 0.0, 10)])
     few = conclusion([row("none", 1.0, 100), row("random", 1.0, 10)])
-    assert "smallest" in few and "8 prompts cannot tell a loss below 34%" in few
+    assert "smallest" in few and "8 prompts cannot tell a loss below 34 percentage points" in few
+    assert "100% from 10% of the bytes (0.00977 KiB beside 0.0977 KiB)" in few
     assert "asked" not in few
     before = [{**row(p, v, n), "asked": "before"} for p, v, n in (("none", 1.0, 100), ("random", 0.5, 10))]  # fmt: skip
     both = conclusion([row("none", 1.0, 100), row("random", 1.0, 10), *before])
@@ -360,6 +373,11 @@ def test_a_conclusion_on_answers_that_are_all_wrong_is_no_success() -> None:
     right = [row("none", 1.0, 100), row("random", 1.0, 10)]
     nll = {**right[1], "measure": "nll", "delta": 0.15, "delta_low": 0.1, "delta_high": 0.2}
     assert "by share of right answers, the smallest" in (told := conclusion([*right, nll]))
-    assert told.endswith("; its expected text is measurably less likely, by 0.15 nats a token")
-    assert "less likely" not in conclusion([*right, {**nll, "delta": 4e-6, "delta_low": 1e-6}])
-    assert "less likely" not in conclusion([*right, {**nll, "delta_low": -0.1}])
+    assert told.endswith(
+        "of the expected text it is measurably worse, by 0.15 nats a token (16% of perplexity)"
+    )
+    slight = conclusion([*right, {**nll, "delta": 4e-6, "delta_low": 1e-6}])
+    assert "it is measurably worse, by 4e-06 nats" in slight, "its table calls it worse in red"
+    assert "it is measurably worse" not in conclusion([*right, {**nll, "delta_low": -0.1}])
+    timed = [row | {"per_token_s": 1e-3 * row["kv_bytes"]} for row in right]
+    assert " ms" not in conclusion(timed), "a median that noise may turn round is no result"

@@ -1,0 +1,241 @@
+"""What a record says beside what its second run says, as an audit counts and shows it: each figure, the tokens,
+the digests of the elements, and of a run that was refused what it names of the refusal."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.report.html import cell
+from harness.report.names import plain
+from harness.snapshot.elements import spoken
+from harness.snapshot.result import ORDER, UNJUDGED, counted
+
+DIGITS = 6  # of two figures that are not the same
+SHORT = 26  # characters that no narrow screen breaks
+SAME = "the same"
+NAMED = ("cause", "element", "layer", "head", "token", "evidence")  # of a diagnosis
+LISTS = {
+    "text.token_ids": "tokens of the uninterrupted run",
+    "text.restored_ids": "tokens of the restored run",
+    "elements": "digests of the elements",
+    "curves": "figures per step",
+    "diagnosis.picture": "errors by layer and token, in noise floors",
+    "known.elements": "digests of what had been read",
+}
+CAME = ("refused", "failed")
+
+
+def results(folder: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The recorded `result.json` and that of the second run, from their copies in the audit's `folder`."""
+    sides = []
+    for side in ("recorded", "again"):
+        path = copy(folder, told, side)
+        sides.append(json.loads(path.read_text("utf-8")) if path and path.is_file() else {})
+    return sides
+
+
+def copy(folder: Path, told: Mapping[str, Any], side: str) -> Path | None:
+    """Where the copy of the `result.json` of one side lies."""
+    named = (told.get(side) or {}).get("result.json") or {}
+    return folder / Path(str(named["file"])).name if named.get("file") else None
+
+
+def figures(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What came out, by its name; of a run that was refused, what it names of that."""
+    made = {key: result[key] for key in ("verdict",) if result.get(key)}
+    for block in ("metrics", "oracle", "size"):
+        for key, value in (result.get(block) or {}).items():
+            if value is not None:
+                made[f"{block}.{key}"] = counted(key, value)
+    if came(result):
+        cause = result.get("diagnosis") or {}
+        made |= {f"diagnosis.{k}": cause[k] for k in NAMED if cause.get(k) is not None}
+        for number, row in enumerate(result.get("differences") or [], 1):
+            what = f"{spoken(str(row.get('element')))}: {row.get('field')}"
+            made[f"differences.{number}"] = f"{what}: {row.get('saved')}, {row.get('found')}"
+    return made
+
+
+def came(result: Mapping[str, Any]) -> str | None:
+    """`refused` or `failed` of a run that came to no end; None of any other."""
+    verdict = result.get("verdict")
+    return verdict if verdict in CAME and "stages" in result else None
+
+
+def lists(result: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Tokens, digests and rows of figures that the record has, each as one list."""
+    text, known = result.get("text") or {}, result.get("known") or {}
+    made = {f"text.{key}": flat(text.get(key)) for key in ("token_ids", "restored_ids")}
+    for key, rows in (("elements", result.get("elements")), ("known.elements", known.get("elements"))):  # fmt: skip
+        made[key] = [f"{e.get('name')} {e.get('digest')}" for e in rows or []]
+    made["curves"] = flat(result.get("curves"))
+    made["diagnosis.picture"] = flat((result.get("diagnosis") or {}).get("picture"))
+    return {key: values for key, values in made.items() if values}
+
+
+def flat(tree: Any) -> list[Any]:
+    """Every value in nested lists and mappings, one after another."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        return [value for inner in tree for value in flat(inner)]
+    return [] if tree is None else [tree]
+
+
+def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
+    """What a headline says of a run: `came` to no end or None, its `verdict`, `named` of a refusal, how many `figures`, how many
+    of them the `same`, how many `tokens`."""
+    was, now = figures(recorded), figures(again)
+    tokens = sum(len(values) for key, values in lists(recorded).items() if key.startswith("text."))
+    named = [what for what in NAMED if f"diagnosis.{what}" in was]
+    named += [key for key in ("differences", "faults") if recorded.get(key)]
+    return {
+        "came": came(recorded),
+        "verdict": recorded.get("verdict"),
+        "named": [*named, "reason"],
+        "figures": len(was),
+        "same": sum(was[key] == now.get(key) for key in was),
+        "tokens": tokens,
+    }
+
+
+def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]) -> tuple[str, list[list[Any]]]:  # fmt: skip
+    """In a sentence how many figures are the same; and a row for each, those that are not the same first, then one for
+    the tokens, the digests and every other list. held: from `bounds`; empty where every one has to be the same."""
+    was, now = figures(one), figures(two)
+    order = sorted(dict.fromkeys([*was, *now]), key=lambda w: w != "verdict" and was.get(w) == now.get(w))  # fmt: skip
+    made = []
+    for what in order:
+        bound = held.get(what) or {} if was.get(what) != now.get(what) else {}
+        row = [label(what), *pair(was.get(what), now.get(what))]
+        made.append(row + [bound.get(key, "") for key in ("held_to", "why")] * bool(held))
+    was_, now_ = lists(one), lists(two)
+    for what in dict.fromkeys([*was_, *now_]):
+        first, second = was_.get(what, []), now_.get(what, [])
+        row = [LISTS[what], short(len(first)), beside(first, second)]
+        made.append(row + ["", ""] * bool(held))
+    alike = sum(was.get(what) == now.get(what) for what in was)
+    count = f"{alike} of {len(was)}" if alike < len(was) else f"all {len(was)}"
+    of = "what it names of the refusal" if came(one) == "refused" else "its figures"
+    return (f"Of {of} {count} are the same to the last digit." if was else ""), made
+
+
+def label(what: str) -> str:
+    """The name of a figure in a person's words."""
+    block, _, last = what.partition(".")
+    if block == "diagnosis":
+        return (
+            last if last in ("cause", "element", "evidence") else f"first {last} beyond the noise"
+        )
+    return f"difference {last}" if block == "differences" else plain(what)
+
+
+def beside(first: list[Any], second: list[Any]) -> Any:
+    """How a list compares to the one of the second run."""
+    if first == second:
+        return short(SAME)
+    if len(first) != len(second):
+        return f"{len(second):,} of them"
+    apart = [place for place, (a, b) in enumerate(zip(first, second)) if a != b]
+    where = f"{len(apart):,} {'is another' if len(apart) == 1 else 'are others'}"
+    value = first[apart[0]]
+    named = f": {', '.join(str(first[p]).partition(' ')[0] for p in apart[:3])}" if isinstance(value, str) else ""  # fmt: skip
+    return f"{where}{named or f', the first is number {apart[0] + 1:,}'}"
+
+
+def pair(recorded: Any, again: Any) -> tuple[Any, Any]:
+    """Two figures, to as many digits as tell them apart."""
+    if recorded == again:
+        return short(recorded), "" if recorded is None else short(SAME)
+    if isinstance(recorded, float) and isinstance(again, float):
+        recorded, again = apart(recorded, again)
+    return short(recorded), short(again)
+
+
+def short(value: Any) -> Any:
+    """A cell that no narrow screen breaks; a whole number in groups of three digits; a sentence as it is."""
+    if type(value) is int:
+        value = f"{value:,}"
+    wide = isinstance(value, str) and len(value) > SHORT
+    return value if wide or value is None else cell(value, kind="n")
+
+
+def apart(one: float, two: float) -> tuple[str, str]:
+    """Two numbers to three digits, and to more where these do not tell them apart; where `DIGITS` do not either, by
+    how much the second is more or less."""
+    for digits in range(3, DIGITS + 1):
+        said = f"{one:.{digits}g}", f"{two:.{digits}g}"
+        if said[0] != said[1]:
+            return said
+    by = f"{abs(two - one):.2g} {'more' if two > one else 'less'}"
+    return f"{one:.3g}", f"{two:.3g} ({by})"
+
+
+def reproduced(document: Mapping[str, Any], runs: bool = False) -> str:
+    """What was compared and found again, in a clause for the runs that were judged, one for those that were refused,
+    one for those that failed. runs: says of how many."""
+    entries = list((document.get("evidence") or {}).values())
+    count = {word: sum(e.get("came") == word for e in entries) for word in CAME}
+    judged = int(document.get("points", 1)) - sum(count.values())
+    left_out = document.get("uncompared")
+
+    def of(number: int) -> str:
+        return f" of {machine.many(number, 'run')}" * runs
+
+    said = []
+    if judged:
+        whole = "what was compared" if left_out else "every figure and token"
+        how = document["compared"]
+        if exact(document):
+            said.append(f"{whole}{of(judged)} is reproduced, {how}")
+        else:
+            said.append(f"what was compared{of(judged)} is reproduced: {within(entries)}")
+        said[-1] += verdicts(entries)
+    rounded = ", numbers within their stated bounds" * (not exact(document))
+    if refused := [e for e in entries if e.get("came") == "refused"]:
+        named = [what for what in refused[0]["named"] if all(what in e["named"] for e in refused)]
+        said.append(
+            f"the refusal{of(len(refused))} is reproduced: the same {listed(named)}{rounded}"
+        )
+    if count["failed"]:
+        said.append(f"the failure{of(count['failed'])} is reproduced: it fails again")
+    if left_out:
+        said.append(f"not compared: {', '.join(left_out)}")
+    return "; ".join(said)
+
+
+def verdicts(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Which verdicts were found again, of the runs that have one; nothing of reports that do not say."""
+    words = [e.get("verdict") for e in entries if not e.get("came")]
+    tally = {word: words.count(word) for word in ORDER if word in words and word != UNJUDGED}
+    if not tally:
+        return ""
+    if len(words) == 1:
+        return f" (the verdict: {words[0]})"
+    return f" (the verdicts: {', '.join(f'{n} {word}' for word, n in tally.items())})"
+
+
+def exact(document: Mapping[str, Any]) -> bool:
+    """Whether nothing that decides the bits has changed."""
+    changed = (document.get("environment") or {}).values()
+    return not any(c.get("decisive") for rows in changed for c in rows)
+
+
+def within(entries: Sequence[Mapping[str, Any]]) -> str:
+    """How many figures and tokens of runs that were judged elsewhere are the same, and what the others are."""
+    judged = [e for e in entries if not e.get("came")]
+    every, same, tokens = (sum(e.get(key) or 0 for e in judged) for key in ("figures", "same", "tokens"))  # fmt: skip
+    if not every:
+        return "figures within their stated bounds"
+    count = f"all {every:,}" if same == every else f"{same:,} of {every:,}"
+    told = (
+        f"all {tokens:,} tokens and " * bool(tokens)
+        + f"{count} figures are the same to the last digit"
+    )
+    return told if same == every else f"{told}, the others within their stated bounds"
+
+
+def listed(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -1,0 +1,117 @@
+"""A sweep whose process is gone before its end: what is there of it, from its folder, and how it goes on."""
+
+import shlex
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness import machine
+from harness.process import shown
+from harness.snapshot.record import read
+from harness.snapshot.result import DONE, METRICS, ORDER, SIZES, outcome
+from harness.track import description, names, parent
+from harness.track.totals import totals
+
+NOTE = "mlflow.note.content"
+CUT = "cut"  # in what a sweep's folder keeps of its run: it was told so
+SUDDEN = "its process ended before the sweep did (`kill -9`, Ctrl-C, want of memory, a power cut)"
+
+
+class Left(NamedTuple):
+    """What is there of a sweep. rows: as `totals` takes them. runs: folder as tagged -> run id."""
+
+    words: str
+    sentence: str
+    reason: str
+    rows: list[dict[str, Any]]
+    runs: dict[str, str]
+
+
+def going(folder: Path) -> dict[str, str]:
+    """The tags of a sweep that runs: from its beginning on it says how it goes on where nobody is left to say it."""
+    why = f"begun and not at its end; if its process is gone: `{again(folder)}`"
+    return {"reason": why, NOTE: f"**running**: {why}\n\nFolder: `{folder}`"}
+
+
+def again(folder: Path) -> str:
+    """The command that runs what is missing in a sweep."""
+    return f"python -m harness -m {shlex.quote(f'resume={shown(folder)}')}"
+
+
+def left(folder: Path, asked: int | None) -> Left:
+    """What is there in `folder`. asked: how many points were asked for, where that is known."""
+    results = _results(folder)
+    rows = [_row(result) for result in results]
+    tally = Counter(row["outcome"] for row in rows)
+    order = dict.fromkeys([*ORDER, *tally])
+    some = (
+        f"{len(rows)} of {machine.many(asked, 'point')}"
+        if asked
+        else machine.many(len(rows), "point")
+    )
+    told = ", ".join(f"{tally[word]} {word}" for word in order if tally[word])
+    words = f"{some}: {told}" if told else some
+    reason = f"stopped after {some}: {SUDDEN}; go on with `{again(folder)}`"
+    if not folder.is_dir():
+        reason = f"stopped: {SUDDEN}, and its folder {shown(folder)} is not there any more"
+    runs = {
+        str(result.get("folder")): run_id
+        for result in results
+        if (run_id := (result.get("mlflow") or {}).get("run_id"))
+    }
+    return Left(words, f"Stopped after {some}: {SUDDEN}.", reason, rows, runs)
+
+
+def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
+    """Say on a sweep's run what is there and how it goes on, put its points below it and mark it as killed. The
+    folder keeps that it was told so."""
+    from mlflow.entities import Metric, RunTag
+
+    run_id, block = run.info.run_id, parent.known(folder)
+    there = left(folder, block.get("asked"))
+    points, _ = parent.adopt(client, run_id, there.runs)
+    links = description.comparison(experiment, run_id, list(points.values()))
+    note = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{links}Folder: `{folder}`"
+    said = {
+        **parent.commit(folder),
+        **parent.told(there.words, there.sentence),
+        "reason": there.reason,
+        NOTE: note,
+    }
+    _, ends = parent.spans(folder)
+    when = max(ends, default=run.info.start_time)
+    figures = totals(there.rows, (), run.data.metrics) if there.rows else ()
+    client.update_run(run_id, name=names.ended(run.info.run_name, there.words))
+    client.log_batch(
+        run_id,
+        [Metric(key, value, when, step) for key, value, step in figures],
+        tags=[RunTag(key, value) for key, value in said.items()],
+    )
+    if block:
+        with suppress(OSError):  # it can only be read
+            parent.keep(folder, {**block, CUT: True})
+    client.set_terminated(run_id, "KILLED", max(ends, default=None))
+
+
+def _results(folder: Path) -> list[dict[str, Any]]:
+    """The results of the finished points, in their order."""
+    there = sorted(folder.glob("*/result.json"), key=lambda p: (len(p.parent.name), p.parent.name))
+    made = []
+    for path in there:
+        try:
+            made.append(read(path))
+        except (OSError, ValueError):  # cut in the middle
+            continue
+    return made
+
+
+def _row(result: dict[str, Any]) -> dict[str, Any]:
+    size, time = result.get("size") or {}, result.get("time_s") or {}
+    return {
+        "verdict": result.get("verdict"),
+        "outcome": outcome(result) or DONE,
+        **{key: (result.get("metrics") or {}).get(key) for key in METRICS},
+        **{key: size[key] for key in SIZES if any(size.values()) and key in size},
+        **{f"{key}_s": value for key, value in time.items()},
+    }

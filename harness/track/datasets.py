@@ -1,0 +1,65 @@
+"""What was read, or asked, as MLflow's datasets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.digest import digest_bytes, digest_document
+from harness.snapshot.words import apart
+from harness.track import contents, models
+from harness.track.names import within
+
+MOST = 4000  # characters of a source
+SIDES = ("a", "b")  # what task=diff compares
+
+
+def of(result: dict[str, Any], folder: Path) -> list[dict[str, str]]:
+    """Name, digest of its tokens or questions, where it comes from and how long it is, of each; of a comparison both
+    sides, by the identity of what each holds."""
+    if sides := result.get("sides"):
+        called = apart([str(sides[key]["path"]) for key in SIDES])
+        return [
+            _side(key, sides[key], within(name)) for key, name in zip(SIDES, called, strict=True)
+        ]
+    one = _prompt(result, folder)
+    return [one] if one else []
+
+
+def _side(key: str, side: dict[str, Any], name: str) -> dict[str, str]:
+    return {
+        "name": f"{key}: {name}",
+        "digest": str(side["id"])[:32],
+        "source_type": "harness",
+        "source": json.dumps({key: side["path"]})[:MOST],
+        "profile": json.dumps({"tokens": side["tokens"]}),
+    }
+
+
+def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
+    result = models.read(result)
+    digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
+    asked, config = folder / "questions.jsonl", contents.config(folder)
+    if "token_buffer" in digests:
+        digest, profile = (
+            digests["token_buffer"],
+            {"tokens": (result.get("size") or {}).get("tokens")},
+        )
+        text = result.get("text") or {}
+        if config.get("snapshot") and config.get("text"):  # it was read after the snapshot
+            digest = digest_document({"token_buffer": digest, "text": config["text"]})
+            profile["tokens"] = (profile["tokens"] or 0) + (text.get("read") or 0)
+    elif asked.is_file():
+        lines = asked.read_bytes()
+        digest, profile = digest_bytes(lines), {"questions": lines.count(b"\n")}
+    else:
+        return None
+    keys = [key for key in ("snapshot", "foreign", "text") if config.get(key)]
+    option = (result.get("options") or {}).get("prompt", "")
+    source = {key: config.get(key) for key in [*(keys or ["prompt"]), "tokenizer"]}
+    return {
+        "name": f"prompt {' and '.join(keys) or option}".strip(),
+        "digest": digest[:32],
+        "source_type": "harness",
+        "source": json.dumps(source)[:MOST],
+        "profile": json.dumps(profile),
+    }

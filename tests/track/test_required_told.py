@@ -1,0 +1,31 @@
+"""Why one of two runs alike is red, what it said, and what its snapshot needs: all on its own page."""
+
+from harness.track import contents, description
+
+RESULT = {
+    "task": "resume", "verdict": "diverged", "required": "equivalent", "reason": "step 2 chooses another token",
+    "conclusion": "Another thought.", "curves": {"restored": {"kl": [1.0]}}, "folder": "runs/x", "elements": [],
+    "metrics": {}, "noise_floor": {}, "text": {"continuation": " k is `5`", "restored": " k is 35"},
+    "snapshot": {"id": "aa", "path": "a"}, "next": {"id": "bb", "path": "b", "beside": ["a"]},
+}  # fmt: skip
+
+
+def test_a_run_that_missed_what_was_required_says_so(tmp_path) -> None:
+    note = description.note(RESULT, "1f", tmp_path)
+    assert "this is diverged: exit code 1. compare.require=diverged lets it through" in note
+    assert "(uninterrupted): `' k is '5''`" in note and "(restored): `' k is 35'`" in note
+    assert "needs `a` beside it, which the run of `tags.snapshot_id = 'aa'` has" in note
+    tags = contents.tags(RESULT, tmp_path)
+    assert (tags["required"], tags["exit_code"]) == ("equivalent", "1")
+
+
+def test_one_that_met_it_says_what_it_was_and_one_that_judged_nothing_says_neither(
+    tmp_path,
+) -> None:
+    met = {**RESULT, "verdict": "exact", "next": None}
+    assert contents.tags(met, tmp_path)["exit_code"] == "0"
+    note = description.note(met, "1f", tmp_path)
+    assert "Required: equivalent or better" in note and "beside it" not in note
+    saved = {**RESULT, "curves": None, "next": None}
+    assert not {"required", "exit_code"} & contents.tags(saved, tmp_path).keys()
+    assert "Required" not in description.note(saved, "1f", tmp_path)
