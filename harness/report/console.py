@@ -254,7 +254,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line()
         say.line(FLOOR)
         if told := judged_by(result):
-            say.fact("judged by", told)
+            say.line(labelled("judged by", told, LABEL, say.out.width))
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]

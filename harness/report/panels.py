@@ -1,11 +1,13 @@
 """The pictures of a sweep: what its points cost, and how far their logits went."""
 
+from functools import partial
 from html import escape
 from itertools import pairwise
 from typing import Any
 
 from harness.report import plots, pruned, scatter
 from harness.report import verdicts as grid
+from harness.report.badge import kind
 from harness.report.console import number
 from harness.report.html import section
 from harness.report.names import plain
@@ -83,7 +85,7 @@ def _panels(
             floors = _floors(rows) if key == "kl_max" else {}
             noisy = noisy or bool(floors)
             lost = lost or scatter.lost([*values, *floors.values()]) > 0
-            panel, moved = scatter.scatter(rows, x, key, _kind, (group, size), name, called, unit, floors, apart, drawn_by_chance)  # fmt: skip
+            panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), name, called, unit, floors, apart, drawn_by_chance)  # fmt: skip
             panels.append(panel)
             aside = aside or moved
         elif values:
@@ -122,8 +124,9 @@ def _several(rows: list[Row], key: str) -> bool:
     return len({str(r[key]) for r in rows}) > 1
 
 
-def _kind(row: Row) -> str:
-    return pruned.tone({**row, "outcome": None})
+def _kind(row: Row, by: str | None = None) -> str:
+    """How full a mark is drawn: by its verdict where its colour tells an option (`by`), else as the table tells it."""
+    return kind(row["verdict"]) if by else pruned.tone({**row, "outcome": None})
 
 
 def _ordered(rows: list[Row], axis: str, x: str) -> list[str]:
@@ -154,7 +157,7 @@ def _legend(rows: list[Row], by: str | None, size: str | None) -> str:
     """How full the marks of a verdict are, whose colour and shape is whose, and what a size says."""
     words: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda r: grid.rank(grid.word(r))):
-        some = words.setdefault(pruned.tone(row), [])
+        some = words.setdefault(kind(row["verdict"]) if by else pruned.tone(row), [])
         some += [grid.word(row)] * (grid.word(row) not in some)
     said = "".join(
         f'<span><b class="{"" if by else tone}">{scatter.FULLNESS[tone]}</b> {escape(" or ".join(some))}</span>'

@@ -5,7 +5,7 @@ import re
 import pytest
 from browsing import needs_browser
 
-from harness.report import scatter
+from harness.report import panels, scatter
 from harness.report.html import page, section
 
 # the least contrast to the ground of anything drawn in a colour of its own, by what it is
@@ -51,3 +51,26 @@ def test_marks_and_the_lines_that_join_them_are_seen_in_the_dark(browser, tmp_pa
         assert max(seen.values()) < 3, "half transparent on black"  # the twin
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_what_was_allowed_is_not_marked_as_what_is_exact() -> None:
+    exact = {
+        "verdict": "exact",
+        "required": "block",
+        "pruned": True,
+        "outcome": None,
+        "prune": "a",
+        "x": 1,
+    }
+    allowed = {**exact, "verdict": "diverged", "x": 2}
+    full = {
+        by: [scatter.FULL[panels._kind(row, by)] for row in (exact, allowed)]
+        for by in (None, "prune")
+    }
+    assert full["prune"] == [
+        "full",
+        "none",
+    ]  # where colours tell the policy, fullness tells the verdict
+    said = panels._legend([exact, allowed], "prune", None)
+    signs = [scatter.FULLNESS[kind] for kind in ("good", "bad")]
+    assert all(sign in said for sign in signs), said
