@@ -96,6 +96,8 @@ def finish(
     if result["mlflow"] and not say.quiet:
         from harness.report.console import dashboard
 
+        if not result["mlflow"].get("page"):  # whose address names the run
+            say.line(f"mlflow run:   {result['mlflow']['run_id']}")
         say.line(f"dashboard:    {dashboard(result['mlflow'])}")
     code = exit_code(result) if code is None else code
     return Outcome(code, result["verdict"], str(folder), result["reason"])
@@ -161,9 +163,10 @@ def finish_table(
 
 
 def finish_page(
-    cfg: Config, folder: Path, say: "Say", record: Record, sections: Sections, code: int, tracked: bool = False
+    cfg: Config, folder: Path, say: "Say", record: Record, sections: Sections, code: int, tracked: bool = False,
+    show: Callable[[Record], object] = lambda result: None,
 ) -> Outcome:  # fmt: skip
-    """A task that loads no model: `record` (with `verdict` and `reason`) and a page of `sections`. tracked: as of
+    """A task that loads no model: `record` (with `verdict` and `reason`) and a page of `sections`. tracked, show: as of
     `finish`."""
     from harness.pipeline.environment import environment
     from harness.report.html import section
@@ -188,7 +191,7 @@ def finish_page(
         where = "\n".join(f"{key}={shown(place)}" for key, place in zip("ab", named))
         sections = [*sections, section("Where they are", pre=where, fold=True)]
     page = partial(draw_page, title, sections, snapshots=dict(zip(named, short)))
-    return finish(cfg, folder, say, result, page, code=code, tracked=tracked)
+    return finish(cfg, folder, say, result, page, show, code=code, tracked=tracked)
 
 
 def draw_page(

@@ -38,9 +38,9 @@ APART = " is marked"  # the sentence of points that are best in one question and
 UNTOUCHED = " your cache as it was"
 # By its verdict: what the smallest is that, and what a point is called which nothing else was needed to choose.
 KEPT = {
-    "exact": (" that is exact", "The only exact"),
-    "equivalent": (" that differs by rounding", "The only to differ by rounding"),
-    "drifted": (" that keeps every token", "The only to keep every token"),
+    "exact": (" that is exact", "The only exact point"),
+    "equivalent": (" that differs by rounding", "The only one to differ by no more than rounding"),
+    "drifted": (" that keeps every token", "The only one to keep every token"),
     "diverged": (" with the right answer", "The only right answer"),
 }
 

@@ -12,7 +12,7 @@ from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective, refused
 from harness.snapshot.result import STEPS, UNJUDGED, exit_code, outcome, times_faster, told_apart
 from harness.snapshot.result import counted as from_one
-from harness.track import models, parts, place, several, written
+from harness.track import colours, models, parts, place, several, written
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit", "diff": "diff"}  # fmt: skip
@@ -137,6 +137,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "git_diff_digest": git.get("diff_digest"),
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
+        **(colours.tag(folder.name) if in_sweep(folder) else {}),
         "cache.served": _served(result),
         "itself": (result.get("itself") or {}).get("verdict"),
         "answer": _answer(result.get("text") or {}),
@@ -149,9 +150,11 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def of_part(result: dict[str, Any]) -> dict[str, str]:
-    """The task, the code state and, of an evaluation, the model of a run, as the tags that the runs below it have too."""
-    named = {"model": models.named(result)} if result.get("task") == "evaluate" else {}
-    known = {"task": result.get("task"), **named}
+    """What each is called, and the task, the code state and, of an evaluation, the model of a run, as the tags that the
+    runs below it have."""
+    task = str(result.get("task"))
+    named = {"model": models.named(result)} if task == "evaluate" else {}
+    known = {"task": task, "part": parts.called(task).removesuffix("s"), **named}
     told = {key: str(value) for key, value in known.items() if value}
     return told | place.source(_git(result).get("commit"))
 

@@ -10,7 +10,7 @@ from harness import machine
 from harness.process import shown
 from harness.snapshot.record import read
 from harness.snapshot.result import DONE, METRICS, ORDER, SIZES, outcome
-from harness.track import description, names, parent
+from harness.track import links, names, parent
 from harness.track.totals import totals
 
 NOTE = "mlflow.note.content"
@@ -71,8 +71,8 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
     run_id, block = run.info.run_id, parent.known(folder)
     there = left(folder, block.get("asked"))
     points, _ = parent.adopt(client, run_id, there.runs)
-    links = description.comparison(experiment, run_id, list(points.values()))
-    note = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{links}Folder: `{folder}`"
+    compared = links.comparison(experiment, run_id, list(points.values()))
+    note = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{compared}Folder: `{folder}`"
     said = {
         **parent.commit(folder),
         **parent.told(there.words, there.sentence),

@@ -1,13 +1,11 @@
 """What the page of a run or a sweep says on a tracking server, in markdown."""
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from harness.config import launched, tracking
 from harness.snapshot.objective import shown
@@ -15,9 +13,7 @@ from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.snapshot.words import required
 from harness.track import contents
-from harness.track.parent import ABOVE
 
-COMPARED = 50  # points of a sweep in one comparison
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
@@ -56,6 +52,8 @@ def note(
     table = _measured(result) or _parts(parts)
     if result.get("task") == contents.AUDIT:
         table = _found(result, contents.audited(folder))
+    if result.get("task") == "diff":
+        table = _differing(result)
     again = "\n\n".join(
         filter(None, (commanded(launched.of_point(folder)), audited(run_id, there)))
     )
@@ -157,28 +155,6 @@ def fitted(head: str, table: list[str], tail: str = "") -> str:
     return text if len(text) <= LIMIT else text[:LIMIT].rpartition("\n")[0] or text[:LIMIT]
 
 
-def comparison(experiment: str, parent: str, points: list[str], called: str = "points") -> str:
-    """Links from a description to the runs below it side by side, a sweep's points: MLflow's own comparison (of so
-    many that its address stays short), and their charts. called: what they are."""
-    if len(points) < 2:
-        return ""
-    some = points[:COMPARED]
-    runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
-    which = f"the {'first ' * (len(some) < len(points))}{len(some)} {called}"
-    asked = quote(f"tags.`{ABOVE}` = '{parent}'")
-    charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&workflowType=machine_learning"
-    charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
-    return (
-        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&workflowType=machine_learning)** \u00b7 "
-        f"[the charts of all {len(points)}]({charts})\n\n"
-    )
-
-
-def original(experiment: str, run_id: str) -> str:
-    """A link from an audit's description to the run, or the sweep's, that it is of."""
-    return f"**[Open the audited run](#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning)**\n\n"
-
-
 def _found(result: Row, document: Row) -> list[str]:
     """What an audit looked at, in figures, and the first of its differences."""
     seen = document.get("tracked") or {}
@@ -195,8 +171,28 @@ def _found(result: Row, document: Row) -> list[str]:
         (row.get("what"), f"recorded {row.get('recorded')}", f"found {row.get('found')}")
         for row in (document.get("differences") or ())[:DIFFERENCES]
     ]
-    cells = [[" ".join(str(c).replace("|", "/").split())[:WIDE] for c in row] for row in rows]
-    return ["| audit | | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in cells)]
+    return ["| audit | | |", "|---|---|---|", *map(_row, rows)]
+
+
+def _differing(result: Row) -> list[str]:
+    """Both sides of a comparison, and the first of what differs."""
+    sides = result.get("sides") or {}
+    rows = [
+        (what, *(sides.get(side, {}).get(what) for side in "ab"), "")
+        for what in ("path", "id", "tokens")
+    ]
+    rows += [
+        (f"{row.get('what')} {row.get('where')}", row.get("a"), row.get("b"),
+         row.get("amount") or row.get("largest difference") or "")
+        for row in (result.get("differences") or ())[:DIFFERENCES]
+    ]  # fmt: skip
+    return ["| what | a | b | how much |", "|---|---|---|---|", *map(_row, rows)]
+
+
+def _row(cells: Sequence[Any]) -> str:
+    """One of a table, long cells cut."""
+    told = (" ".join(str(cell).replace("|", "/").split())[:WIDE] for cell in cells)
+    return f"| {' | '.join(told)} |"
 
 
 def _measured(result: Row) -> list[str]:

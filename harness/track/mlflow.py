@@ -19,11 +19,13 @@ from harness.snapshot.result import exit_code, write_json
 from harness.track import (
     artifacts,
     blank,
+    colours,
     contents,
     cut,
     description,
     experiment,
     inputs,
+    links,
     names,
     orphans,
     parent,
@@ -104,6 +106,7 @@ class Mlflow:
             below = self._children(run_id, rows, folder, result)
             if below:
                 self._note(run_id, folder, result, rows, below)
+            links.audited(self.client, run_id, result, contents.word(result, folder))
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
             if not contents.in_sweep(folder):  # of a sweep its end does
@@ -146,11 +149,11 @@ class Mlflow:
             self._metrics(run_id, values, when, parent.untold(self.client, run_id, folder))
             parent.keep(folder, self._block(run_id, run_id))
             points, deleted = parent.adopt(self.client, run_id, points)
-            links = description.comparison(self.experiment, run_id, list(points.values()))
+            compared = links.comparison(self.experiment, run_id, list(points.values()))
             tail = description.repeated(folder, best, run_id, self._there())
             said = {**parent.commit(folder), **parent.told(words, sentence), **more}
             text = "\n\n".join(filter(None, (sentence, more.get("reason"))))
-            said["mlflow.note.content"] = description.of_sweep(words, text, links, table, tail)
+            said["mlflow.note.content"] = description.of_sweep(words, text, compared, table, tail)
             self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in said.items() if v])
             for tag in [tag for tag, value in said.items() if value is None]:
                 self.client.delete_tag(run_id, tag)
@@ -292,11 +295,8 @@ class Mlflow:
               below: Sequence[str] = ()) -> None:  # fmt: skip
         """The run's description. below: the runs below it."""
         called = parts.called(str(result.get("task")))
-        links = description.comparison(self.experiment, run_id, list(below), called)
-        of = result.get("audit_of") and parent.there(self.client, result["audit_of"])
-        if of:
-            links = description.original(of.info.experiment_id, of.info.run_id)
-        note = description.note(result, run_id, folder, rows, self._there(), links)
+        others = links.of(self.client, self.experiment, run_id, result, below, called)
+        note = description.note(result, run_id, folder, rows, self._there(), others)
         self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _machine(self, run_id: str, watch: Any, began: int, when: int) -> None:
@@ -322,10 +322,10 @@ class Mlflow:
             self.client.delete_run(run.info.run_id)
         mine, tail = contents.configured(folder), description.of_part(folder)
         where = place.tags(folder, str(result.get("folder", folder))) | contents.of_part(result)
-        for row in rows if len(rows) <= PARTS else ():
+        for number, row in enumerate(rows if len(rows) <= PARTS else ()):
             with self._ending() as begun:
-                tags = {**where, **row["tags"], **parts.told(row, tail), parent.ABOVE: above}
-                begun.append(run_id := self._create(row["name"], tags))
+                tags = {**where, **row["tags"], **parts.told(row, tail), **colours.tag(number)}
+                begun.append(run_id := self._create(row["name"], tags | {parent.ABOVE: above}))
                 values = [(k, float(v), 0) for k, v in row["metrics"].items()]
                 if row.get("params"):
                     inputs.note(self.client, self.experiment, run_id, folder, result)

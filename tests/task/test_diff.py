@@ -114,9 +114,9 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     done = harness("task=diff", "a=a", "b=b")
     said = done.result["reason"]
     assert said.startswith(
-        f"state b (b) continues state a (a): the first {one.tokens} tokens are the same, "
+        f"state b continues state a: the first {one.tokens} tokens are the same, "
     )
-    assert "form" not in done.out.replace("format", "") and "differs: state b (b)" in done.out
+    assert "form" not in done.out.replace("format", "") and "differs: state b continues" in done.out
     page = (done.folders[0] / "report.html").read_text()
     assert "What was read</h2>" in page and f"{short}{more}</td>" in page
     assert "differs</span>" in page and "diverged</span>" not in page

@@ -16,7 +16,7 @@ from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 from harness.task.audit import tracked
-from harness.track import contents, description, names, parent, place, several
+from harness.track import contents, description, links, names, parent, place, several
 from harness.track.mlflow import PARTS
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
@@ -356,7 +356,7 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     differences = [{"what": "metrics.kl_max", "recorded": 0.5, "found": "a|b"}]
     told = {"evidence": {"0": {}}, "tracked": {"runs": 2, "copies": 9}, "differences": differences}
     (tmp_path / "audit.json").write_text(json.dumps({"run": place, **told}))
-    note = description.note(result, "2e", tmp_path, links=description.original("7", "1f"))
+    note = description.note(result, "2e", tmp_path, links=links.opened("7", "1f") + "\n\n")
     assert "(#/experiments/7/runs/1f?workflowType=machine_learning)" in note
     for row in (("run again", "1", ""), ("copies of files in MLflow", "9", ""),
                 ("metrics.kl_max", "recorded 0.5", "found a/b")):  # fmt: skip

@@ -25,7 +25,7 @@ from harness.pipeline.finish import Outcome
 from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot import record
-from harness.track import contents, description
+from harness.track import contents, description, links
 from harness.track.totals import totals
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -424,12 +424,12 @@ def test_pages_of_a_single_point(tmp_path, swept):
 
 def test_a_sweeps_description_leads_to_its_points_side_by_side():
     """The addresses are those of MLflow 3.17's own pages."""
-    text = description.comparison("1", "abc", ["r1", "r2"])
+    text = links.comparison("1", "abc", ["r1", "r2"])
     assert "[Compare the 2 points](#/compare-runs?runs=%5B%22r1%22%2C%22r2%22%5D&experiments=%5B%221%22%5D&workflowType=machine_learning)" in text  # fmt: skip
     assert "tags.%60mlflow.parentRunId%60%20%3D%20%27abc%27" in text
-    many = description.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
+    many = links.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
     assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
-    assert description.comparison("1", "abc", ["r1"]) == ""
+    assert links.comparison("1", "abc", ["r1"]) == ""
 
 
 @pytest.mark.parametrize("many", (60, 5000))

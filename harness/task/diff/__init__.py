@@ -70,7 +70,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         for key, place, manifest, state in pairs
     }
     record["verdict"] = judged(deviations, measured)
-    grown = continues(one, two, (f"a ({shown(cfg.a)})", f"b ({shown(cfg.b)})"))
+    grown = continues(one, two, (_called("a", shown(cfg.a)), _called("b", shown(cfg.b))))
     held = record["compared"] = deviation.compared(one)
     record["reason"] = grown or _reason(deviations, held, _lossy(one, two), record["diff"])
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
@@ -100,17 +100,25 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if figures:
         sections.insert(1, html.section("In logits", text=told, columns=columns, rows=figures))
-    outcome = finish_page(cfg, folder, say, record, sections, 1 if deviations else 0, tracked=True)
-    if deviations:
-        tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
+
+    def show(result: dict[str, Any]) -> None:
+        say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
         say.line()
-        tabled(say, "In logits", columns, figures)
-        say.line()
-        if told:
-            say.fact("stored", told)
-    say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
-    say.line(f"report: {shown(folder)}/report.html")
-    return outcome
+        if deviations:
+            tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
+            say.line()
+            tabled(say, "In logits", columns, figures)
+            say.line()
+            if told:
+                say.fact("stored", told)
+        say.fact("report", f"{shown(folder)}/report.html")
+
+    code = 1 if deviations else 0
+    return finish_page(cfg, folder, say, record, sections, code, tracked=True, show=show)
+
+
+def _called(side: str, place: str) -> str:
+    return side if place == side else f"{side} ({place})"
 
 
 def read(one: State, two: State) -> list[list[str]]:

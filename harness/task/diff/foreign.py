@@ -83,13 +83,17 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         },
     }
     sections = [html.section("Differences", columns=COLUMNS, rows=rows)]
-    outcome = finish_page(cfg, folder, say, record, sections, 1 if rows else 0, tracked=True)
-    if rows:
-        tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
+
+    def show(result: dict[str, Any]) -> None:
+        say.line(f"{'differs' if rows else 'same'}: {reason}")
         say.line()
-    say.line(f"{'differs' if rows else 'same'}: {reason}")
-    say.line(f"report: {shown(folder)}/report.html")
-    return outcome
+        if rows:
+            tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
+            say.line()
+        say.fact("report", f"{shown(folder)}/report.html")
+
+    code = 1 if rows else 0
+    return finish_page(cfg, folder, say, record, sections, code, tracked=True, show=show)
 
 
 def opened(place: str) -> Past:

@@ -1,0 +1,74 @@
+"""Links from the description of a run to others: those below it side by side, the one that it audits, those that left
+what it read."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from harness.track import parent, written
+from harness.track.parent import ABOVE
+
+COMPARED = 50  # points of a sweep in one comparison
+PAGES = "workflowType=machine_learning"
+BETWEEN = " \u00b7 "
+
+
+def comparison(experiment: str, above: str, points: list[str], called: str = "points") -> str:
+    """To the runs below `above` side by side, a sweep's points: MLflow's own comparison (of so many that its address
+    stays short), and their charts. called: what they are."""
+    if len(points) < 2:
+        return ""
+    some = points[:COMPARED]
+    runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
+    which = f"the {'first ' * (len(some) < len(points))}{len(some)} {called}"
+    asked = quote(f"tags.`{ABOVE}` = '{above}'")
+    charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&{PAGES}"
+    charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
+    return (
+        f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&{PAGES})**{BETWEEN}"
+        f"[the charts of all {len(points)}]({charts})\n\n"
+    )
+
+
+def opened(experiment: str, run_id: str, what: str = "the audited run") -> str:
+    """To one run. what: which it is."""
+    return f"**[Open {what}](#/experiments/{experiment}/runs/{run_id}?{PAGES})**"
+
+
+def of(client: Any, experiment: str, run_id: str, result: dict[str, Any], below: Sequence[str], called: str) -> str:  # fmt: skip
+    """All that the description of the run `run_id` leads to. below: the runs below it, which are `called` so."""
+    if of := result.get("audit_of") and parent.there(client, result["audit_of"]):
+        return f"{opened(of.info.experiment_id, of.info.run_id)}\n\n"
+    compared = comparison(experiment, run_id, list(below), called)
+    sources = [
+        opened(experiment, source, what)
+        for what, snapshot in _read(result).items()
+        if (source := _left(client, experiment, snapshot)) not in (None, run_id)
+    ]
+    return compared + f"{BETWEEN.join(sources)}\n\n" * bool(sources)
+
+
+def audited(client: Any, run_id: str, result: dict[str, Any], word: str) -> None:
+    """Say on the run that was audited, where it is there, what the latest audit of it, the run `run_id`, came to."""
+    of = result.get("audit_of") and parent.there(client, result["audit_of"])
+    if of and of.info.lifecycle_stage == "active":
+        client.set_tag(of.info.run_id, "audited", f"{word} (run {run_id})")
+
+
+def _read(result: dict[str, Any]) -> dict[str, str]:
+    """The ids of the snapshots that a run has read, by what each is to it."""
+    sides = {
+        f"the run that left {key}": side.get("id")
+        for key, side in (result.get("sides") or {}).items()
+    }
+    told = {"the run that left its snapshot": written.parent(result), **sides}
+    return {what: str(snapshot) for what, snapshot in told.items() if snapshot}
+
+
+def _left(client: Any, experiment: str, snapshot: str) -> str | None:
+    """The latest run that left the snapshot of this id."""
+    if not snapshot.isalnum():
+        return None
+    found = client.search_runs([experiment], f"tags.snapshot_id = '{snapshot}'", max_results=1)
+    return found[0].info.run_id if found else None
