@@ -212,7 +212,8 @@ def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_rea
     page = drawn(tmp_path, rows)
     assert marked(page) == ["2"]
     assert (
-        "The only exact point that leaves your cache as it was: cache=cloned (exact, 10 bytes)." in page
+        "The only exact point that leaves your cache as it was: cache=cloned (exact, 10 bytes)."
+        in page
     )
     assert "<summary>How the best is chosen</summary>" in page
     assert ".cards td.best { padding-left" in page  # or its bar would strike the first letter
