@@ -23,6 +23,7 @@ UNITS = {
     "kl_max": "nats", "top1_agreement": "share", "top5_overlap": "share", "nll_delta": "nats",
     "exact": "share", "contains": "share", "nll": "nats", "kl": "nats", "divergence_step": "tokens", "per_token": "s",
 }  # fmt: skip
+DIGEST = re.compile(r"\b[0-9a-f]{40,}\b")  # of which a table shows the beginning
 SECTIONS = "Metrics under `time/` are seconds, under `size/` bytes or tokens, as they are called."
 GAP, SPACE = "&emsp;", "&nbsp;"  # MLflow draws tables without any room around a cell or below
 
@@ -190,8 +191,9 @@ def _differing(result: Row) -> list[str]:
 
 
 def _row(cells: Sequence[Any]) -> str:
-    """One of a table, long cells cut."""
+    """One of a table, long cells and digests cut."""
     told = (" ".join(str(cell).replace("|", "/").split())[:WIDE] for cell in cells)
+    told = (DIGEST.sub(lambda digest: f"{digest[0][:12]}...", cell) for cell in told)
     return f"| {' | '.join(told)} |"
 
 

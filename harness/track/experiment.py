@@ -29,7 +29,13 @@ MEASURED = (
 )  # where two runs or more have such a figure: of one it would be an empty column
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW = 92  # pixels of a column of figures: all of them are in sight at 1600
-WIDTHS = {"duration": 72, "tags.`outcome`": 92, "tags.`conclusion`": 225}
+HELD = ("attributes.`Run Name`", "runDateAndNestInfo")  # what stays at the left, as MLflow calls it
+WIDTHS = {
+    **dict(zip(HELD, (275, 128))),
+    "duration": 68,
+    "tags.`outcome`": 92,
+    "tags.`conclusion`": 180,
+}
 VIEW = "mlflow.sharedViewState.harness"
 
 
@@ -39,7 +45,9 @@ def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
     figures = [f"metrics.`{key}`" for key in (*FIGURES, *metrics)]
     columns = [*FIRST, *figures, *(f"params.`{key}`" for key in params)]
     widths = WIDTHS | dict.fromkeys(figures, NARROW)
-    return json.dumps({"selectedColumns": columns, "columnOrder": columns, "columnWidths": widths})
+    return json.dumps(
+        {"selectedColumns": columns, "columnOrder": [*HELD, *columns], "columnWidths": widths}
+    )
 
 
 PAGES = "workflowType=machine_learning"  # without it a run's page has the menu of language model applications
