@@ -8,6 +8,7 @@ from typing import Any
 from harness.machine import human
 from harness.report import axes, plots
 from harness.snapshot.cells import is_full
+from harness.snapshot.result import CELL
 
 FEW = 10  # KiB; ticks of more are whole numbers
 ASIDE = " Marks that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
@@ -17,6 +18,7 @@ NAME, LETTERS, LINE = "full cache", 46.0, 11.0  # of the dashed line; points acr
 STROKE = 7.0  # points: the mark of a true size on the axis
 # Points across a mark, between two side by side, and of a row of them.
 SIZE, CLOSE, ROW = 5.0, 5.0, 16.0
+RING, ROUND = "\u25ef", 2.4  # around the best cell; so many marks across
 COLOURS = (*plots.COLOURS, "#5a4fcf", "#7a5230")  # as many as there are policies
 FILLS = {
     "full": "\u25cf",
@@ -31,14 +33,16 @@ Row = dict[str, Any]
 Segment = tuple[tuple[float, float], tuple[float, float]]
 
 
-def pictures(rows: list[Row]) -> list[tuple[str, bool]]:
+def pictures(rows: list[Row], winner: Row | None = None) -> list[tuple[str, bool]]:
+    """Each, and whether any mark in it stands beside its true size. winner: the cell that a ring is around."""
     asked = list(dict.fromkeys(r["asked"] for r in rows))
     panels = [(measure, a) for measure in ("contains", "nll") for a in asked]
-    return [_panel(rows, measure, when) for measure, when in panels]
+    return [_panel(rows, measure, when, winner) for measure, when in panels]
 
 
-def legend(rows: list[Row]) -> str:
-    """Whose colour and shape is whose, and how full the marks of each quantizer are, where there are several."""
+def legend(rows: list[Row], winner: Row | None = None) -> str:
+    """Whose colour and shape is whose, how full the marks of each quantizer are, where there are several, and what a
+    ring is."""
     policies, quantizers = _told(rows)
     said = "".join(
         f'<span><b style="color:{_colour(number)}">{plots.SHAPES[plots.mark(number)]}</b> '
@@ -51,6 +55,8 @@ def legend(rows: list[Row]) -> str:
             f"<span><b>{signs[place % len(signs)]}</b> {escape(quantizer)}</span>"
             for place, quantizer in enumerate(quantizers)
         )
+    if winner:
+        said += f"<span><b>{RING}</b> the best</span>"
     return said
 
 
@@ -65,7 +71,7 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
+def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) -> tuple[str, bool]:
     """The picture, and whether any mark in it stands beside its true size."""
     made, (axis,) = plots.figure(plots.WIDTH, 3.6)
     right = measure == "contains"
@@ -84,6 +90,8 @@ def _panel(rows: list[Row], measure: str, when: str) -> tuple[str, bool]:
             fmt=plots.mark(policy), markersize=SIZE, elinewidth=1, color=_colour(policy),
             fillstyle=list(FILLS)[kept % len(FILLS)], markerfacecoloralt="none", alpha=0.8,
         )  # fmt: skip
+        if winner and all(row[key] == winner[key] for key in CELL):
+            axis.plot([place + by], [row["value"]], "o", markersize=ROUND * SIZE, fillstyle="none", color=plots.INK)  # fmt: skip
     for row in some:
         if is_full(row):
             axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)

@@ -30,8 +30,8 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     rows = [[said, numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
     if ", every head, " in told["evidence"]:
         rows = [["heads", "every one"] if said == "first head" else [said, v] for said, v in rows]
-    if onward.asked(told):
-        rows = [["cause", onward.cause(told).lower()]]
+    if onward.asked(told):  # the text says all of it
+        rows = []
     picture = told.get("picture")
     said = f"{told['evidence']}."
     if not picture:

@@ -44,18 +44,20 @@ def sections(
     """Blocks of the page for `html.page`. answered: by the number of the question in `asking` and when it
     was asked (`0/after`). plain: the `soundness` block of the path that fills cells."""
     winner = best(rows)
-    panels = budget.pictures(rows)
+    panels = budget.pictures(rows, winner)
     made = [
         section(
             "Answers against memory",
             text="Each mark is a policy or quantizer at a budget, the bar through it its 95% interval (Wilson "
             "for shares, bootstrap over the prompts otherwise). The dashed line is the full cache. The thin "
             "line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined. "
-            "Asked after: the question asked after pruning, which cannot know it; before: the question asked "
+            + "A ring is around the best, which the sentence above names. "
+            * bool(winner)
+            + "Asked after: the question asked after pruning, which cannot know it; before: the question asked "
             "before pruning, and pruned with the context."
             + budget.ASIDE
             * any(moved for _, moved in panels),
-            legend=budget.legend(rows),
+            legend=budget.legend(rows, winner),
             panels=[panel for panel, _ in panels],
         ),
         section(

@@ -37,7 +37,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
     sections = [*first, *diagnosis.sections(result.get("diagnosis"))]
     sections.append(section("How to mend it", text=mend))
     if command := launched.of_point(path.parent):
-        sections.append(section("Run it again", pre=command))
+        audit = [f"python -m harness task=audit run={result.get('folder')}"]
+        checks = audit * (result["verdict"] == "refused" and bool(result.get("options")))
+        title = "Run it again" + ", check it" * bool(checks)
+        sections.append(section(title, pre="\n".join([command, *checks])))
     if not first:
         sections.append({**whole, "title": "What failed, the whole message", "fold": True})
     for title, (key, columns) in TABLES.items():

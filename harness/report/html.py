@@ -11,6 +11,7 @@ from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 
 DIGEST, DIGITS = re.compile("[0-9a-f]{40,}"), 16  # and so many of its digits tell it apart
+CODE = re.compile("`([^`\n]+)`")
 NARROW = 40  # characters beside each other on the narrowest screen, four columns' gaps aside
 CARDS = 300  # rows; more are a table on any screen
 LONG = 20  # rows; a table of more can be folded, and sorted where a script runs
@@ -24,7 +25,7 @@ TEMPLATE = """<!doctype html>
 {% endfor %}</p>{% endif %}
 {% if verdict or reason %}<p class="conclusion">{% if verdict %}<span class="verdict {{ tone }}">
 {%- if sign %}<i aria-hidden="true">{{ sign }}</i> {% endif %}{{ verdict }}</span>
-{% endif %}{{ reason[0] }}</p>{% for line in reason[1:] %}<p class="soft">{{ line }}</p>
+{% endif %}{{ reason[0] | prose }}</p>{% for line in reason[1:] %}<p class="soft">{{ line | prose }}</p>
 {% endfor %}{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
@@ -36,7 +37,7 @@ TEMPLATE = """<!doctype html>
 {%- else %} class="{{ "n" if loop.index0 in right else cell | width }}">{{ cell | show }}</td>
 {%- endif %}{% endfor %}{% endmacro %}
 {% for section in sections %}{% if section.fold %}<details><summary>{{ section.title }}</summary>{% elif section.long %}<details open><summary><h2>{{ section.title }}</h2></summary>{% else %}<h2>{{ section.title }}</h2>{% endif %}
-{% if section.text %}<p class="soft">{{ section.text }}</p>{% endif %}
+{% if section.text %}<p class="soft">{{ section.text | prose }}</p>{% endif %}
 {% if section.legend %}<p class="legend">{{ section.legend | safe }}</p>{% endif %}
 {% if section.panels %}<div class="panels">{% for panel in section.panels %}<figure>{{ panel | safe }}</figure>{% endfor %}</div>{% endif %}
 {% if section.svg %}<div class="wide"{% if section.broad %} tabindex="0" role="region" aria-label="{{ section.title }}"{% endif %}>{{ section.svg | safe }}</div>{% endif %}
@@ -125,8 +126,15 @@ def _template() -> Any:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"show": number, "width": _width}
+    environment.filters |= {"show": number, "width": _width, "prose": _prose}
     return environment.from_string(TEMPLATE)
+
+
+def _prose(text: str) -> Any:
+    """A text, escaped, with what stands between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 @cache

@@ -1,5 +1,6 @@
 """The report of one run: the conclusion, the picture, what was said, then figures and folds."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -17,6 +18,8 @@ FAR = 10**6  # units in the last place; more say nothing
 PART = 40  # characters of two texts, from where they first differ
 TWICE = 2.0  # that of the run without a cache is what an error may be
 GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
+PLAIN = re.compile(r"error against float64 (\S+), plain path (\S+)")
+OWN = r"largest error of a logit against float64 \1; rounding's own, of the model run without a cache, \2"
 DIGESTS = ("digest_before", "digest_after")
 
 
@@ -34,7 +37,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         sections.append(quantization.section_of(result["quantization"], kept.whole(result)))
     sections += [_cost(result), *_yardstick(result), *_details(result, path.parent)]
     words, colour = badge(result)
-    said = closing.said(result)
+    said = PLAIN.sub(OWN, closing.said(result))
     if exit_code(result) and result.get("required"):
         said += f"\nRequired: {required(result)}"
     text = page(closing.title(result, path.parent), sections, words, said, colour,
@@ -211,8 +214,8 @@ def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         section(
             "Against float64, and whether the yardstick is sound",
-            text="Largest error of any logit against a float64 run of the same weights without a cache: of the restored "
-            "run, and of the plain path, which is the model run without a cache. Below them: plain cached runs beside "
+            text="Largest error of any logit against a float64 run of the same weights without a cache: of the "
+            f"{'pruned' if pruned else 'restored'} run, and of the plain path, which is the model run without a cache. Below them: plain cached runs beside "
             "the same model without a cache, and how much of a difference rounding explains."
             + held,
             columns=["what", "error", "bound"],

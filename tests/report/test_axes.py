@@ -88,6 +88,9 @@ def test_cells_of_an_evaluation_stand_at_their_size():
         *({**full, **cell, "prune": p, "kv_bytes": b} for p, b in (("a", 1024), ("b", 2048))),
     ]
     assert not budget._panel(cells, "contains", "after")[1]
+    plain, ringed = (budget._panel(cells, "contains", "after", one)[0] for one in (None, cells[1]))
+    assert ringed.count("<use") == plain.count("<use") + 1, "around one mark"
+    assert budget.RING in budget.legend(cells, cells[1]) and budget.RING not in budget.legend(cells)
     crowded = [*cells, {**cells[1], "prune": "c"}]
     picture, moved = budget._panel(crowded, "contains", "after")
     assert (

@@ -38,6 +38,7 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
         "Load the model and tokenizer it was saved with.",
         "Differences",
         again,
+        f"python -m harness task=audit run={done.result['folder']}",
     ):
         assert says in page, says
     whole = "<details><summary>What failed, the whole message"

@@ -708,3 +708,11 @@ def test_two_places_are_told_apart_by_the_last_parts_that_differ() -> None:
     assert words.apart(["runs/x", "runs/x"]) == ["x", "x"]
     assert words.apart(["/a/b/x.bin", "/x.bin"]) == ["b/x.bin", "x.bin"]
     assert words.apart(["runs/x"]) == ["runs/x"]
+
+
+def test_words_between_backticks_are_code_and_nothing_else_is():
+    told = html.page(
+        "T", [html.section("S", text="pass `a.b=1` <now>, or `it")], "refused", "see `x`"
+    )
+    assert "pass <code>a.b=1</code> &lt;now&gt;, or `it" in told and "see <code>x</code>" in told
+    assert "<code>&lt;b&gt;</code>" in html.page("T", [html.section("S", text="`<b>`")])

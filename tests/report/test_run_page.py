@@ -74,6 +74,7 @@ def test_conclusion_picture_words_then_figures(page_of_an_answer):
              "largest difference in units in the last place", "<summary>The 13 elements"]  # fmt: skip
     places = [page.index(part) for part in order]
     assert places == sorted(places)
+    assert "rounding's own, of the model run without a cache, " in page.replace("&#39;", "'")
     assert "max_ulp" not in page and ">+1<" not in page
     folded = page[page.index("<summary>The 13 elements") :].split("</details>")[0]
     assert re.findall(r'<td class="n">(\d+)</td>', folded) == [str(n) for n in range(1, 14)]

@@ -94,6 +94,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if not deviations:
         counts = [[name.replace("_", " "), html.grouped(count)] for name, count in held.items()]
         sections[0] = html.section("What was compared, and is the same", columns=["what", "how many"], rows=counts)  # fmt: skip
+        every = html.section(
+            "Each of them", columns=["what", "form"], rows=deviation.held(one), fold=True
+        )
+        sections.insert(1, every)
     if texts := read(one, two):
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
     figures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))

@@ -197,6 +197,13 @@ def compared(state: State) -> dict[str, int]:
     }
 
 
+def held(state: State) -> list[list[str]]:
+    """Rows of all that is laid beside another's: every tensor with its form, every document and file by name."""
+    tensors = [[what, _form(tensor)] for what, tensor in _tensors(state)]
+    documents = [[name, "document"] for name in state.documents]
+    return [*tensors, *documents, *([name, "tokenizer file"] for name in state.tokenizer_files)]
+
+
 def _form(tensor: torch.Tensor | None) -> str:
     if tensor is None:
         return MISSING
