@@ -52,7 +52,7 @@ MANY = 40  # options; a longer list is not read
 MORE = (
     "more: --cfg job prints the composed config, --config-dir DIR adds options,",
     "      --version, dashboard (MLflow's pages), completion (of bash, zsh, fish).",
-    "exit: 0 done, 1 a worse verdict, 2 bad input, 3 snapshot refused.",
+    "exit: 0 done, 1 worse than required, or differs, 2 bad input, 3 refused.",
 )
 
 
@@ -219,7 +219,8 @@ def _overview(conf: Path) -> str:
         """       python -m harness -m 'text="a .","b ."'      (of texts: each in quotes)""",
         "       python -m harness -m resume=DIR             (the rest of a sweep)",
         "       python -m harness task=NAME --help          (one task, with an example)",
-        "       python -m harness cache --help              (a group, or cache=static)",
+        "       python -m harness task --help               (what each task is)",
+        "       python -m harness cache=static --help       (the keys of one option)",
         "",
         "groups and options (* is the default):",
     ]
