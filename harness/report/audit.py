@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ WIDTH = {"explanation": 2000}
 OTHER = "is not the one that was recorded"
 SEALED = "value was sealed"  # of a claim that is not the one of its digest
 COMPARED = ("recorded", "found")
+APART = 8  # characters of a cell that show how two texts differ
 BOUNDS = "Where a figure is another one, its row names what it was held to."
 FLOORS = "The same run in another precision, made by this audit, says how far rounding moves each of them."
 REDRAWN = "its report, drawn again from its evidence; nothing was run"  # of an audit of an audit
@@ -220,7 +222,18 @@ def _told(difference: dict[str, Any], column: str, width: int = 0) -> str:
         value = audited.apart(was, now)[COMPARED.index(column)]
     if column in COMPARED and isinstance(value, int):
         value = counted(str(difference["what"]).rpartition(".")[2], value)
-    return spoken(short(value, width or WIDTH.get(column, 160)))
+    limit = width or WIDTH.get(column, 160)
+    if column in COMPARED and isinstance(was, str) and isinstance(now, str):
+        value = _from_there(value, was, now, limit)
+    return spoken(short(value, limit))
+
+
+def _from_there(value: str, was: str, now: str, limit: int) -> str:
+    """One of two texts, from the word on in which they first differ where that would be cut off."""
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(was, now, strict=False)))
+    if shared < limit - APART or " " not in was[:shared]:
+        return value
+    return f"...{value[was.rfind(' ', 0, shared) + 1 :]}"
 
 
 def _where(place: dict[str, Any]) -> str:

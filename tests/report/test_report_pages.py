@@ -716,3 +716,12 @@ def test_words_between_backticks_are_code_and_nothing_else_is():
     )
     assert "pass <code>a.b=1</code> &lt;now&gt;, or `it" in told and "see <code>x</code>" in told
     assert "<code>&lt;b&gt;</code>" in html.page("T", [html.section("S", text="`<b>`")])
+
+
+def test_two_long_texts_are_shown_where_they_differ() -> None:
+    was, now = ("the tokens of the run, within rounding", "the tokens of the run, bit for bit")
+    told = {"what": "conclusion", "recorded": was, "found": now}
+    assert [audit._told(told, side, 24) for side in audit.COMPARED] == ["...within rounding", "...bit for bit"]  # fmt: skip
+    assert audit._told(told, "recorded") == was, "where there is room, all of it"
+    digests = {"what": "d", "recorded": "a" * 30 + "b", "found": "a" * 30 + "c"}
+    assert not audit._told(digests, "found", 24).startswith("...")
