@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import mlflow
 import pytest
 from mlflow.store.tracking.dbmodels.models import SqlDataset
 from mlflow.tracking import MlflowClient
@@ -19,7 +20,7 @@ from harness import track
 from harness.snapshot import record
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import outcome
-from harness.track import contents, experiment, inputs, models, names, parts
+from harness.track import contents, datasets, experiment, inputs, models, names, parts
 from harness.track.usage import LONGER, Watch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +90,9 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     questions = (runs[0] / "questions.jsonl").read_bytes()
     assert digest_bytes(questions).startswith(sets[0].digest)
     assert json.loads(sets[0].profile) == {"questions": 2}
-    assert json.loads(sets[1].source).keys() == {"text", "tokenizer"}
+    read = [mlflow.data.get_source(one)._tags for one in sets]  # by MLflow's own means
+    assert read[1].keys() - datasets.MADE.keys() == {"text", "tokenizer"}
+    assert read[1]["text"] == "let k be 5 ." and read[0]["prompt"]["name"] == "recall"
     assert said.data.params["prompt"] == "text"
     models = {run.inputs.model_inputs[0].model_id for run in (evaluated, said)}
     assert len(models) == 1
@@ -348,3 +351,11 @@ def test_a_run_says_what_came_out_in_the_words_of_its_task(result, word, tmp_pat
     assert outcome(result) == word
     name = names.of_run(result | {"options": {"model": "tiny"}}, tmp_path, "mine")
     assert name == (f"mine tiny: {word}" if word else "mine tiny")
+
+
+def test_the_source_of_a_long_text_is_still_read():
+    for text in ("a" * 9000, '"' * 9000, "\u00e4\n" * 9000):
+        told = datasets._source({"text": text, "tokenizer": {"name": "raw"}})
+        assert len(told["source"]) <= datasets.MOST
+        read = json.loads(told["source"])["tags"]
+        assert read["text"].endswith("...") and "raw" in read["tokenizer"]
