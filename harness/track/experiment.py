@@ -31,7 +31,7 @@ MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW = 92  # pixels of a column of figures: all of them are in sight at 1600
 HELD = ("attributes.`Run Name`", "runDateAndNestInfo")  # what stays at the left, as MLflow calls it
 WIDTHS = {
-    **dict(zip(HELD, (275, 128))),
+    **dict(zip(HELD, (262, 141))),
     "duration": 68,
     "tags.`outcome`": 92,
     "tags.`conclusion`": 180,
@@ -53,6 +53,15 @@ def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
 PAGES = "workflowType=machine_learning"  # without it a run's page has the menu of language model applications
 KIND = "custom_model_development"  # runs and charts, not traces of language model applications
 TAGS = {"mlflow.experimentKind": KIND, VIEW: view()}
+NOTE = "mlflow.note.content"
+ABOUT = """Transformers that were paused and brought back, each judged beside a run that was never interrupted.
+
+The tag **outcome** says what each came to, **conclusion** in a sentence. The runs of a sweep or an evaluation are below it. The page of a run says how it is run again and audited. To search:
+
+- `tags.verdict = 'diverged'`: another token than the uninterrupted run's
+- `attributes.status = 'FAILED'`: worse than was required, refused, or failed
+- `params.prune = 'snapkv' and metrics."logits/kl_max" < 0.01`: pruning that costs next to nothing
+"""  # of an experiment that we make; its first line is always in sight
 
 
 def address(server: str, experiment_id: str, run_id: str = "") -> str:
@@ -83,7 +92,7 @@ def opened(client: Any, name: str, place: str | None) -> str:
     known = client.get_experiment_by_name(name)
     if known is None:
         try:
-            return str(client.create_experiment(name, place, TAGS))
+            return str(client.create_experiment(name, place, {**TAGS, NOTE: ABOUT}))
         except MlflowException:  # another worker was quicker
             known = client.get_experiment_by_name(name)
             if known is None:

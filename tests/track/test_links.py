@@ -1,8 +1,10 @@
 """The description of a run leads to those that left what it read, and one that was audited says so."""
 
+import re
+
 from mlflow.tracking import MlflowClient
 
-from harness.track import colours
+from harness.track import colours, experiment
 
 
 def test_a_comparison_shows_what_differs_and_leads_to_both_runs(harness, place):
@@ -39,3 +41,14 @@ def test_runs_side_by_side_have_colours_of_their_own(harness, place):
     given = [run.data.tags[colours.COLOUR] for run in points]
     assert len(given) == len(set(given)) == 3
     assert len(set(colours.EACH)) == len(colours.EACH) and colours.tag("first") == {}
+
+
+def test_an_experiment_that_is_made_says_what_it_is_and_how_it_is_searched(harness, place):
+    harness("steps=1", track="mlflow")
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    about = client.get_experiment("1").tags[experiment.NOTE]
+    for asked in re.findall("`(.+)`:", about):
+        client.search_runs(["1"], asked)  # which it takes
+    client.set_experiment_tag("1", experiment.NOTE, "mine")
+    harness("steps=1", track="mlflow")
+    assert client.get_experiment("1").tags[experiment.NOTE] == "mine"
