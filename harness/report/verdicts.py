@@ -48,10 +48,8 @@ def _both(rows: list[Row]) -> str:
     if not some:
         return ""
     restores = ", ".join(f"{n} {v}" for v, n in Counter(r[pruned.RESTORE] for r in some).items())
-    free = " Grey: allowed (compare.require_pruned)." * any(map(pruned.allowed, some))
-    return (
-        f"Shown of what was pruned: what pruning changes. Its restore by itself: {restores}.{free}"
-    )
+    free = " Grey: that is allowed (compare.require_pruned)." * any(map(pruned.allowed, some))
+    return f"The verdict on a pruned point is on what pruning changed.{free} Its restore by itself: {restores}."
 
 
 def _block(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str) -> Row:

@@ -644,7 +644,7 @@ def test_the_commands_of_a_search_are_whole_and_its_best_point_has_one(tmp_path)
         "python -m harness -m experiment=prune_search hydra.sweeper.n_trials=6",
         "python -m harness prune.ratio=0.25 experiment=prune_search",
     ]
-    assert "its best point" in said["text"] and closing.of_sweep(tmp_path)[0]["text"] == ""
+    assert "its marked point" in said["text"] and closing.of_sweep(tmp_path)[0]["text"] == ""
     ways = {"a": 1, "b": -1}
     rows = [{"point": str(i), "a": a, "b": b} for i, (a, b) in enumerate(((1, 9), (5, 8), (5, 7), (2, 1)))]  # fmt: skip
     assert [row["point"] for row in search.ranked(rows, ways)] == ["2", "3"]
