@@ -46,6 +46,13 @@ def private(handle: int) -> bool:
     return ours and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared(folder.st_dev)
 
 
+def seconds(value: float) -> str:
+    """`1.5 s`, `16 ms`, `0.41 ms`; where a line ends nothing parts the figure from its unit."""
+    if value >= 1:
+        return f"{value:.3g}\u00a0s"
+    return f"{value * 1000:.{0 if value >= 0.01 else 2}{'f' if value >= 0.01 else 'g'}}\u00a0ms"
+
+
 def human(nbytes: float) -> str:
     """`1.3 GiB`, `12 MiB`, `800 KiB`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):

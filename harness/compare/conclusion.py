@@ -5,7 +5,7 @@ from math import inf, isclose, isfinite, isnan
 from typing import Any
 
 from harness.snapshot.result import GOOD, MOMENT, recomputing, times_faster
-from harness.snapshot.words import quoted
+from harness.snapshot.words import purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 WRONG = ("drifted", "diverged")
@@ -21,9 +21,9 @@ def conclusion(result: Mapping[str, Any]) -> str:
     if verdict not in _SAID or verdict == "unsound":
         return sentence
     again, back = recomputing(result)
-    both = f"{back:.2g} s to load, verify and restore, {again:.2g} s to prefill"
+    both = f"{back:.2g} s to load, verify and restore, {again:.2g} s to prefill, each timed once"
     faster = speed(result) and f"{speed(result)} ({both})"
-    kept = stored(result) and f"{stored(result)} on disk"
+    kept = stored(result) and f"{stored(result)} {_where(result)}"
     facts = [fact for fact in (faster, kept) if fact]
     return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result)
 
@@ -43,32 +43,34 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
-    if pruning := _pruning(result):
-        came, kept = pruning
-        return f"{came}Pruning: the tokens of the full cache, but {_apart(result)}, {kept}"
+    if meant := _on_purpose(result):
+        came, purpose, kept = meant
+        return f"{came}{purpose}: the tokens of the full cache, but {_apart(result)}{kept}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
 
 
 def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
     often, words = _often(result), _in_words(result)
-    if pruning := _pruning(result):
-        came, kept = pruning
+    if meant := _on_purpose(result):
+        came, purpose, kept = meant
         where = "" if first is None else f", first at step {first + 1}{words}"
         changed = f"another token than the full cache's at {often}" if often else "other tokens"
-        return f"{came}Pruning: {changed}{where}, {kept}"
+        return f"{came}{purpose}: {changed}{where}{kept}"
     if first is None:
         return f"Another thought: other tokens, {_apart(result)}"
     step = f"at step {first + 1}" + f", in {often}" * bool(often)
     return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
 
 
-def _pruning(result: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Of a pruned state that no fault of its own sets apart from the full one: a sentence on how it came back,
-    empty where nobody measured it, and what the pruning kept. None for any other state."""
-    size, block = result.get("size") or {}, result.get("itself") or {}
-    tokens, kept = size.get("tokens") or 0, size.get("kept_tokens") or 0
-    if not result.get("pruned") or kept >= tokens or block.get("verdict") in WRONG:
+def _on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Of a state that was pruned or quantized, and that no fault of its own sets apart from the full one: a sentence on
+    how it came back, empty where nobody measured it, what was done to it, and what pruning kept. None for any
+    other state."""
+    size, block, done = result.get("size") or {}, result.get("itself") or {}, purpose(result)
+    tokens, few = size.get("tokens") or 0, size.get("kept_tokens") or 0
+    fewer = bool(result.get("pruned")) and few < tokens
+    if not done or block.get("verdict") in WRONG or not (fewer or result.get("quantization")):
         return None
     came = ""
     if block.get("verdict") in GOOD:
@@ -76,7 +78,7 @@ def _pruning(result: Mapping[str, Any]) -> tuple[str, str] | None:
         came = f"Cross-check: cache={block['cache']} goes on with what was kept just as this cache does, {near}. "
         if block.get("against") == "saved":
             came = f"Restore: as saved, {near}. "
-    return came, f"with {kept} of {tokens} tokens kept"
+    return came, done[0].upper() + done[1:], f", with {few} of {tokens} tokens kept" * fewer
 
 
 def _in_words(result: Mapping[str, Any]) -> str:
@@ -94,7 +96,7 @@ def _in_words(result: Mapping[str, Any]) -> str:
 def _told(result: Mapping[str, Any], full: str, own: str) -> str:
     """The first words of two texts that are not the same, as a bracket."""
     said = quoted(full, own)
-    whose = "the full cache" if result.get("pruned") else "the uninterrupted run"
+    whose = "the full cache" if purpose(result) else "the uninterrupted run"
     return f' ("{said[1]}" where {whose} says "{said[0]}")' if said else ""
 
 
@@ -190,9 +192,12 @@ def _codes(result: Mapping[str, Any]) -> str:
     for part in ("key", "value"):
         row = max(coded["layers"], key=lambda r: _size_of(r[f"{part}_error"]))
         error = _size_of(row[f"{part}_error"])
-        much = f"by up to {error:.2%}" if isfinite(error) else "beyond any number"
-        said.append(f"in {part}s {much} (layer {row['layer']}, head {row['head']})")
-    return f" {coded['quantizer']} keeps {share} of the K/V bytes and is off {', '.join(said)}."
+        much = f"{error:.2%}" if isfinite(error) else "beyond any number"
+        said.append(f"{much} of {part}s (layer {row['layer']}, head {row['head']})")
+    return (
+        f" {coded['quantizer']} keeps {_share(coded)} of the K/V bytes; the root mean square of its errors, in the head "
+        f"where it is largest: {', '.join(said)}."
+    )
 
 
 def _itself(result: Mapping[str, Any]) -> str:
@@ -208,6 +213,14 @@ def _share(coded: Mapping[str, Any]) -> str:
 def _size_of(error: float | None) -> float:
     """`error` to compare by; what is no number (None in a record) is the largest."""
     return inf if error is None or isnan(error) else error
+
+
+def _where(result: Mapping[str, Any]) -> str:
+    """On what the bytes of `stored` are; of a resume that wrote what came of it, that they are of that."""
+    after = result.get("next") or {}
+    if not after.get("size"):
+        return "on disk"
+    return "written" + " beside what it goes on from" * bool(after.get("beside"))
 
 
 def stored(result: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ CAUSES = (
 Evidence = tuple[str, str, str]  # cause, element, what was seen
 NOTHING = "nothing leaves the noise"
 COARSE = "quantized on purpose: a row loses more than a step of its codes and is near its own token all the same"
-CODED = "quantized on purpose: no K/V leave one step of the codes they are kept as"
+CODED = "quantized on purpose: every key and value is within a step of its code, which is rounding and no damage"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from harness.model.pace import Pace
 from harness.model.singly import Singly
 from harness.model.standing import standing
 from harness.model.switch import switch_of
+from harness.progress import FEWEST
 
 TIMED = 64  # tokens of a pass that says how fast this model is; with fewer, weights are read once
 
@@ -171,10 +172,18 @@ class Loaded:
         kind = type(self._inner).__name__
         return {"architecture": kind, **sizes, "parameters": self.parameters}
 
-    def cost(self, tokens: int) -> Cost:
+    def cost(self, tokens: float) -> Cost:
         """What a forward over `tokens` in all is going to take, by those timed so far."""
         operations = 2.0 * self.parameters * tokens
         return Cost(self.pace.seconds(operations, self.dtype, self.device), 0)
+
+    def probe(self) -> None:
+        """Time a short pass where none was timed yet: what lies ahead is judged by this very model, not by a guess."""
+        if self.pace.rate is None:
+            ids = torch.zeros((1, FEWEST), dtype=torch.int64, device=self.device)
+            start = time.perf_counter()
+            float(self.uncached(ids, 1)[0, 0, 0])  # waits for a GPU
+            self.pace.timed(2.0 * self.parameters * FEWEST, time.perf_counter() - start)
 
     @property
     def switch(self) -> int | None:

@@ -20,6 +20,7 @@ from harness.model.pace import Pace
 
 KEEP = 0.25  # share of the free memory that may hold widened weights between passes
 PATIENCE, NOTICED = 5.0, 1 << 30  # seconds, bytes: what takes more is announced
+SURE = 95.0  # seconds; of more than that minutes are told
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 LESS = (*NARROW, torch.complex64)
 EAGER = "eager"  # the library's fused expert kernels have no float64
@@ -35,7 +36,14 @@ class Cost:
 
     def __str__(self) -> str:
         memory = f" and up to {machine.human(self.nbytes)} more memory" if self.nbytes else ""
-        return f"about {self.seconds:.0f} s{memory}"
+        return f"{self.about}{memory}"
+
+    @property
+    def about(self) -> str:
+        """The time, no finer than an estimate is."""
+        if self.seconds < SURE:
+            return f"about {float(f'{self.seconds:.1g}'):.0f} s"
+        return f"about {machine.many(round(self.seconds / 60), 'minute')}"
 
     @property
     def worth_saying(self) -> bool:

@@ -190,7 +190,7 @@ def finish_page(
     if named[1:]:
         where = "\n".join(f"{key}={shown(place)}" for key, place in zip("ab", named))
         sections = [*sections, section("Where they are", pre=where, fold=True)]
-    page = partial(draw_page, title, sections, snapshots=dict(zip(named, short)))
+    page = partial(draw_page, title, sections, snapshots=dict(zip(named, short)), sealed=tracked)
     return finish(cfg, folder, say, result, page, show, code=code, tracked=tracked)
 
 
@@ -200,10 +200,11 @@ def draw_page(
     path: Path,
     result: Record,
     snapshots: Mapping[str, str] | None = None,
+    sealed: bool = True,
 ) -> None:
     """Write a page of `sections` under the conclusion of `result`, with the environment and the command
     below them, and with links: to the runs that left `snapshots` (place -> what it is called), where they are here, else to its
-    own files."""
+    own files. sealed: whether there will be a `record.json` among these."""
     from harness.report import closing, html, run
     from harness.report.badge import badge, pills
 
@@ -212,7 +213,8 @@ def draw_page(
         here = path.parent
         links += html.link(f"manifest of {name}", Path(place) / "manifest.json", here)
         links += html.link(f"the run that left {name}", Path(place).parent / "report.html", here)
-    links += [(name, name) for name in ("result.json", "record.json")] * (snapshots is not None)
+    own = ["result.json", *["record.json"] * sealed]
+    links += [(name, name) for name in own] * (snapshots is not None)
     if snapshots is None:
         title = closing.named(title, result, path.parent)
     words, colour = badge(result)

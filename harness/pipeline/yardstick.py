@@ -16,6 +16,7 @@ from harness import progress
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, carried, exact_path, rounded_path
 from harness.config import CompareConfig
+from harness.model import pace
 from harness.model.experts import experts
 from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
@@ -54,15 +55,19 @@ def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool, chunks: Sequence
     working dtype (uninterrupted, without a cache, in other chunks) and five in float64, four of them by a
     twin where that is dear. By the passes of this very model that were timed last, see `Pace`."""
     new, all_ = sum(chunks), batch * tokens
-    cached = progress.weight(batch * n for n in (tokens - new, *chunks))
-    singly = progress.weight(batch * n for n in (tokens - new, *[1] * new))
+    fewest = pace.fewest(loaded.dtype, str(loaded.device))
+    cached = progress.weight((batch * n for n in (tokens - new, *chunks)), fewest)
+    singly = progress.weight((batch * n for n in (tokens - new, *[1] * new)), fewest)
     working = loaded.cost(cached + singly + all_).seconds
     if not oracle:
         return Cost(working, 0)
     exact = loaded.oracle.cost(batch, tokens)
     whole = loaded.parameters * tokens <= WORK or loaded.twin is loaded
     passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
-    passes += (passes - 1) / 2 * (cached / all_ - 1)  # half of these four feed as the run does
+    fed = progress.weight(
+        batch * n for n in (tokens - new, *chunks)
+    )  # each call widens the weights
+    passes += (passes - 1) / 2 * (fed / all_ - 1)  # half of these four feed as the run does
     return Cost(working + passes * exact.seconds, exact.nbytes)
 
 

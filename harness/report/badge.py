@@ -3,6 +3,7 @@
 from typing import Any
 
 from harness.snapshot.result import COMPARED, GOOD, MISSED, PASSED, UNJUDGED, outcome, worse
+from harness.snapshot.words import purpose
 
 KIND = {"exact": "good", "equivalent": "alike", "drifted": "fair", "diverged": "bad", "unjudged": "soft",
         "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
@@ -24,11 +25,12 @@ def sign(verdict: Any) -> str:
 
 
 def pills(result: dict[str, Any]) -> list[dict[str, str]]:
-    """What a pruned state came to, each with `text`, `kind` and `sign`: whether it came back as it was kept, and what
-    pruning changed, which is wrong only where more was required of it. Empty where there is one verdict."""
+    """What a pruned or a quantized state came to, each with `text`, `kind` and `sign`: whether it came back as it was
+    kept, and what that changed, which is wrong only where more was required of it. Empty where there is one verdict."""
     block, verdict = result.get("itself") or {}, str(result.get("verdict"))
     own = str(block.get("verdict"))
-    if not result.get("pruned") or verdict not in COMPARED or own in ("None", UNJUDGED):
+    done = purpose(result)
+    if not done or verdict not in COMPARED or own in ("None", UNJUDGED):
         return []
     saved, good = block.get("against") == "saved", own in GOOD
     words = (
@@ -41,7 +43,7 @@ def pills(result: dict[str, Any]) -> list[dict[str, str]]:
     }
     allowed = not worse(verdict, str(result.get("required") or GOOD[-1]))
     tone = allowed_kind(verdict) if allowed else "bad"
-    return [first, {"text": f"pruning: {verdict}", "kind": tone, "sign": sign(verdict)}]
+    return [first, {"text": f"{done}: {verdict}", "kind": tone, "sign": sign(verdict)}]
 
 
 def allowed_kind(verdict: str) -> str:

@@ -20,7 +20,7 @@ from harness import interrupt, machine, process, progress
 from harness.report import onward
 from harness.report.bar import Bar, Estimate
 from harness.report.fold import labelled, shown
-from harness.report.names import FLOOR, itself_as, judged_by, plain
+from harness.report.names import FLOOR, beside, itself_as, judged_by, plain
 from harness.report.passing import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import counted, worse
@@ -45,13 +45,13 @@ class Say:
         self.what = ""  # the work that goes on
         self._stages: list[tuple[str, float]] = []
         self._start = 0.0
-        self._open = self._midline = False
+        self._open = self._midline = self._noted = False
         self._bar = Bar(Console(stderr=True, highlight=False))
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Inside the block long work shows a bar on a terminal, and notes an estimate in a log."""
-        seen = self._bar if self._bar.console.is_terminal else Estimate(self.note)
+        seen = self._bar if self._bar.console.is_terminal else Estimate(self._left)
         progress.show_on(self._passing if self.quiet else seen)
         try:
             yield
@@ -61,7 +61,7 @@ class Say:
     def stage(self, what: str) -> None:
         """Announce work that is about to begin."""
         interrupt.check()
-        self.what = what
+        self.what, self._noted = what, False
         self._start = time.perf_counter()
         log.info("%s ...", what)
         if not self.quiet:
@@ -71,6 +71,7 @@ class Say:
 
     def note(self, what: str) -> None:
         """Something worth knowing about the work that goes on; a line of its own where none began."""
+        self._noted = True
         if self.quiet:
             return
         if self._open:
@@ -78,6 +79,11 @@ class Say:
         else:
             sys.stderr.write(f"  {what}\n")
             sys.stderr.flush()
+
+    def _left(self, what: str) -> None:
+        """How much of a stage is left, in a log: where its length was told before it began, that is enough."""
+        if not self._noted:
+            self.note(what)
 
     def once(self, what: str) -> None:
         """A note that one process shows one time, however many jobs it runs."""
@@ -248,9 +254,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [
             [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
         ]
-        pruned = bool(result.get("pruned"))
-        title = "Pruned against the full cache" if pruned else "Restored against uninterrupted"
-        tabled(say, title, ["", "measured", "noise floor"], rows)
+        tabled(say, beside(result), ["", "measured", "noise floor"], rows)
         say.line()
         say.line(FLOOR)
         if told := judged_by(result):
@@ -273,7 +277,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     gone = kept.get("format") == "memory"
     say.line(f"snapshot:     {'in memory, for this process only' if gone else kept['path']}")
     if after := result.get("next"):
-        above = ", ".join(after.get("beside") or [])
+        above = ", ".join(str(Path(after["path"]).parent / p) for p in after.get("beside") or [])
         say.line(f"written:      {after['path']}{f' (needs {above} beside it)' * bool(above)}")
     say.line(f"report:       {result['folder']}/report.html")
     if following := onward.command(result):
@@ -288,7 +292,7 @@ def _itself(block: dict[str, Any]) -> str:
     if block["cache"]:
         gap, noise = number(block["max_abs_diff"]), number(block["noise"])
         beside = f"beside {itself_as(block)} under cache={block['cache']}"
-        said = f"{beside}: off by {gap}, the noise is {noise}"
+        said = f"{beside}: off by {gap}, {noise} is allowed"
     missed = worse(block["verdict"], block["required"])
     return said + f" (compare.require={block['required']})" * missed
 
@@ -329,16 +333,9 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     stored = f"{machine.human(size['stored_bytes'])} stored{more}"
     yield "size", f"{tokens}, {machine.human(size['kv_bytes'])} of K/V, {stored}"
     times = {k.replace("_", " "): v for k, v in result["time_s"].items() if v}
-    yield "time", ", ".join(f"{name} {_seconds(value)}" for name, value in times.items())
+    yield "time", ", ".join(f"{name} {machine.seconds(value)}" for name, value in times.items())
     if moved["mutated"] is not None:
         copied = f"{machine.human(moved['bytes_copied_per_token'])} copied per token"
         before, after = moved["length_before"], moved["length_after"]
         grown = f"written into ({before} tokens before, {after} after)"
         yield "your cache", f"{grown if moved['mutated'] else 'not written into'}, {copied}"
-
-
-def _seconds(value: float) -> str:
-    """`1.5 s`, `16 ms`, `0.41 ms`; where a line ends nothing parts the figure from its unit."""
-    if value >= 1:
-        return f"{value:.3g}\u00a0s"
-    return f"{value * 1000:.{0 if value >= 0.01 else 2}{'f' if value >= 0.01 else 'g'}}\u00a0ms"

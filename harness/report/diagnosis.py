@@ -13,11 +13,11 @@ DECADES, FINE = 6, 2  # noise floors of a million are as dark as it gets; a hund
 PALE, CLEAR = 0.05, 0.3  # of the colour: up to one of its units, and from there on at least
 
 
-NOISE = ("noise floors", "noise floors of the layer; pale is noise")
+NOISE = ("noise floors", "noise floors of the layer; faint is noise")
 # Of codes: eight floors of theirs are one step.
 STEP = 8.0
 STEPS = ("steps of the codes", "steps of the codes that the layer is kept as (eight of its noise floors, where "
-         "those are more); pale is up to one step, which coding costs")  # fmt: skip
+         "those are more); faint is up to one step, which coding costs")  # fmt: skip
 
 
 def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     columns = ["what", "value"]
     highest = max((worst for row in picture for worst in row), default=0.0)
     if highest <= 1:
-        near = f"one step of its codes (at most {highest:.2g} of one)" if coded else "the noise"
+        near = f"{highest:.2g} of a step" if coded else "the noise"
         said += f" What is kept lies within {near} of what the token buffer gives on this model."
         return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows}]
     said += (
@@ -59,7 +59,7 @@ def scale(unit: str, decades: int) -> str:
     """What the shades of `drawn` stand for, as HTML."""
     steps = [(1.0, "up to 1"), *((10.0**n, f"{10.0**n:,.0f}") for n in (decades / 2, decades))]
     return "".join(
-        '<span><b style="color:var(--bad)"><svg viewBox="0 0 24 10"><rect width="24" height="10" '
+        '<span><b style="color:var(--bad)"><svg viewBox="0 0 24 10"><rect width="24" height="10" stroke="currentColor" '
         f'fill="currentColor" fill-opacity="{strength(worst, decades):.2f}"/></svg></b> {said}'
         f"{f' {unit}, and more' * (worst == 10.0**decades)}</span>"
         for worst, said in steps

@@ -78,13 +78,32 @@ def digest(value: Any) -> Any:
 
 def soundness(block: dict[str, Any]) -> dict[str, Any]:
     """The section of a `soundness` block of `result.json`."""
+    rows = block["paths"]
+    twin = any("(twin)" in row["path"] for row in rows)
+    told = (
+        "Plain cached runs beside the same model without a cache, each row alone: the largest difference of any logit, "
+        "and what rounding explains (in float64 that of this very model, times 16)."
+    )
+    if twin:
+        told += (
+            " Twin: the model's own class and weights, as few of its layers as have one of each kind, where float64 of "
+            "the whole is dear."
+        )
     return section(
         "Is the yardstick sound?",
-        text="Plain cached runs beside the same model without a cache, each row alone: the "
-        "largest difference of any logit, and what rounding explains.",
-        columns=["plain cached run", "error", "bound"],
-        rows=[[r["path"], r["error"], r["bound"]] for r in block["paths"]],
+        text=told,
+        columns=["plain cached run", "difference", "explained", ""],
+        rows=[[r["path"], r["error"], r["bound"], within(r["error"], r["bound"])] for r in rows],
     )
+
+
+def within(error: Any, allowed: Any) -> Any:
+    """Whether an error is within what is allowed, as a cell; empty where nothing is known."""
+    if error is None or allowed is None:
+        return ""
+    good = error <= allowed
+    sign = "\u2713" if good else "\u00d7"
+    return cell("within" if good else "beyond", kind="good" if good else "bad", sign=sign)
 
 
 def page(

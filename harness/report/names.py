@@ -4,6 +4,7 @@ import textwrap
 from typing import Any
 
 from harness.snapshot.result import GOOD
+from harness.snapshot.words import altered
 
 NAMES = {
     "bitwise_equal": "bit-equal logits",
@@ -21,9 +22,9 @@ NAMES = {
     "ratio": "times the plain path's error against float64 (2 is allowed)",
     "restored_mean": "mean error of the restored run",
     "plain_mean": "mean error of the plain path",
-    "mutated": "the caller's cache was written into",
-    "length_before": "its length before, in tokens",
-    "length_after": "its length after, in tokens",
+    "mutated": "the cache that it went on from was written into",
+    "length_before": "its length before, in positions",
+    "length_after": "its length after, in positions",
     "digest_before": "its digest before",
     "digest_after": "its digest after",
     "bytes_copied_per_token": "bytes copied per token",
@@ -107,15 +108,12 @@ def judged_by(result: dict[str, Any]) -> str:
     return f"error against float64 {own}; the plain path (the model run without a cache) has {path}, and twice that is allowed (the noise floor is no limit)"
 
 
+def beside(result: dict[str, Any]) -> str:
+    """Which two runs the figures are of, as a heading."""
+    own = altered(result)
+    return f"{own.capitalize()} against the full cache" if own else "Restored against uninterrupted"
+
+
 def itself_as(block: dict[str, Any]) -> str:
     """Which state the other cache continued."""
     return "the state before it was saved," if block.get("against") == "saved" else "the same state"
-
-
-def itself(result: dict[str, Any]) -> list[list[Any]]:
-    """The row of a pruned or a quantized state beside itself under another cache, where there was one."""
-    block = result.get("itself") or {}
-    if not block.get("cache"):
-        return []
-    name = f"{itself_as(block)} under cache={block['cache']}: largest difference of a logit"
-    return [[name, block["max_abs_diff"], block["noise"]]]

@@ -10,11 +10,12 @@ from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
 from harness.report.names import FORCED
 from harness.snapshot.result import UNJUDGED
-from harness.snapshot.words import required
+from harness.snapshot.words import purpose, required
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
-MOST = 3  # ids that are named
-PURPOSE = "pruned on purpose"  # as evidence of a diagnosis begins
+MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
+ONE = "one token {} times over: that both runs choose it says little, how near their logits are says more"
+PURPOSE = ("pruned on purpose", "quantized on purpose")  # as evidence of a diagnosis begins
 WHOSE = {
     False: ("the uninterrupted run", "restored"),
     True: ("the full cache, never interrupted", "pruned"),
@@ -29,10 +30,14 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
     said, ids = text["continuation"], text.get("token_ids") or []
     count = len(ids)
     more = f"{count} tokens, the first before any step" if count > 1 else ""
-    if ids and not said:
-        more += f"{more and '; '}{without_text(ids)}"
     if "streamed" in text:  # what was chosen after it is the next run's to say
-        said, more = text["streamed"], f"{machine.many(text['steps'], 'token')} generated"
+        read, said = split(text)
+        ids = ids[text["read"] : text["read"] + text["steps"]]
+        more = f"{machine.many(text['steps'], 'token')} generated"
+        if read:
+            yield "read", repr(read)
+    if about := of_ids(ids, said):
+        more += f"{more and '; '}{about}"
     restored = text.get("restored")
     if restored in (None, text["continuation"]):
         yield "continuation", f"{said!r}{more and f' ({more})'}"
@@ -42,10 +47,22 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
     yield second, f"{restored!r} (what it chooses {FORCED})"
 
 
-def without_text(ids: list[int]) -> str:
-    """That ids have no text, and the first of them; empty of none."""
-    few = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
-    return f"the tokenizer has no text for such ids: {few}" if few else ""
+def split(text: dict[str, Any]) -> tuple[str, str]:
+    """What a resumed run was given to read, and what it said after that, of all that was streamed."""
+    given, whole = str(text.get("added") or ""), str(text["streamed"])
+    return (given, whole.removeprefix(given)) if given and whole.startswith(given) else ("", whole)
+
+
+def of_ids(ids: list[int], said: str) -> str:
+    """What should be known of `ids` whose text is `said`: that there is no text for them, and that they are one and the
+    same; empty where neither is so."""
+    if not ids:
+        return ""
+    named = ", ".join(map(str, list(dict.fromkeys(ids))[:MOST]))
+    told = "" if said else f"the tokenizer has no text for such ids: {named}"
+    if len(ids) < SEVERAL or len(set(ids)) > 1:
+        return told
+    return f"{told}{told and '; '}{ONE.format(len(ids))}"
 
 
 def asked(diagnosis: dict[str, Any]) -> bool:
@@ -59,13 +76,13 @@ def cause(diagnosis: dict[str, Any]) -> str:
 
 
 def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
-    """`(label, words)` of what was judged. Of a pruned state those are two questions, each under its own name: whether
-    it goes on as it was kept, and what was lost in the pruning. itself: the first one's answer in words."""
+    """`(label, words)` of what was judged. Of a pruned or a quantized state those are two questions, each under its own
+    name: whether it goes on as it was kept, and what was lost in that. itself: the first one's answer in words."""
     judged, block = result["verdict"] != UNJUDGED, result.get("itself") or {}
-    pruned = bool(result.get("pruned"))
+    pruned, done = bool(result.get("pruned")), purpose(result)
     first = "restore" if block.get("against") == "saved" else "cross-check"
     own = [(first, f"{block['verdict'].upper()}: {itself}")] if block else []
-    if pruned:
+    if done:
         yield from own
     if not judged and result["task"] == "resume":
         yield "verdict", "UNJUDGED: nothing was compared"
@@ -77,14 +94,14 @@ def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
         if judging := _judging(result, key):
             yield "to judge", judging
     if judged:  # else the conclusion is the reason
-        label, beside = ("pruning", ", beside the full cache") if pruned else ("verdict", "")
-        yield label, f"{result['verdict'].upper()}{beside}: {result['reason']}"
-    if not pruned:
+        beside = ", beside the full cache" * bool(done)
+        yield done or "verdict", f"{result['verdict'].upper()}{beside}: {result['reason']}"
+    if not done:
         yield from own
     if told := result.get("diagnosis"):
         yield "diagnosis", f"{cause(told)}: {told['evidence']}"
     if judged:
-        yield "required", f"{'of the pruning: ' * pruned}{required(result)}"
+        yield "required", f"{f'of the {done}: ' * bool(done)}{required(result)}"
 
 
 def _judging(result: dict[str, Any], key: str) -> str:

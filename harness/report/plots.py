@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from harness import machine
 from harness.report import names
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
@@ -210,7 +211,7 @@ def timings(seconds: dict[str, float | None]) -> str:
     lines = "".join(
         f'<tr><td class="name">{escape(names.plain(stage))}</td><td class="track"><i style="left:'
         f'{(math.log10(taken) - low) / max(high - low, 1e-9) * 100:.1f}%"></i></td>'
-        f'<td class="n">{taken:.4f} s</td></tr>'
+        f'<td class="n">{machine.seconds(taken)}</td></tr>'
         for stage, taken in known.items()
     )
     return f'<table class="timings" aria-label="Seconds per stage"><tbody>{lines}</tbody></table>'

@@ -6,18 +6,26 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.report import closing, diagnosis, kept, onward, plots, quantization
 from harness.report.badge import badge, pills
-from harness.report.html import cell, grouped, link, page, section
-from harness.report.names import FORCED, itself, plain
+from harness.report.html import cell, grouped, link, page, section, soundness, within
+from harness.report.names import FORCED, beside, itself_as, judged_by, plain
 from harness.snapshot.elements import DIGEST, called, spoken
-from harness.snapshot.result import GOOD, counted, exit_code, recomputing, write_text
-from harness.snapshot.words import Span, other, others, required
+from harness.snapshot.result import (
+    GOOD,
+    MOMENT,
+    counted,
+    exit_code,
+    recomputing,
+    times_faster,
+    write_text,
+)
+from harness.snapshot.words import Span, altered, other, others, required
 
-FAR = 10**6  # units in the last place; more say nothing
+FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
 TWICE = 2.0  # that of the run without a cache is what an error may be
-GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
 PLAIN = re.compile(r"error against float64 (\S+), plain path (\S+)")
 OWN = r"largest error of a logit against float64 \1; rounding's own, of the model run without a cache, \2"
 DIGESTS = ("digest_before", "digest_after")
@@ -32,7 +40,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         _text(result["text"], bool(result.get("pruned"))),
     ]
     if result.get("curves"):
-        sections.append(_figures(result))
+        sections += _figures(result)
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"], kept.whole(result)))
     sections += [_cost(result), *_yardstick(result), *_details(result, path.parent)]
@@ -68,8 +76,11 @@ def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
     made = link("sweep", folder.parent / "sweep.html", folder)
     if not made and (folder.parent / "multirun.yaml").is_file():  # it is written after its points
         made = [("sweep", "../sweep.html")]
-    if snapshot and "://" not in str(snapshot):
-        made += link("manifest of the snapshot", Path(snapshot) / "manifest.json", folder)
+    after = (result.get("next") or {}).get("path")
+    called = "manifest of what it goes on from" if after else "manifest of the snapshot"
+    for name, place in ((called, snapshot), ("manifest of what it wrote", after)):
+        if place and "://" not in str(place):
+            made += link(name, Path(place) / "manifest.json", folder)
     made += [("result.json", "result.json"), ("record.json", "record.json")]
     return made + [pair for name in tables for pair in link(name, folder / name, folder)]
 
@@ -77,13 +88,13 @@ def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
 def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
     curves = result["curves"]
     panels = plots.divergence(curves)
-    pruned = bool(result.get("pruned"))
-    names = ["pruned" if pruned and name == "restored" else name for name in curves]
+    own = altered(result) or "restored"
+    names = [own if name == "restored" else name for name in curves]
     drawn = plots.together(panels, names)  # for a run's description in MLflow
     write_text(path.parent / "divergence.svg", drawn.replace("currentColor", "#7a828c"))
     return [
         section(
-            "Pruned against the full cache" if pruned else "Restored against uninterrupted",
+            beside(result),
             text="Per step, beside what a full recompute and another prefill split do to the same "
             "logits with nothing wrong (the noise floor)." + _above(result),
             legend=plots.curve_names(names),
@@ -93,33 +104,37 @@ def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _above(result: dict[str, Any]) -> str:
-    """Why a run is equivalent of which figures lie above the noise floor; nothing elsewhere."""
-    floor, oracle = result["noise_floor"], result["oracle"]
-    high = [k for k in GAPS if (result["metrics"].get(k) or 0) > (floor.get(k) or 0)]
-    if result["verdict"] != "equivalent" or not high or oracle.get("restored") is None:
-        return ""
-    return (
-        " Above the noise floor, which is that of a few plain runs and so the least that rounding does: "
-        f"{', '.join(plain(k) for k in high)}. The verdict rests on the error against float64: "
-        f"{oracle['restored']:.3g}, where the plain path's is {oracle['plain']:.3g} and twice that is allowed."
-    )
+    """What a reader of the curves asks: which of its steps read a text, and why a noise path lies at nothing."""
+    text, curves = result["text"], result["curves"]
+    read, made, count = text.get("read"), text.get("steps"), len(curves["restored"]["kl"])
+    told = ""
+    if read and made is not None:
+        more = f", step {count} proves what was stored" * (count > read + made)
+        told += f" Steps 1 to {read} read the text, {made} more were generated{more}."
+    same = [name for name, curve in curves.items() if name != "restored" and not any(curve["max_abs_diff"])]  # fmt: skip
+    if same:
+        told += f" At nothing throughout, for it is bit-equal here: {', '.join(same)}."
+    return told
 
 
-def _figures(result: dict[str, Any]) -> dict[str, Any]:
-    noise = result["noise_floor"]
-    return section(
+def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The figures beside the noise floor, and of a state that was pruned or quantized how it came back."""
+    noise, deciding = result["noise_floor"], judged_by(result)
+    told = [
+        f"Required: {required(result).rstrip('.')}." * ("required" in result),
+        f"Judged by: {deciding}." * bool(deciding),
+    ]
+    made = section(
         "Figures",
-        text=f"Required: {required(result)}" * ("required" in result),
+        text=" ".join(filter(None, told)),
         columns=["what", "measured", "noise floor"],
         rows=[
-            *(
-                [_step(k, measured), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
-                for k, measured in result["metrics"].items()
-                if k != "max_ulp" or (measured or 0) <= FAR
-            ),
-            *itself(result),
+            [_step(k, measured), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
+            for k, measured in result["metrics"].items()
+            if k != "max_ulp" or (measured or 0) <= FAR
         ],
     )
+    return [made, *restored_as_saved(result)]
 
 
 def _step(key: str, value: Any) -> str:
@@ -131,14 +146,19 @@ def _step(key: str, value: Any) -> str:
 
 
 def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
-    said = {**said, "continuation": said["streamed"]} if "streamed" in said else said
-    parts = ("prompt", "expected", "continuation", "restored")
+    parts = ("prompt", "read", "expected", "continuation", "restored")
+    if "streamed" in said:
+        read, answer = onward.split(said)
+        said = {**said, "continuation": answer, "read": read}
+        said = {k: v for k, v in said.items() if k != "read" or v}
+    else:
+        said = {k: v for k, v in said.items() if k != "read"}
     first, second = onward.WHOSE[pruned]
-    called = {"restored": f"{second}, what it chooses {FORCED}"}
+    called = {"restored": f"{second}, what it chooses {FORCED}", "read": "then read"}
     called |= {"continuation": f"continuation, {first}"} if "restored" in said else {}
-    one, two = (str(said.get(k, "")) for k in parts[2:])
+    one, two = (str(said.get(k, "")) for k in ("continuation", "restored"))
     places = other(one, two) if "restored" in said else None
-    spans = dict(zip(parts[2:], others(one, two))) if places else {}
+    spans = dict(zip(("continuation", "restored"), others(one, two))) if places else {}
     lines = [
         f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k, [])) or escape(_silent(said, k))}"
         for k in parts
@@ -147,13 +167,15 @@ def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
     if places:
         start = places[0][0]
         lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
-    return section("What was said", marked="\n".join(lines))
+    note = onward.of_ids(said.get("token_ids") or [], "said")
+    text = f"{note[0].upper()}{note[1:]}." if note else ""
+    return section("What was said", text=text, marked="\n".join(lines))
 
 
 def _silent(said: dict[str, Any], part: str) -> str:
     """What stands where a part has no text: of ids that have none, the first of these."""
     key = {"continuation": "token_ids", "restored": "restored_ids"}.get(part, "")
-    return onward.without_text(said.get(key) or []) or "(no text)"
+    return onward.of_ids(list(dict.fromkeys(said.get(key) or [])), "") or "(no text)"
 
 
 def marked(text: str, spans: Sequence[Span] = ()) -> str:
@@ -176,7 +198,18 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
     return section(
         "Time and size",
         panels=[plots.timings(result["time_s"] | _compared(result)), _rows(rows)],
-        text="Seconds, on a logarithmic scale, each timed once.",
+        text=f"On a logarithmic scale, each timed once.{_price(result)}",
+    )
+
+
+def _price(result: dict[str, Any]) -> str:
+    """What a restore took beside a prefill, whichever is faster; empty where nothing was restored."""
+    again, back = recomputing(result)
+    if not again or not back:
+        return ""
+    short = f" Of less than {MOMENT:g} s nothing is concluded." * (times_faster(result) is None)
+    return (
+        f" Brought back in {machine.seconds(back)}, recomputed in {machine.seconds(again)}.{short}"
     )
 
 
@@ -210,24 +243,21 @@ def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     pruned = bool(result.get("pruned"))
     free = pruned and result.get("required") not in (None, *GOOD)
-    held = f" The pruned run is not held to rounding. Required: {required(result)}" * free
-    return [
-        section(
-            "Against float64, and whether the yardstick is sound",
-            text="Largest error of any logit against a float64 run of the same weights without a cache: of the "
-            f"{'pruned' if pruned else 'restored'} run, and of the plain path, which is the model run without a cache. Below them: plain cached runs beside "
-            "the same model without a cache, and how much of a difference rounding explains."
-            + held,
-            columns=["what", "error", "bound"],
-            rows=[
-                *(
-                    [_error(k, pruned, free), v, None if free else _bound(k, result["oracle"])]
-                    for k, v in result["oracle"].items()
-                ),
-                *([r["path"], r["error"], r["bound"]] for r in result["soundness"]["paths"]),
-            ],
-        )
-    ]
+    held = (
+        f" The pruned run is not held to rounding. Required: {required(result).rstrip('.')}." * free
+    )
+    rows: list[list[Any]] = []
+    for key, error in result["oracle"].items():
+        allowed = None if free else _bound(key, result["oracle"])
+        rows.append([_error(key, pruned, free), error, allowed, within(error, allowed)])
+    own = section(
+        "Against float64",
+        text="Errors of logits against a float64 run of the same weights without a cache: of the "
+        f"{'pruned' if pruned else 'restored'} run, and of the plain path, which is the model run without a cache.{held}",
+        columns=["what", "error", "allowed", ""],
+        rows=rows,
+    )
+    return [own, soundness(result["soundness"])]
 
 
 def _error(key: str, pruned: bool, free: bool) -> str:
@@ -240,6 +270,31 @@ def _bound(key: str, oracle: dict[str, Any]) -> Any:
     """What an error against float64 is held to: twice that of the run without a cache; nothing of what is measured."""
     least = {"restored": oracle.get("plain"), "ratio": 1.0}.get(key)
     return None if least is None else TWICE * least
+
+
+def restored_as_saved(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a pruned or a quantized state how far it goes on as it was before it was saved, under another cache, and what
+    is allowed; nothing where nobody measured it."""
+    block = result.get("itself") or {}
+    if not block.get("cache"):
+        return []
+    saved = block.get("against") == "saved"
+    name = f"largest difference of a logit beside {itself_as(block).rstrip(',')}, under cache={block['cache']}"
+    return [
+        section(
+            "Restored as it was saved?" if saved else "The same in another cache?",
+            text=f"{str(block['verdict']).upper()}: {block['reason']}.",
+            columns=["what", "measured", "allowed", ""],
+            rows=[
+                [
+                    name,
+                    block["max_abs_diff"],
+                    block["noise"],
+                    within(block["max_abs_diff"], block["noise"]),
+                ]
+            ],
+        )
+    ]
 
 
 def _details(result: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
@@ -271,5 +326,6 @@ def _details(result: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         made.append(section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
     more = [f"python -m harness task=audit run={result['folder']}"]
     if path := (result.get("snapshot") or {}).get("path"):
-        more.append(f"python -m harness task=diff a={path} b=ANOTHER-SNAPSHOT")
+        after = (result.get("next") or {}).get("path", "ANOTHER-SNAPSHOT")
+        more.append(f"python -m harness task=diff a={path} b={after}")
     return [*made, *closing.sections(result, folder, more)]

@@ -1,6 +1,7 @@
 """Where two texts differ, in words."""
 
 import re
+from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -66,6 +67,17 @@ def apart(places: list[str]) -> list[str]:
         if len(set(short)) == len(short):
             return short
     return [part[-1] if part else place for part, place in zip(parts, places)]
+
+
+def purpose(result: Mapping[str, Any]) -> str:
+    """What was done on purpose to the state that went on, as a word; empty of one that holds what was read."""
+    return altered(result).replace("pruned", "pruning").replace("quantized", "quantizing")
+
+
+def altered(result: Mapping[str, Any]) -> str:
+    """The same of the state: `pruned`, `quantized`, both or nothing."""
+    words = {"pruned": result.get("pruned"), "quantized": result.get("quantization")}
+    return " and ".join(word for word, done in words.items() if done)
 
 
 def required(result: dict[str, Any]) -> str:

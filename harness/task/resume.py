@@ -1,6 +1,7 @@
 """`task=resume`: restore a snapshot, continue it with new text, and judge it against a run that was
 never interrupted (rebuilt from the token buffer)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from harness.capture import check_length
 from harness.config import CompareConfig, Config, launched
 from harness.errors import ConfigProblem, InputProblem
+from harness.model.oracle import Cost
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.rewind import checkpoints, rewound
@@ -78,11 +80,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             "beside": above,
         }
     end = state.tokens + path.fed.shape[1]
-    needed = cost(loaded, rows.batch, end, cfg.compare.oracle, path.chunks)
-    over = state.tokens > cfg.compare.limit
+    needed, over = _needed(line, rows, end, path.chunks), state.tokens > cfg.compare.limit
     if over or (needed.seconds > cfg.compare.budget_s and not insisted):
-        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed.seconds))
-    needed.announce(say.note, "judging, what was generated is shown and saved already")
+        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed))
+    safe = f"what was generated is in {cfg.out} already" if cfg.out else "without out= what was generated is kept nowhere until that is done"  # fmt: skip
+    needed.announce(say.note, f"judging ({safe})")
     if grown is None:  # as whoever audits this runs it: nothing is written then
         grown = decoder.commit()
     path = line.one_more(grown, restored, path)
@@ -128,11 +130,21 @@ def required(cfg: Config, folder: Path, state: State) -> bool:
     return True
 
 
-def _unjudged(cfg: Config, over: bool, needed: float) -> str:
+def _needed(line: Line, rows: State, end: int, chunks: Sequence[int]) -> Cost:
+    """What a verdict takes: where that seems long, by a pass of this model that is timed first."""
+    loaded, settings = line.session.loaded, line.session.cfg.compare
+    needed = cost(loaded, rows.batch, end, settings.oracle, chunks)
+    if needed.seconds <= settings.budget_s:
+        return needed
+    loaded.probe()
+    return cost(loaded, rows.batch, end, settings.oracle, chunks)
+
+
+def _unjudged(cfg: Config, over: bool, needed: Cost) -> str:
     """Why nothing was compared, and the key that changes it."""
     if over:
         return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
     return (
-        f"not compared: judging would take about {needed:.0f} s, more than "
+        f"not compared: judging would take {needed.about}, more than "
         f"compare.budget_s={cfg.compare.budget_s:g}; compare.require={cfg.compare.require} asks for it however long it takes"
     )

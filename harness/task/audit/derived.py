@@ -26,7 +26,7 @@ from harness.task.audit.finding import Finding
 
 DRAWN = ("report.html", "divergence.svg")
 DRAWS = ("matplotlib", "Jinja2")  # what a page depends on besides the code
-NAMED = r"sweep|manifest of the snapshot|harness\.log|[a-z_]+\.jsonl?"
+NAMED = r"sweep|manifest of (?:the snapshot|what it goes on from|what it wrote)|harness\.log|[a-z_]+\.jsonl?"
 LINK = rf'<a href="[^"<>]*">({NAMED})</a>'
 RESUMED = re.compile(r"(?:&#x27;|&#39;)?resume=[^<\n]*")  # to the end of its element
 LINKS = re.compile(rf'<p class="links">({LINK}\s*)+</p>')  # to what lies around it, here or there
