@@ -9,6 +9,7 @@ from harness.snapshot.words import purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 WRONG = ("drifted", "diverged")
+NO_NUMBERS = "its logits are not numbers"
 
 
 def conclusion(result: Mapping[str, Any]) -> str:
@@ -56,7 +57,8 @@ def _diverged(result: Mapping[str, Any]) -> str:
         came, purpose, kept = meant
         where = "" if first is None else f", first at step {first + 1}{words}"
         changed = f"another token than the full cache's at {often}" if often else "other tokens"
-        return f"{came}{purpose}: {changed}{where}{kept}"
+        lost = f", {_apart(result)}" * (_apart(result) == NO_NUMBERS)
+        return f"{came}{purpose}: {changed}{where}{lost}{kept}"
     if first is None:
         return f"Another thought: other tokens, {_apart(result)}"
     step = f"at step {first + 1}" + f", in {often}" * bool(often)
@@ -158,7 +160,7 @@ def _apart(result: Mapping[str, Any]) -> str:
     if why and gap is not None and floor and gap <= near * floor:
         return why  # it is not these logits that make the verdict
     if gap is None or not isfinite(gap):
-        return "its logits are not numbers"
+        return NO_NUMBERS
     times = f", {gap / floor:.3g} times the noise floor of the logits" if floor else ""
     return f"logits are off by up to {gap:.3g}{times}"
 

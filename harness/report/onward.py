@@ -58,7 +58,7 @@ def of_ids(ids: list[int], said: str) -> str:
     same; empty where neither is so."""
     if not ids:
         return ""
-    named = ", ".join(map(str, list(dict.fromkeys(ids))[:MOST]))
+    named = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
     told = "" if said else f"the tokenizer has no text for such ids: {named}"
     if len(ids) < SEVERAL or len(set(ids)) > 1:
         return told
@@ -101,7 +101,7 @@ def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
     if told := result.get("diagnosis"):
         yield "diagnosis", f"{cause(told)}: {told['evidence']}"
     if judged:
-        yield "required", f"{f'of the {done}: ' * bool(done)}{required(result)}"
+        yield "required", f"{'of the pruning: ' * pruned}{required(result)}"
 
 
 def _judging(result: dict[str, Any], key: str) -> str:

@@ -26,6 +26,7 @@ from harness.snapshot.words import Span, altered, other, others, required
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
 TWICE = 2.0  # that of the run without a cache is what an error may be
+GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
 PLAIN = re.compile(r"error against float64 (\S+), plain path (\S+)")
 OWN = r"largest error of a logit against float64 \1; rounding's own, of the model run without a cache, \2"
 DIGESTS = ("digest_before", "digest_after")
@@ -105,7 +106,7 @@ def _comparison(path: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _above(result: dict[str, Any]) -> str:
     """What a reader of the curves asks: which of its steps read a text, and why a noise path lies at nothing."""
-    text, curves = result["text"], result["curves"]
+    text, curves = result.get("text") or {}, result["curves"]
     read, made, count = text.get("read"), text.get("steps"), len(curves["restored"]["kl"])
     told = ""
     if read and made is not None:
@@ -114,7 +115,20 @@ def _above(result: dict[str, Any]) -> str:
     same = [name for name, curve in curves.items() if name != "restored" and not any(curve["max_abs_diff"])]  # fmt: skip
     if same:
         told += f" At nothing throughout, for it is bit-equal here: {', '.join(same)}."
-    return told
+    return told + _high(result)
+
+
+def _high(result: dict[str, Any]) -> str:
+    """Why a run is equivalent of which figures lie above the noise floor; nothing elsewhere."""
+    floor, oracle = result["noise_floor"], result["oracle"]
+    high = [k for k in GAPS if (result["metrics"].get(k) or 0) > (floor.get(k) or 0)]
+    if result["verdict"] != "equivalent" or not high or oracle.get("restored") is None:
+        return ""
+    return (
+        " Above the noise floor, which is that of a few plain runs and so the least that rounding does: "
+        f"{', '.join(plain(k) for k in high)}. The verdict rests on the error against float64: "
+        f"{oracle['restored']:.3g}, where the plain path's is {oracle['plain']:.3g} and twice that is allowed."
+    )
 
 
 def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -254,7 +254,7 @@ def test_the_main_line_says_why_and_draws_it(harness):
     near = {**said, "evidence": "quantized on purpose", "picture": [[3.4, 0.8]]}
     (block,) = drawing.sections(near)
     assert (
-        "within one step of its codes (at most 0.42 of one)" in block["text"]
+        "within 0.42 of a step of what the token buffer gives" in block["text"]
         and "panels" not in block
     )
 

@@ -116,3 +116,20 @@ def test_one_prompt_is_no_prompts() -> None:
     assert "1 prompt of recall" in told[0] and "24 prompts of recall" in told[1]
     assert closing._asked("1 prompt of recall", ["prompt.samples"]) == "prompt recall"
     assert closing._asked("24 prompts of recall", ["prompt.samples"]) == "prompt recall"
+
+
+def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
+    ((_, said),) = onward.texts({"continuation": " a a a a", "token_ids": [9] * 4}, pruned=False)
+    assert "one token 4 times over: that both runs choose it says little" in said
+    ((_, said),) = onward.texts({"continuation": " a a a b", "token_ids": [9, 9, 9, 8]}, False)
+    assert "says little" not in said
+
+
+def test_what_a_resume_read_is_not_what_it_said() -> None:
+    text = {"added": " who ?", "streamed": " who ? me .", "continuation": "me . x", "steps": 2}
+    text |= {"read": 3, "token_ids": [1, 2, 3, 4, 5, 6]}
+    told = dict(onward.texts(text, pruned=False))
+    assert told == {"read": "' who ?'", "continuation": "' me .' (2 tokens generated)"}
+    marked = run._text({**text, "prompt": "hi"})["marked"]
+    assert "then read:  who ?\ncontinuation:  me ." in marked
+    assert onward.split({**text, "added": "<s>"}) == ("", " who ? me .")

@@ -64,7 +64,8 @@ def test_the_chart_and_the_bounds_of_a_pruned_run_are_its_own(tmp_path: Path, fr
     assert "pruned" in chart["legend"] and "restored" not in chart["legend"]
     assert "pruned" in (tmp_path / "divergence.svg").read_text()
     assert "ahead" not in chart["text"], "a bound of twice the largest difference says nothing"
-    (yardstick,) = run._yardstick(result)
+    yardstick, sound = run._yardstick(result)
+    assert sound["title"] == "Is the yardstick sound?"
     rows = {row[0]: row[2] for row in yardstick["rows"]}
     assert rows["largest error of the pruned run"] == (None if free else 2e-5)
     ratio = "times the plain path's error against float64"
@@ -168,3 +169,15 @@ def test_few_numbers_under_an_axis_are_those_that_were_measured() -> None:
     drawn, _ = scatter.scatter(rows, "kept_tokens", "kl_mean", pruned.tone, (None, None), "t", "x", "y")  # fmt: skip
     shown = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)
     assert {"24", "48"} <= set(shown) and not {"30", "40"} & set(shown)
+
+
+def test_a_quantized_run_came_back_as_saved_whatever_its_codes_lost() -> None:
+    lost = RESULT | {"pruned": False, "quantization": {"quantizer": "int4"}, "verdict": "drifted"}
+    assert tones(lost) == {"restored as saved": "good", "quantizing: drifted": "soft"}
+    strict = lost | {"required": "equivalent"}
+    assert tones(strict)["quantizing: drifted"] == "bad"
+    block = lost["itself"] | {"cache": "dynamic", "max_abs_diff": 2.0, "noise": 1.0, "reason": "r"}
+    (section,) = run.restored_as_saved(lost | {"itself": block})
+    assert section["columns"][1:3] == ["measured", "allowed"]
+    assert section["rows"][0][-1]["text"] == "beyond" and section["rows"][0][-1]["kind"] == "bad"
+    assert not run.restored_as_saved(RESULT | {"itself": {}})

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from harness import __main__ as front
-from harness import process
+from harness import machine, process
 from harness.compare.conclusion import conclusion
 from harness.pipeline.questions.question import Question
 from harness.report import (
@@ -20,7 +20,6 @@ from harness.report import (
     bench,
     chat,
     closing,
-    console,
     evaluate,
     heatmap,
     html,
@@ -236,7 +235,7 @@ def test_on_a_terminal_words_are_folded_below_themselves_and_paths_stay_whole(re
     "seconds, told", [(2.345, "2.35 s"), (0.6, "600 ms"), (0.0164, "16 ms"), (0.00041, "0.41 ms")]
 )
 def test_seconds_are_told_as_a_person_does(seconds, told) -> None:
-    assert console._seconds(seconds).replace("\u00a0", " ") == told
+    assert machine.seconds(seconds).replace("\u00a0", " ") == told
 
 
 def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:

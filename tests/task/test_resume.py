@@ -114,7 +114,9 @@ def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, 
     assert results[0]["next"]["digest"] == results[1]["next"]["digest"]
     streamed, size = results[0]["text"]["streamed"], results[0]["next"]["size"]
     assert streamed.startswith(" what is k ?") and f"{streamed}\n" in resumed.out
-    assert f"{streamed!r} (4 tokens generated)" in resumed.out
+    said = streamed.removeprefix(" what is k ?")
+    assert "read:         ' what is k ?'" in resumed.out
+    assert f"continuation: {said!r} (4 tokens generated)" in resumed.out
     assert f"{size['tokens']} tokens ({results[0]['size']['tokens']} were read)" in resumed.out
     results[0]["next"]["digest"] = "0" * 64  # what it wrote, written again, is something else
     assert [d.what for d in compare(*results, [])] == ["next.digest"]
