@@ -218,7 +218,8 @@ def draw_page(
     words, colour = badge(result)
     blocks = [*sections, *closing.sections(result, path.parent, closing.again(result))]
     said, under = closing.said(result), closing.under(result, path.parent)
-    text = html.page(title, blocks, words, said, colour, links, under=under, pills=pills(result))
+    own = pills(result) or ([] if words else html.pills(sections))
+    text = html.page(title, blocks, words, said, colour, links, under=under, pills=own)
     write_text(path, text)
 
 

@@ -364,8 +364,8 @@ def test_a_sweep_of_evaluations_says_which_cell_to_choose_and_marks_it_in_each_p
     evaluated(tmp_path, "0", 1.0, 1.0, 0.0)
     evaluated(tmp_path, "1", 1.0, 0.1, -0.5)
     said = answers.conclusion(tmp_path, rows)
-    assert said.endswith(
-        "neither measurably worse nor 5 percentage points down is random 25% in 1, random 50% in 1 of 2 points."
+    assert said.startswith(
+        "Smallest safe choice: random 25% in 1, random 50% in 1 of 2 points. The full cache answers "
     )
     page = drawn(tmp_path, rows)
     assert said in page and "asked" not in answers.sections(tmp_path, rows, ["seed"])[0]["columns"]
