@@ -47,10 +47,10 @@ def test_marks_that_stand_aside_keep_the_order_of_their_places():
 
 
 def test_points_of_the_same_size_stand_at_it_and_a_page_says_where_they_do_not():
-    block, _ = panels.sections(ROWS, ["cache", "save"])
+    _, block = panels.sections(ROWS, ["cache", "save"])
     assert scatter.ASIDE not in block["text"]  # their times are far apart
     close = [{**r, "per_token_s": 0.1 if r["save"] == "gzip" else 0.9} for r in ROWS]
-    block, _ = panels.sections(close, ["cache", "save"])
+    _, block = panels.sections(close, ["cache", "save"])
     assert scatter.ASIDE in block["text"]
 
 
