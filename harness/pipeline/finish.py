@@ -85,7 +85,7 @@ def finish(
     verdict and what is required. tracked: False leaves out the seal and MLflow.
     """
     say.stage("record")
-    if code:  # another than its verdict says
+    if code and code != exit_code(result):  # another than its verdict says
         result["exit_code"] = code
     draw(folder / "report.html", result)
     problem = write(cfg, folder, result, tracked, children)
