@@ -77,6 +77,7 @@ def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
     """The outcome of a point that an earlier session finished with this very configuration; None where there
     is none. swept: the sweep's overrides."""
     from harness.pipeline.finish import Outcome
+    from harness.snapshot.result import exit_code
 
     try:
         recorded = json.loads((folder / "record.json").read_text("utf-8"))["config"]
@@ -86,7 +87,7 @@ def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
         return None
     if result["verdict"] == "failed" or not same(wanted, recorded):
         return None
-    return Outcome(result.get("exit_code", 0), result["verdict"], str(folder), result["reason"])
+    return Outcome(exit_code(result), result["verdict"], str(folder), result["reason"])
 
 
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:

@@ -85,7 +85,7 @@ def finish(
     verdict and what is required. tracked: False leaves out the seal and MLflow.
     """
     say.stage("record")
-    if code:  # another than its verdict says
+    if code and code != exit_code(result):  # another than its verdict says
         result["exit_code"] = code
     draw(folder / "report.html", result)
     problem = write(cfg, folder, result, tracked, children)
@@ -220,7 +220,8 @@ def draw_page(
     words, colour = badge(result)
     blocks = [*sections, *closing.sections(result, path.parent, closing.again(result))]
     said, under = closing.said(result), closing.under(result, path.parent)
-    text = html.page(title, blocks, words, said, colour, links, under=under, pills=pills(result))
+    own = pills(result) or ([] if words else html.pills(sections))
+    text = html.page(title, blocks, words, said, colour, links, under=under, pills=own)
     write_text(path, text)
 
 

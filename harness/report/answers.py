@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import evaluate, plots
+from harness.report import evaluate, plots, safest
 from harness.report.choice import group, varied
 from harness.report.html import cell, section
 from harness.snapshot.cells import best, full, name
@@ -41,8 +41,8 @@ def sections(folder: Path, points: list[Row], axes: list[str]) -> list[Row]:
     heads += [evaluate.HEADS[evaluate.COLUMNS.index(c)] for c in MEANT]
     lines = [line for some in made.values() for line in some]
     text = (
-        "Each cell under every option, one below the other. Best: of its point, the smallest that is "
-        f"{evaluate.KEEPS} beside the full cache."
+        "Each cell under every option, one below the other. Best: of its point, the smallest safe choice; "
+        f"{safest.SAFE}."
     )
     text += "".join(f" {said}" for said in unmoved(folder, points, axes))
     title = "What each point answered"
@@ -66,7 +66,7 @@ def conclusion(folder: Path, points: list[Row]) -> str:
     if not most[1:]:
         said = f"{most[0][0]} in {'each of ' * (len(tables) > 1)}{many}"
     spread = f"{min(shares):.0%}" + f" to {max(shares):.0%}" * (min(shares) < max(shares))
-    told = f"The full cache answers {spread}; the smallest cell that is {evaluate.KEEPS} is {said}."
+    told = f"{safest.CHOICE}: {said}. The full cache answers {spread}."
     return " ".join([told, *unmoved(folder, points, varied(points))])
 
 

@@ -1,6 +1,7 @@
 """How far an axis reaches, and where marks stand that would hide one another."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -32,15 +33,21 @@ def abreast(
     groups: list[int],
     step: float = STEP,
     most: float = ABREAST,
+    bars: Sequence[tuple[float, ...]] | None = None,
 ) -> list[float]:
     """How far aside of their `xs`, in its units, marks are drawn so that they do not hide one of another group:
     side by side in the order of their places, as near to these as that goes and as far apart at any scale; 0
-    for what stands alone. The axes have their limits. step: points between two neighbours; most: of a row."""
+    for what stands alone. The axes have their limits. step: points between two neighbours; most: of a row.
+    bars: from where to where the line through each mark reaches, which is to hide none either."""
     pixel = axis.figure.dpi / 72  # of a point
     back = axis.transData.inverted()
     spots = axis.transData.transform(list(zip(xs, ys, strict=True))) / pixel if xs else []
     aside = [0.0] * len(xs)
-    for lane in _lanes([float(y) for _, y in spots]):
+    lanes = _lanes([float(y) for _, y in spots])
+    if bars and xs:
+        ends = [axis.transData.transform([(x, y) for y in bar]) for x, bar in zip(xs, bars)]
+        lanes = _crossing([(float(e[0][1]) / pixel, float(e[-1][1]) / pixel) for e in ends])
+    for lane in lanes:
         marks = sorted({(float(spots[place][0]), groups[place]) for place in lane})
         drawn = dict(zip(marks, _spread(marks, step, most), strict=True))
         for place in lane:
@@ -59,6 +66,21 @@ def _lanes(ys: list[float]) -> list[list[int]]:
             lanes[-1].append(place)
         else:
             lanes.append([place])
+    return lanes
+
+
+def _crossing(bars: list[tuple[float, float]]) -> list[list[int]]:
+    """The marks whose bars overlap in height, or lie within a mark of one another."""
+    lanes: list[list[int]] = []
+    reach = 0.0
+    for place in sorted(range(len(bars)), key=bars.__getitem__):
+        low, high = bars[place]
+        if lanes and low - reach < MARK:
+            lanes[-1].append(place)
+            reach = max(reach, high)
+        else:
+            lanes.append([place])
+            reach = high
     return lanes
 
 

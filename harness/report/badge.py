@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.snapshot.result import COMPARED, GOOD, MISSED, PASSED, UNJUDGED, outcome, worse
+from harness.snapshot.result import ALONE, COMPARED, GOOD, MISSED, PASSED, UNJUDGED, outcome, worse
 from harness.snapshot.words import purpose
 
 KIND = {"exact": "good", "equivalent": "alike", "drifted": "fair", "diverged": "bad", "unjudged": "soft",
@@ -13,8 +13,11 @@ SIGNS = {"exact": "=", "equivalent": "\u2248", "drifted": "\u0394", "diverged": 
 
 def kind(verdict: Any) -> str:
     """Which colour a verdict has, or a task's own word; anything else has that of what was not judged."""
-    if verdict in PASSED.values() or verdict in MISSED.values():
-        return "good" if verdict in PASSED.values() else "bad"
+    passed, not_passed = zip(*ALONE.values(), strict=True)
+    if verdict in (*PASSED.values(), *passed):
+        return "good"
+    if verdict in (*MISSED.values(), *not_passed):
+        return "bad"
     return KIND.get(str(verdict), "soft")
 
 

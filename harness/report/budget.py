@@ -6,12 +6,17 @@ from math import nan
 from typing import Any
 
 from harness.machine import human
-from harness.report import axes, plots
+from harness.report import axes, dots, plots
 from harness.snapshot.cells import is_full
 from harness.snapshot.result import CELL
 
+CROWD = (
+    "Each mark is a policy or quantizer at a budget, the bar through it its 95% interval (Wilson for shares, "
+    "bootstrap over the prompts otherwise). The dashed line is the full cache."
+)
+FRONT = " The thin line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined."
 FEW = 10  # KiB; ticks of more are whole numbers
-ASIDE = " Marks that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
+ASIDE = " Marks and bars that would hide one another stand a little side by side; a short grey stroke on the axis is at their true size."
 SPARE = 0.05  # of an axis beyond its smallest and largest value
 ROOM = 0.1  # of the upright one, where a name stands above or below a line
 NAME, LETTERS, LINE = "full cache", 46.0, 11.0  # of the dashed line; points across it and in height
@@ -37,12 +42,17 @@ def pictures(rows: list[Row], winner: Row | None = None) -> list[tuple[str, bool
     """Each, and whether any mark in it stands beside its true size. winner: the cell that a ring is around."""
     asked = list(dict.fromkeys(r["asked"] for r in rows))
     panels = [(measure, a) for measure in ("contains", "nll") for a in asked]
+    if dots.fit(rows):
+        return [(dots.panel(rows, measure, when, winner), False) for measure, when in panels]
     return [_panel(rows, measure, when, winner) for measure, when in panels]
 
 
 def legend(rows: list[Row], winner: Row | None = None) -> str:
     """Whose colour and shape is whose, how full the marks of each quantizer are, where there are several, and what a
     ring is."""
+    ring = f"<span><b>{RING}</b> the smallest safe choice</span>" * bool(winner)
+    if dots.fit(rows):
+        return ring
     policies, quantizers = _told(rows)
     said = "".join(
         f'<span><b style="color:{_colour(number)}">{plots.SHAPES[plots.mark(number)]}</b> '
@@ -55,9 +65,19 @@ def legend(rows: list[Row], winner: Row | None = None) -> str:
             f"<span><b>{signs[place % len(signs)]}</b> {escape(quantizer)}</span>"
             for place, quantizer in enumerate(quantizers)
         )
-    if winner:
-        said += f"<span><b>{RING}</b> the best</span>"
-    return said
+    return said + ring
+
+
+def text(rows: list[Row], moved: bool) -> str:
+    """How to read the pictures. moved: whether any mark in them stands beside its true size."""
+    if dots.fit(rows):
+        return dots.TEXT
+    asked = dict.fromkeys(
+        (r["measure"], r["asked"]) for r in rows if r["measure"] in ("contains", "nll")
+    )
+    groups = [([r for r in rows if (r["measure"], r["asked"]) == pair], pair[0]) for pair in asked]
+    front = any(len(pareto(some, larger=measure == "contains")) > 1 for some, measure in groups)
+    return CROWD + FRONT * front + ASIDE * moved
 
 
 def _told(rows: list[Row]) -> tuple[list[str], list[str]]:
@@ -81,7 +101,10 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
     _limits(axis, some, right)
     places, heights = list(map(kib, drawn)), [r["value"] for r in drawn]
     own = [quantizers.index(r["quantize"]) * len(policies) + policies.index(r["prune"]) for r in drawn]  # fmt: skip
-    aside = axes.abreast(axis, places, heights, own, CLOSE, ROW)
+    bars = [
+        tuple(r["value"] if r[end] is None else r[end] for end in ("low", "high")) for r in drawn
+    ]
+    aside = axes.abreast(axis, places, heights, own, CLOSE, ROW, bars)
     for row, place, by, number in zip(drawn, places, aside, own, strict=True):
         kept, policy = divmod(number, len(policies))
         low, high = (row["low"], row["high"]) if row["low"] is not None else (nan, nan)
@@ -100,13 +123,13 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
     true = sorted({place for place, by in zip(places, aside, strict=True) if by})
     axis.plot(true, [0.0] * len(true), "|", markersize=STROKE, color=plots.INK, alpha=0.5, clip_on=False,
               transform=axis.get_xaxis_transform())  # fmt: skip
-    bars: list[Segment] = []
-    for row, place, by in zip(drawn, places, aside, strict=True):
-        low, high = (row["value"] if row[key] is None else row[key] for key in ("low", "high"))
-        bars.append(((place + by, low), (place + by, high)))
+    upright: list[Segment] = [
+        ((place + by, low), (place + by, high))
+        for place, by, (low, high) in zip(places, aside, bars, strict=True)
+    ]
     line = [(kib(r), r["value"]) for r in front]
     for value in {row["value"] for row in some if is_full(row)}:
-        _called(axis, value, [*bars, *pairwise(line)])
+        _called(axis, value, [*upright, *pairwise(line)])
     title = "Right answers" if right else "Expected answer"
     plots.label(
         axis,

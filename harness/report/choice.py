@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.report import verdicts as grid
+from harness.report.distance import far, missed, off, other_tokens, rounded
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import METRICS, ORDER, SIZES, TIMES
 
@@ -30,7 +31,6 @@ MEASURED = {FROM_1, "restore", "point", "verdict", "outcome", "exit_code", "reas
 
 HEADER = 1.001  # a snapshot no larger than that has but another digit in its header
 CLEAR = 10.0  # so many times another's time per token is no noise, where every question has it
-NEAR = 1.01  # a divergence no larger than that is as near
 ROUNDING = grid.rank("equivalent")  # no verdict up to here leaves anything to be nearer to
 FEW = 3  # questions that are named one by one
 
@@ -61,13 +61,13 @@ def asks(axis: str) -> bool:
 
 def able(rows: list[Row], touched: bool = True) -> list[Row]:
     """The points that come first before their bytes count: meeting what is required, then the right answer, a
-    caller's cache that is left as it was (`touched`: where that counts), a better verdict. What misses all of that is told apart by how far off it is: the mean KL divergence, then the
-    first step with another token."""
+    caller's cache that is left as it was (`touched`: where that counts), a better verdict. What misses all of that is told apart by how far off it is: the mean KL divergence to two digits;
+    where there is none, the first step with another token."""
 
     def rank(row: Row) -> tuple[Any, ...]:
-        verdict, missed = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
-        off = _off(row) if missed or _other(row) else (0.0, 0.0)
-        return (missed, row.get("answer") == "wrong", touched and _written(row), verdict, *off)
+        verdict, short = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
+        away = off(row) if missed(row) else (0.0, 0.0)
+        return (short, row.get("answer") == "wrong", touched and _written(row), verdict, *away)
 
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     first = min(map(rank, measured), default=None)
@@ -92,8 +92,8 @@ def nearest(rows: list[Row]) -> list[Row]:
     first = able(rows)
     if any(grid.rank(row["verdict"]) <= ROUNDING for row in first):
         return []
-    least = min(map(_far, first), default=math.inf)
-    near = [r for r in first if _far(r) <= NEAR * least + (r.get("noise_kl_max") or 0)]
+    least = min(map(far, first), default=math.inf)
+    near = [r for r in first if rounded(far(r)) <= rounded(least + (r.get("noise_kl_max") or 0))]
     return near if len(near) < len(first) else []
 
 
@@ -137,12 +137,6 @@ def _written(row: Row) -> bool:
     return str(row.get("mutated")) == "True"
 
 
-def _far(row: Row) -> float:
-    """How far its logits are from the full cache's."""
-    known = (row.get(key) for key in ("kl_mean", "max_abs_diff"))
-    return next((float(value) for value in known if value is not None), math.inf)
-
-
 def _stored(row: Row) -> float:
     return row.get("stored_bytes") or math.inf
 
@@ -151,22 +145,11 @@ def _seconds(row: Row) -> float:
     return row.get("per_token_s") or math.inf
 
 
-def _other(row: Row) -> bool:
-    """Whether its tokens are others, and no right answer makes up for that."""
-    return row["verdict"] == "diverged" and row.get("answer") != "right"
-
-
-def _off(row: Row) -> tuple[float, float]:
-    """How far a point is from the uninterrupted run, the nearest first."""
-    kl, first = row.get("kl_mean"), row.get("first_divergence")
-    return (math.inf if kl is None else kl, -math.inf if first is None else -first)
-
-
 def short_of(rows: list[Row]) -> str:
     """What no point of a sweep reaches, in one sentence; empty where one does."""
     if all(int(row["exit_code"]) for row in rows):
         return f"None of {len(rows)} is as required."
-    if all(_other(row) or row["verdict"] in grid.STOPPED for row in rows):
+    if all(other_tokens(row) or row["verdict"] in grid.STOPPED for row in rows):
         return f"None of {len(rows)} keeps the tokens."
     return ""
 
@@ -241,9 +224,11 @@ def _best(
     if "nearest" in words or not there:
         return f"{said}{which}"
     named, _ = _named(there, options, questions, rows)
-    far = [row for by in near for row in by.values()]
+    points = [row for by in near for row in by.values()]
     how = (
-        f" (mean KL {far[0]['kl_mean']:.3g} nats)" if far[0].get("kl_mean") and not near[1:] else ""
+        f" (mean KL {points[0]['kl_mean']:.3g} nats)"
+        if points[0].get("kl_mean") and not near[1:]
+        else ""
     )
     return f"{said}{which[:-1]}; nearest to the full cache: {named}{how}."
 
@@ -298,7 +283,7 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
         return f" where {few}: {named}{same}."
     row = winners[0]
     facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
-    if (_other(row) or int(row["exit_code"])) and row.get("kl_mean") is not None:
+    if missed(row) and row.get("kl_mean") is not None:
         facts.append(f"mean KL {row['kl_mean']:.3g} nats")
     if row.get("stored_bytes"):
         facts.append(f"{row['stored_bytes']:,} bytes")

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from math import exp, expm1
+from math import exp
 from statistics import quantiles
 from typing import Any
 
-from harness.machine import many
-from harness.report import budget
+from harness.report import budget, safest
 from harness.report.html import cell, section, soundness
+from harness.report.safest import conclusion as conclusion
 from harness.snapshot.cells import WORSE, best, full, is_full, name
 from harness.snapshot.result import CELL
 
@@ -21,6 +21,7 @@ HEADS = (
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "right, %", "95%", "ppl", "KL")  # on the console
 BEST = 3  # answers shown per cell and asking that are not those of the full cache
+NAMED = 6  # cells and askings of which each is told how many there are
 ASKED, SAID, WRONG = (
     1,
     4,
@@ -32,8 +33,8 @@ MEASURES = {
     "contains": ("right answers", "percentage points", 100.0),
     "nll": ("expected text", "nats per token", 1.0),
 }
+MS = ".2f"  # milliseconds, of a median and of its spread
 TIMED = 5  # columns of the table up to the time of a token, whose spread comes next on the page
-KEEPS = f"neither measurably worse nor {100 * WORSE:g} percentage points down"  # what a cell is chosen for
 
 Row = dict[str, Any]
 
@@ -48,15 +49,11 @@ def sections(
     made = [
         section(
             "Answers against memory",
-            text="Each mark is a policy or quantizer at a budget, the bar through it its 95% interval (Wilson "
-            "for shares, bootstrap over the prompts otherwise). The dashed line is the full cache. The thin "
-            "line joins the Pareto front, beyond which nothing smaller is as good; no other marks are joined. "
-            + "A ring is around the best, which the sentence above names. "
-            * bool(winner)
-            + "Asked after: the question asked after pruning, which cannot know it; before: the question asked "
-            "before pruning, and pruned with the context."
-            + budget.ASIDE
-            * any(moved for _, moved in panels),
+            pills=safest.pills(rows),
+            text=budget.text(rows, any(moved for _, moved in panels))
+            + " A ring is around the smallest safe choice." * bool(winner)
+            + " Asked after: the question asked after pruning, which cannot know it; before: the question asked "
+            "before pruning, and pruned with the context.",
             legend=budget.legend(rows, winner),
             panels=[panel for panel, _ in panels],
         ),
@@ -71,15 +68,17 @@ def sections(
             "halves overlap, no cell is the faster.",
             columns=[*HEADS[:TIMED], "middle half, ms", *HEADS[TIMED:]],
             rows=[
-                marked([*row[:TIMED], _spread(place, answered), *row[TIMED:]], winner)
+                marked(
+                    [*row[: TIMED - 1], *_timed(row[TIMED - 1], place, answered), *row[TIMED:]],
+                    winner,
+                )
                 for place, row in zip(cells(rows), _table(rows), strict=True)
             ],
         ),
         section(
             "Against the full cache, prompt by prompt",
             text="The mean difference with its 95% interval; one that holds 0 tells nothing apart. So few prompts "
-            "may still have cost a lot: of the cells that are not measurably worse, the sentence chooses "
-            f"none that answers {100 * WORSE:g} percentage points fewer than the full cache.",
+            f"may still have cost a lot, so a cell is a safe choice where {safest.SAFE}.",
             columns=["cell", "asked", "of", "difference", "from", "to", "in", ""],
             rows=_differences(rows),
         ),
@@ -101,7 +100,7 @@ def sections(
     columns = ["cell", "asked", "question", "expected", "said", "full cache", "first other word"]
     changed = otherwise(answered, asking)
     told = (
-        f"Up to {BEST} answers of each cell and asking, those that are wrong first; the first other word is that of "
+        f"{_some(answered, asking)}, those that are wrong first; the first other word is that of "
         "its answer for that of the full cache, and tokens are counted from 1."
     )
     if not changed:
@@ -113,44 +112,6 @@ def sections(
 def shown(rows: list[Row]) -> list[Row]:
     """The table's rows by column, for the console."""
     return [dict(zip(COLUMNS, row, strict=True)) for row in _table(rows)]
-
-
-def conclusion(rows: list[Row]) -> str:
-    """One sentence: the smallest cell that answers as much as the full cache does; which asking that is
-    about, and what the same cell answers in the others."""
-    right = [r for r in rows if r["measure"] == "contains"]
-    whole = full(rows)
-    prompts = many(whole["n"], "prompt")
-    if not whole["value"]:
-        return (
-            f"nothing can be told from {prompts}: the full cache answers none, "
-            "so there is nothing to lose"
-        )
-    several = len({r["asked"] for r in right}) > 1
-    when = f", question asked {whole['asked']} pruning" if several else ""
-    said = f"{prompts}{when}: the full cache answers {whole['value']:.0%}"
-    winner = best(right)
-    if winner is None:
-        return said + "; every other cell answers fewer" * any(not is_full(r) for r in right)
-    alike = ("prune", "quantize", "budget", "cache")
-    otherwise = "".join(
-        f"; asked {r['asked']} pruning, it answers {r['value']:.0%} and the full cache {_full(right, r)['value']:.0%}"
-        for r in right
-        if r["asked"] != winner["asked"] and all(r[key] == winner[key] for key in alike)
-    )
-    likely = [r for r in rows if r["measure"] == "nll" and all(r[k] == winner[k] for k in CELL)]
-    if lost := max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0):
-        by = f"by {lost:.2g} nats a token ({100 * expm1(lost):.2g}% of perplexity)"
-        otherwise = (
-            f"; by the likelihood of the expected text it is measurably worse, {by}{otherwise}"
-        )
-    share = winner["kv_bytes"] / whole["kv_bytes"]
-    return (
-        f"{said}; by share of right answers, the smallest that is {KEEPS} is "
-        f"{name(winner)}: "
-        f"{winner['value']:.0%} from {share:.0%} of the bytes ({budget.held(winner)} beside {budget.held(whole)}), where {prompts} cannot tell a "
-        f"loss below {100 * (winner['value'] - winner['low']):.0f} percentage points{otherwise}"
-    )
 
 
 def children(rows: list[Row]) -> list[Row]:
@@ -212,7 +173,7 @@ def _table(rows: list[Row]) -> list[list[Any]]:
                 where["asked"],
                 digits(budget.kib(right)),
                 round(100 * share, 1),
-                None if seconds is None else round(1000 * seconds, 2),
+                None if seconds is None else float(f"{1000 * seconds:{MS}}"),
                 percent(right["value"]),
                 interval(right),
                 percent(values["exact"]["value"]),
@@ -224,14 +185,21 @@ def _table(rows: list[Row]) -> list[list[Any]]:
     return made
 
 
+def _timed(
+    median: float | None, place: tuple[Any, ...], answered: dict[str, list[Row]]
+) -> list[Any]:
+    """A cell's milliseconds per token and their spread, to as many digits."""
+    return ["" if median is None else cell(f"{median:{MS}}", kind="n"), _spread(place, answered)]
+
+
 def _spread(place: tuple[Any, ...], answered: dict[str, list[Row]]) -> str:
-    """The quartiles of a cell's milliseconds per token over the prompts: `0.71-1.9`; what was timed once has none."""
+    """The quartiles of a cell's milliseconds per token over the prompts: `0.71-1.90`; what was timed once has none."""
     some = [a["per_token_s"] for said in answered.values() for a in said if _place(a) == place]
     known = [1000 * seconds for seconds in some if seconds is not None]
     if len(known) < 2:
         return "timed once" if known else ""
     low, _, high = quantiles(known, n=4, method="inclusive")
-    return f"{low:.2g}-{high:.2g}"
+    return f"{low:{MS}}-{high:{MS}}"
 
 
 def digits(size: float) -> float | int:
@@ -290,6 +258,24 @@ def otherwise(answered: dict[str, list[Row]], asking: Sequence[Any]) -> list[lis
         for when in dict.fromkeys(row[ASKED] for row in rows):
             some += [row for row in rows if row[ASKED] == when][:BEST]
     return sorted(some, key=_right)
+
+
+def _some(answered: dict[str, list[Row]], asking: Sequence[Any]) -> str:
+    """How many of the other answers of each cell and asking are shown; of many cells how many there are of all."""
+    every = {
+        (where, when): sum(row[ASKED] == when for row in rows)
+        for where, rows in changed(answered, asking).items()
+        for when in dict.fromkeys(row[ASKED] for row in rows)
+    }
+    several = len({when for _, when in every}) > 1
+    told = [
+        f"{min(BEST, count)} of {count} by {where}" + f" asked {when}" * several
+        for (where, when), count in every.items()
+    ]
+    if len(told) > NAMED:
+        shown = sum(min(BEST, count) for count in every.values())
+        told = [f"{shown} of {sum(every.values())} answers, up to {BEST} of each cell and asking"]
+    return f"Shown: {'; '.join(told)}"
 
 
 def changed(answered: dict[str, list[Row]], asking: Sequence[Any]) -> dict[str, list[list[Any]]]:

@@ -7,6 +7,11 @@ from typing import Any
 from harness.report.html import cell, section
 
 CHECKS = ("validation", "digest", "identity", "logits")
+MEANT = (
+    "Four checks: validation (is what is stored well formed?), digest (are the bytes those that were written?), "
+    "identity (are model and tokenizer those of then?), logits (does the restored state give the next tokens the "
+    "scores that it gave?)."
+)
 FEW = 12  # faults whose checks and causes are told without being asked
 NOTE = 30  # characters; a longer cell of the matrix is a sentence
 SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent wrong tokens": 0.8}
@@ -14,14 +19,23 @@ SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent w
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The matrix, the faults that move no logit, and how to read both."""
-    quiet = [r for r in rows if r["fault"] != "none" and still(r)]
-    return [
+    faults = [r for r in rows if r["fault"] != "none"]
+    quiet, several = list(filter(still, faults)), len(faults) > len(CHECKS)
+    counts = [
         section("How many each check catches", columns=["check", "faults caught", "caught by it alone"],
                 rows=_counts(rows)),
         section("What the plain script does", columns=["outcome", "faults"], rows=_plain(rows)),
+    ]  # fmt: skip
+    still_matter = section(
+        "Faults that move no logit beyond the noise, and why they still matter",
+        columns=["fault", "named by", "why it matters"],
+        rows=[[r["fault"], _named(r), r["why"]] for r in quiet],
+    )
+    return [
+        *counts * several,  # of a few faults the matrix tells them in fewer lines
         section(
             "The matrix",
-            text="Each check is measured with the other three switched off. Green: it names the "
+            text=f"{MEANT} Each check is measured with the other three switched off. Green: it names the "
             "fault. The plain script really runs on the same material; red is what nobody would "
             "have seen. A strict restore refuses whatever validation, digest, identity or the replay "
             "of the last token names; what is done to the decoder after that is named by its "
@@ -30,11 +44,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             svg=_matrix(rows),
             broad=True,
         ),
-        section(
-            "Faults that move no logit beyond the noise, and why they still matter",
-            columns=["fault", "named by", "why it matters"],
-            rows=[[r["fault"], _named(r), r["why"]] for r in quiet],
-        ),
+        *[still_matter] * bool(quiet or several),
         section(
             "Numerics or a dirty cache: what the diagnosis says",
             text="The cause that is named from the restored state, its own token buffer and the model of "

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ TEMPLATE = """<!doctype html>
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page, all of its parts optional: `text`, `legend` and `panels` (pictures beside
     one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre` (`marked`: as HTML), `lines`;
-    `fold=True` shows it on request."""
+    `fold=True` shows it on request; `pills` stand above the page."""
     return {"title": title, **parts}
 
 
@@ -63,6 +64,11 @@ def cell(text: Any, href: str = "", kind: str = "", sign: str = "") -> dict[str,
     """A table cell with a link, or of a class: `good`, `alike`, `fair`, `bad`, `soft`, `best`, `digest`,
     `n`. sign: stands before the text, so that colour is not all that tells it apart."""
     return {"text": number(text), "href": href, "kind": kind, "sign": sign}
+
+
+def pills(sections: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+    """What these blocks put above their page."""
+    return [pill for block in sections for pill in block.get("pills", ())]
 
 
 def grouped(value: Any) -> Any:

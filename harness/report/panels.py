@@ -15,18 +15,20 @@ from harness.report.seeds import is_seed
 
 Row = dict[str, Any]
 SHAPED = ("prune", "cache", "save", "quantize")  # axes that get markers before others
+SAME = "top1_agreement"
 COST = [
     ("per_token_s", "Continue", "s per token"),
     ("save_s", "Save", "s"),
     ("load_s", "Load", "s"),
 ]
-APART = [("kl_max", "Largest KL per step", "nats"), ("max_abs_diff", "Largest logit difference", "logits"),
-         ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
+APART = [("kl_max", "Largest KL per step", "nats"), (SAME, "Steps with the same token", "%"),
+         ("max_abs_diff", "Largest logit difference", "logits"), ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
 MEAN = (
     "kl_mean",
     "Mean KL per step",
     "nats",
 )  # in place of the first where tokens are others: it tells which is nearest
+SEEN = 1.01  # times another: less is a hundredth of a picture, about the width of a line
 KIB, MARKS = 1024, 8
 NOISE = 100  # noise floors further apart than this are no one line
 
@@ -43,20 +45,33 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     by = next((a for a in few if a in SHAPED), next(iter(few), None))
     option = next((a for a in axes if a != by), by)
     other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
+    measures = _held([MEAN, *APART[1:]] if other else APART, measured)
     apart = _panels("How far the logits went", "From the uninterrupted run", measured, axes,
-                    ("kept_tokens", option), _held([MEAN, *APART[1:]] if other else APART, measured), by)  # fmt: skip
+                    ("kept_tokens", option), measures, by)  # fmt: skip
     if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
         return [apart]
-    cost = _panels("Size and speed", "Each timed once: seconds per continued token, to save and to load",
-                   measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
-    return [cost, apart]
+    cost = _panels("Size and speed", "Each timed once, so that a small difference says nothing: seconds per "
+                   "continued token, to save and to load", measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
+    return [apart, {**cost, "fold": True}]
+
+
+def doubled(rows: list[Row]) -> bool:
+    """Whether the error against float64 is the largest difference over one constant in every point: beyond rounding
+    the oracle and the uninterrupted run are as good as one, and the same picture need not be drawn twice."""
+    pairs = [(r.get("max_abs_diff"), r.get("error_ratio")) for r in rows]
+    ratios = [error / apart for apart, error in pairs if apart and error]
+    several = len({apart for apart, _ in pairs}) > 1
+    return several and len(ratios) == len(rows) and max(ratios) <= SEEN * min(ratios)
 
 
 def _held(measures: list[tuple[str, str, str]], rows: list[Row]) -> list[tuple[str, str, str]]:
-    """The same measures, without what is allowed where no pruned point is held to it."""
-    free = all(map(pruned.allowed, rows))
+    """The same measures, without what is allowed where no pruned point is held to it, and without what another of
+    them shows."""
+    free, twice = all(map(pruned.allowed, rows)), doubled(rows)
     return [
-        (k, name, "ratio" if free and k == "error_ratio" else unit) for k, name, unit in measures
+        (k, name, "ratio" if free and k == "error_ratio" else unit)
+        for k, name, unit in measures
+        if not (twice and k == "error_ratio")
     ]
 
 
@@ -79,6 +94,7 @@ def _panels(
     if measures is not COST:  # no way leads from one of these to another
         apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
     panels, constant, noisy, lost, aside = [], [], False, False, False
+    rows = [{**r, SAME: 100 * r[SAME]} if r.get(SAME) is not None else r for r in rows]
     for key, name, unit in measures:
         values = {r[key] for r in rows if r.get(key) is not None}
         if len(values) > 1:
@@ -89,7 +105,7 @@ def _panels(
             panels.append(panel)
             aside = aside or moved
         elif values:
-            constant.append(f"{plain(key)} is {number(values.pop())}")
+            constant.append(f"{plain(key)} is {number(values.pop())}{'%' * (key == SAME)}")
     told = f"{said}, by {called}{_along(rows, axes, x)}." if panels else ""
     if aside:
         told += f" {scatter.ASIDE}"

@@ -4,7 +4,7 @@ import re
 from statistics import median_high
 from typing import Any
 
-from harness.report import plots, pruned, search
+from harness.report import panels, plots, pruned, search
 from harness.report.badge import kind, sign
 from harness.report.console import number
 from harness.report.html import cell, grouped, section
@@ -14,12 +14,12 @@ from harness.report.verdicts import STOPPED, marked, target, word
 from harness.snapshot.objective import ANSWERS, front
 
 TABLE = {
-    "kl_mean": "KL, mean", "kl_max": "KL, largest", "max_abs_diff": "logits", "error_ratio": "error",
+    "top1_agreement": "same token, %", "kl_mean": "KL, mean", "kl_max": "KL, largest", "max_abs_diff": "logits", "error_ratio": "error",
     "kept_tokens": "tokens kept", "kv_bytes": "K/V bytes", "stored_bytes": "bytes", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied",
 }  # fmt: skip
 MEANT = {
-    "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
+    "top1_agreement": "same token: share of steps that choose the uninterrupted run's", "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
     "error_ratio": "error: over rounding's own, 2 is allowed", "stored_bytes": "bytes: on disk",
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip
@@ -52,9 +52,15 @@ def every(
         keys = [k for k in keys if k != "stored_bytes"]
     if not any(a.partition(".")[0] in ("prune", "quantize") for a in axes):
         keys = [k for k in keys if k not in HELD]
+    if panels.doubled(points):
+        keys = [k for k in keys if k != "error_ratio"]
     same = [k for k in keys if points[1:] and len({r.get(k) for r in points}) == 1]
     keys = [k for k in keys if k not in same]
-    told = [f"{plain(k)} {number(points[0][k])}" for k in same if k not in TOUCHED]
+    told = [
+        f"{plain(k)} {number(_shown(k, points[0][k])) + '%' if k == panels.SAME else number(points[0][k])}"
+        for k in same
+        if k not in TOUCHED
+    ]
     reasons = [] if alone else list(map(_why, points))
     if points[1:] and len(set(reasons)) == 1:
         told, reasons = [*told, *filter(None, reasons[:1])], []
@@ -150,8 +156,14 @@ def _why(row: Row) -> str:
 def _shown(key: str, value: Any) -> Any:
     if key == "mutated":
         return "" if value is None else "written into" if value else "only read"
+    if key == panels.SAME:
+        return _percent(value)
     whole = key == "bytes_copied_per_token" and isinstance(value, float)
     return grouped(round(value) if whole else value)
+
+
+def _percent(share: float | None) -> float | None:
+    return share if share is None else float(f"{100 * share:.3g}")
 
 
 def _said(value: str) -> str:

@@ -55,4 +55,4 @@ def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     other = winners and all(row["verdict"] == "diverged" for row in winners)
     if asked or not pruned or not other or any(row.get("answer") for row in rows):
         return ""
-    return "One prompt ranks these runs, no policy: task=evaluate asks many."
+    return "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."

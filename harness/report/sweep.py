@@ -23,6 +23,7 @@ from harness.report import (
     search,
     seeds,
     stopped,
+    tie,
 )
 from harness.report import points as table
 from harness.report import verdicts as grid
@@ -194,9 +195,11 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         points, winners, axes, so_far, choice.told(winners, axes, points, so_far)
     ):
         reason = f"{reason} {pruning}" if spread else pruning
+        reason += f" {tie.sentence(winners, axes, points)}".rstrip()
         reason += f" {price.caution(winners, axes, points)}".rstrip()
     elif winners and not best:
         reason += f" {choice.told(winners, axes, points, so_far)}"
+        reason += f" {tie.sentence(winners, axes, points)}".rstrip()
         reason += f" {price.caution(winners, axes, points)}".rstrip()
         reason += f" {price.sentence(winners, axes, points)}".rstrip()
     elif told := answers.conclusion(folder, points):

@@ -17,14 +17,14 @@ BEST = (
     "Among points that were asked the same: first the one that meets what is required, then the right "
     "answer, then one that leaves the caller's cache as it was (one that writes into it is never the best), then the "
     "better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are more "
-    "than rounding (mean KL divergence, a hundredth more ties); points equal in all of it tie and are marked alike, "
+    "than rounding (mean KL divergence, the same two digits tie); points equal in all of it tie and are marked alike, "
     "unless one takes over ten times another's time per token in each of several questions. Where no point meets "
-    "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence, then the later "
-    "first other token, then fewer bytes."
+    "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence (the same two "
+    "digits tie), then fewer bytes."
 )
 NEAREST = (
-    "Marked: the nearest to the full cache, by the smaller mean KL divergence, then the later first other token, "
-    "then fewer bytes; on another measure another point may lead."
+    "Marked: the nearest to the full cache, by the smaller mean KL divergence (the same two digits tie), then fewer "
+    "bytes; on another measure another point may lead."
 )
 
 Row = dict[str, Any]

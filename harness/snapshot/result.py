@@ -23,6 +23,8 @@ MISSED = {
     "diff": "differs",
 }
 
+ALONE = {"faults": ("caught", "not caught")}  # of the two where one thing was tried
+
 METRICS = (
     "bitwise_equal", "max_abs_diff", "mean_abs_diff", "max_ulp", "kl_mean", "kl_max",
     "top1_agreement", "top5_overlap", "first_divergence", "nll_delta",
@@ -91,10 +93,11 @@ def outcome(result: Mapping[str, Any]) -> str:
     compared = any(value is not None for value in (result.get("metrics") or {}).values())
     stopped = verdict == "failed" and "exit_code" in result  # it came to no end
     missed = {"failed", "diverged"} | ({"drifted", UNJUDGED} if task == "diff" else set())
+    alone = ALONE.get(task) if result.get("tried") == 1 else None
     if task in MISSED and verdict in missed and not stopped:
-        return MISSED[task]
+        return alone[1] if alone else MISSED[task]
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:
-        return PASSED[task]
+        return alone[0] if alone else PASSED[task]
     return "" if verdict == UNJUDGED and task not in COMPARING else verdict
 
 

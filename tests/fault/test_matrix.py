@@ -113,6 +113,10 @@ def test_a_diagnosis_that_guesses_is_counted_as_wrong():
     assert right == list(CAUSE.values()).count("rounding")
     assert len(wrong) == len(CAUSE) - right
     assert "layer_swap (rounding for layer)" in accuracy.line(rows)
+    (swapped,) = (row for row in rows if row["fault"] == "layer_swap")
+    assert accuracy.line([swapped]) == "Diagnosis: the wrong cause, rounding for layer"
+    assert accuracy.line([swapped | {"cause": "layer"}]) == "Diagnosis: the right cause, layer"
+    assert "%" not in accuracy.line(rows) and "%)" in accuracy.line(rows, 3)
 
 
 def test_a_sick_run_among_the_clean_ones_raises_an_alarm(session, monkeypatch):
@@ -145,6 +149,7 @@ def test_a_fault_that_nobody_notices_fails_the_task(tmp_path, monkeypatch):
     outcome = faults.run(_config(), tmp_path, Say(quiet=True))
     assert outcome.exit_code == 1
     assert "1 fault, harmless: not noticed" in outcome.reason
+    assert ">not caught</span>" in (tmp_path / "report.html").read_text()
 
 
 def test_one_fault_is_asked_and_the_last_word_is_what_was_found(harness):
@@ -152,9 +157,14 @@ def test_one_fault_is_asked_and_the_last_word_is_what_was_found(harness):
     asked = ("task=faults", "track=none", "steps=2", "compare.oracle=false")
     done = harness(*asked, "task.only=[layer_swap]")
     assert done.code == 0 and "EQUIVALENT" not in done.out, done.out
-    found = "1 fault, layer_swap: noticed by logits"
+    found = "1 fault, layer_swap: noticed by logits (the next token's scores)"
     assert done.out.startswith(f"{found}.") and done.out.count(found) == 1  # not told twice
     assert done.result["verdict"] in ("exact", "equivalent")  # of the control
+    page = (done.folders[0] / "report.html").read_text()
+    assert ">caught</span>" in page and "every fault" not in page and "%)" not in done.out
+    assert "Diagnosis: the right cause, layer." in done.out and "How many each check" not in page
+    assert "What the plain script does" not in page and "why they still matter" not in page
+    assert "logits (does the restored state give the next tokens" in page
     wrong = harness(*asked, "task.only=[layer_swp]")
     assert wrong.code == 2 and "Did you mean 'layer_swap'?" in wrong.out
 
@@ -181,3 +191,5 @@ def test_a_check_that_cries_whatever_happens_is_told_bed_by_bed(tmp_path, monkey
     monkeypatch.setattr(columns, "identity", crying)
     outcome = faults.run(cfg, tmp_path, Say(quiet=True))
     assert outcome.verdict == "failed" and f"NOT clean ({bed})" in outcome.reason, outcome.reason
+    page = (tmp_path / "report.html").read_text()
+    assert "not every fault caught" in page and ">not caught<" not in page, "it was noticed"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness.report import axes, budget, panels, plots, scatter
+from harness.report import axes, budget, dots, panels, plots, scatter
 
 ROWS = [
     {"point": str(place), "verdict": "equivalent", "cache": cache, "save": save, "stored_bytes": held,
@@ -47,10 +47,10 @@ def test_marks_that_stand_aside_keep_the_order_of_their_places():
 
 
 def test_points_of_the_same_size_stand_at_it_and_a_page_says_where_they_do_not():
-    block, _ = panels.sections(ROWS, ["cache", "save"])
+    _, block = panels.sections(ROWS, ["cache", "save"])
     assert scatter.ASIDE not in block["text"]  # their times are far apart
     close = [{**r, "per_token_s": 0.1 if r["save"] == "gzip" else 0.9} for r in ROWS]
-    block, _ = panels.sections(close, ["cache", "save"])
+    _, block = panels.sections(close, ["cache", "save"])
     assert scatter.ASIDE in block["text"]
 
 
@@ -149,10 +149,51 @@ def test_no_mark_of_an_evaluation_leaves_its_axes_and_the_front_is_at_true_sizes
     assert list(front.get_xdata()) == [8, 20]
 
 
+def test_bars_of_one_size_that_would_hide_one_another_stand_side_by_side(monkeypatch):
+    seen = []
+    monkeypatch.setattr(plots, "svg", lambda made: seen.append(made) or "")
+    rows = [evaluated("none", "none", 310, 1.0)]
+    rows += [evaluated(p, "none", 20, value) | {"low": value - 0.2, "high": value + 0.2}
+             for p, value in (("a", 0.3), ("b", 0.5), ("c", 0.95))]  # fmt: skip
+    assert budget._panel(rows, "contains", "after")[1]
+    marks = [line.get_xydata()[0] for line in seen[0].axes[0].lines if line.get_marker() in plots.MARKERS]  # fmt: skip
+    places = {round(float(value), 2): float(size) for size, value in marks}
+    assert places[0.3] < 20 < places[0.5] and places[0.95] == 20, "its bar is above the others'"
+
+
+def test_cells_of_few_sizes_have_a_row_each_with_their_name_interval_and_size(monkeypatch):
+    rows = [evaluated("none", "none", 310, 1.0)]
+    rows += [evaluated(p, "none", 76, value) for p, value in (("keydiff", 0.9), ("random", 0.2))]
+    rows = [row | {"low": row["value"] - 0.1} for row in rows]
+    both = [row | {"measure": measure} for measure in ("contains", "nll") for row in rows]
+    (picture, moved), (likely, _) = budget.pictures(both, rows[1])
+    assert "nats per token" in likely
+    told = ("full cache", "keydiff 25%", "random 25%", "310 KiB", "76 KiB")
+    assert not moved and all(f">{word}<" in picture for word in told)
+    assert budget.legend(rows) == "" and budget.RING in budget.legend(rows, rows[1])
+    assert budget.text(rows, False) == dots.TEXT
+    seen = []
+    monkeypatch.setattr(plots, "svg", lambda made: seen.append(made) or "")
+    dots.panel(rows, "contains", "after", rows[1])
+    marks = [tuple(map(float, line.get_xydata()[0])) for line in seen[0].axes[0].lines if line.get_marker() == "o"]  # fmt: skip
+    assert sorted(set(marks)) == [(0.2, 2.0), (0.9, 1.0), (1.0, 0.0)] and marks.count((0.9, 1.0)) == 2  # fmt: skip
+    spread = [*rows, evaluated("a", "none", 20, 0.5), evaluated("b", "none", 150, 0.6)]
+    assert dots.fit(rows) and not dots.fit(spread), "three sizes are an axis"
+    assert not dots.fit(rows[:1])
+
+
+def test_the_line_of_the_front_is_spoken_of_only_where_it_is_drawn():
+    full, *cells = [evaluated(p, "none", size, 1.0) for p, size in (("none", 310), ("a", 20), ("b", 40), ("c", 90))]  # fmt: skip
+    assert "Pareto" not in budget.text([full, *cells], False), "its one point is the smallest cell"
+    assert "Pareto" in budget.text([full, cells[0] | {"value": 0.5}, *cells[1:]], False)
+
+
 def test_a_policy_has_one_colour_and_each_of_its_codes_its_own_mark():
     rows = [evaluated("none", "none", 310, 1.0)]
     rows += [
-        evaluated(policy, codes, 20, 0.5) for policy in "abcdefghij" for codes in ("none", "int8")
+        evaluated(policy, codes, 20 + n, 0.5)
+        for n, policy in enumerate("abcdefghij")
+        for codes in ("none", "int8")
     ]
     legend = budget.legend(rows)
     inks = re.findall(r"color:(#\w+)", legend)

@@ -34,10 +34,10 @@ def test_noise_and_what_was_asked_otherwise_is_no_price() -> None:
     assert not price.sentence([near], ["seed"], [near])
 
 
-def test_the_nearest_of_one_prompt_ranks_no_policy() -> None:
+def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
     rows = [row(p, 100, 0.1, prune=p, verdict="diverged", kl_mean=0.1) for p in ("knorm", "tova")]
-    assert price.caution(rows[:1], ["prune"], rows).startswith(
-        "One prompt ranks these runs, no policy"
+    assert price.caution(rows[:1], ["prune"], rows) == (
+        "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
     )
     for told in (
         price.caution(rows[:1], ["prune", "seed"], rows),
@@ -56,7 +56,8 @@ def test_what_is_drawn_is_what_tells_the_nearest_and_a_seed_has_no_size() -> Non
         for i in range(2)
     ]  # fmt: skip
     others = [{**point, "verdict": "diverged"} for point in points]
-    (_, same), (_, other) = (panels.sections(rows, ["prune"]) for rows in (points, others))
+    (same, cost), (other, _) = (panels.sections(rows, ["prune"]) for rows in (points, others))
     assert "Largest KL per step" in str(same) and "Mean KL per step" not in str(same)
     assert "Mean KL per step" in str(other) and "Largest KL per step" not in str(other)
+    assert cost["fold"] and "fold" not in same, "timed once: no trend is shown unasked"
     assert [s["title"] for s in panels.sections(others, ["seed"])] == ["How far the logits went"]

@@ -80,7 +80,8 @@ def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -
     page = (tmp_path / "sweep.html").read_text()
     said = headline(page)
     assert said.startswith("All 2 came back as saved; pruning changes tokens in each, as is allowed. Nearest to the "
-                           "full cache by mean KL: prune.ratio=0.25 (0.13 nats, 137 KiB).")  # fmt: skip
+                           "full cache by mean KL: prune.ratio=0.25 (0.13 nats, 137 KiB). It ties with prune.ratio=0.5 "
+                           "to two digits (0.13 nats) and takes the fewest bytes. One prompt says how")  # fmt: skip
     assert len(said.split()) <= 60
     assert "all 2 restored as saved" in page and "pruning: 2 diverged" in page
     main = page.partition("</style>")[2]

@@ -71,6 +71,9 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         ({"task": "save", "verdict": "exact", "metrics": {"kl_max": 0.0}}, ("exact", "good")),
         ({"task": "faults", "verdict": "equivalent"}, ("every fault caught", "good")),
         ({"task": "faults", "verdict": "failed"}, ("not every fault caught", "bad")),
+        ({"task": "faults", "verdict": "equivalent", "tried": 1}, ("caught", "good")),
+        ({"task": "faults", "verdict": "failed", "tried": 1}, ("not caught", "bad")),
+        ({"task": "faults", "verdict": "exact", "tried": 2}, ("every fault caught", "good")),
         ({"task": "evaluate", "verdict": "unjudged"}, ("", "soft")),
         ({"task": "evaluate", "verdict": "unsound"}, ("unsound", "bad")),
         ({"task": "experiment", "verdict": "unjudged"}, ("unjudged", "soft")),
@@ -538,6 +541,25 @@ def test_no_wrong_answer_is_hidden_behind_right_ones_or_behind_itself() -> None:
     ]
 
 
+def test_of_the_answers_that_are_others_it_is_said_how_many_there_are() -> None:
+    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
+    asking = [Question("c", f"what is {n} ?", "y is 5") for n in range(9)]
+
+    def told(policies: str, *askings: str) -> str:
+        other = {"budget": 0.5, "divergence_step": 2, "ids": [4, 5, 9]}
+        answered = {
+            f"{n}/{when}": [full | {"asked": when}, *(full | other | {"prune": p, "asked": when} for p in policies)]
+            for n in range(len(asking)) for when in askings
+        }  # fmt: skip
+        return evaluate._some(answered, asking)
+
+    assert told("ab", "after") == "Shown: 3 of 9 by a 50%; 3 of 9 by b 50%"
+    both = "Shown: 3 of 9 by a 50% asked after; 3 of 9 by a 50% asked before"
+    assert told("a", "after", "before") == both
+    many = "Shown: 21 of 63 answers, up to 3 of each cell and asking"
+    assert told("abcdefg", "after") == many
+
+
 def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
     def said(measure: str, low: float | None, high: float | None) -> str:
         row = FULL | {"prune": "knorm", "measure": measure, "delta": 0.0, "delta_low": low, "delta_high": high}  # fmt: skip
@@ -550,16 +572,13 @@ def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
 
 def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
     def row(budget: float, value: float, size: int) -> dict:
-        return FULL | {"prune": "keydiff", "measure": "contains", "budget": budget, "value": value, "low": 0.7,
+        return FULL | {"prune": "keydiff", "measure": "contains", "budget": budget, "value": value, "low": 0.7, "n": 16,
                        "kv_bytes": size, "delta": value - 1.0, "delta_low": -0.3, "delta_high": 0.0}  # fmt: skip
 
     full = FULL | {"measure": "contains", "value": 1.0, "low": 0.8, "kv_bytes": 100, "n": 16}
     lost, kept = row(0.1, 0.9375, 10), row(0.25, 0.96, 25)
     said = evaluate.conclusion([full, lost, kept])
-    assert (
-        "smallest that is neither measurably worse nor 5 percentage points down is keydiff 25%"
-        in said
-    )
+    assert said.startswith("Smallest safe choice: keydiff 25% (15 of 16 right, 16 with")
     lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
     assert lines == ["not told apart, but 6.2 percentage points down", "not told apart"]
 

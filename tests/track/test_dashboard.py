@@ -107,6 +107,7 @@ def test_sweep_page_in_a_browser(browser, swept, tmp_path):
     browser.get((swept / "sweep.html").as_uri())
     text = shown(browser, "Verdicts", "What failed", "Size and speed", "Every point")
     assert "equivalent" in text and "failed" in text and "prompt.batch=99" in text
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     pictures = browser.execute_script(
         "return [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
     )

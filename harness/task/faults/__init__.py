@@ -18,6 +18,7 @@ from harness.task.faults import accuracy, plain
 from harness.task.faults.columns import measure
 
 COLUMNS = ("validation", "digest", "identity", "logits")
+SCORES = {"logits": "logits (the next token's scores)"}  # a check whose name does not say it
 CONSOLE = ("fault", "caught by", "plain", "cause")  # what fits a terminal
 
 
@@ -47,7 +48,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = "\n".join(f"{sentence}." for sentence in (first, *others))
     sections, children = heatmap.sections(rows), [_child(row) for row in rows]
     return finish_table(
-        session, "faults", rows, sections, verdict, reason, list(CONSOLE), children=children,
+        session, "faults", rows, sections, verdict, reason, list(CONSOLE), children=children, record={"tried": len(rest)} if clean else {},
         closing=f"faults:       {first}",
         shown_rows=[row | {"caught by": " ".join(c for c in COLUMNS if row[c]) or "-"} for row in rows],
     )  # fmt: skip
@@ -103,7 +104,7 @@ def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
     count, seen = machine.many(len(rows), "fault"), len(rows) - len(missed)
     said = f"{count}: all noticed"
     if len(rows) == 1:
-        by = " and ".join(column for column in COLUMNS if rows[0][column])
+        by = " and ".join(SCORES.get(column, column) for column in COLUMNS if rows[0][column])
         said = f"{count}, {rows[0]['fault']}: {f'noticed by {by}' if by else 'not noticed'}"
     elif missed:
         said = f"{count}: {seen} noticed, {len(missed)} not: {', '.join(missed)}"

@@ -63,7 +63,13 @@ def healthy(session: Session, draw: random.Random) -> State:
 def line(rows: list[dict[str, Any]], runs: int = 0, said: Sequence[str] = ()) -> str:
     """One line for the summary. said: the false alarms of `runs` clean runs."""
     right, wrong = top1(rows)
-    text = f"Diagnosis: cause right in {right} of {len(rows)} ({right / max(len(rows), 1):.1%})"
+    if len(rows) == 1 and not runs:
+        (row,) = rows
+        said = f"{row['cause'] or 'nothing'}" + f" for {row['expected']}" * (not right)
+        return f"Diagnosis: the {'right' if right else 'wrong'} cause, {said}"
+    text = f"Diagnosis: cause right in {right} of {len(rows)}"
+    if runs:  # all faults were tried: of a few a share says no more
+        text += f" ({right / max(len(rows), 1):.1%})"
     text += f", not {', '.join(wrong)}" if wrong else ""
     text += f"; {machine.many(len(said), 'false alarm')} in {runs} clean runs" if runs else ""
     return text + (f" ({said[0]})" if said else "")

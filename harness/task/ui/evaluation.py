@@ -149,7 +149,10 @@ class Evaluation:
         verdict = UNSOUND if self.unsound else ""  # nothing else here is a verdict
         said = self.unsound or evaluate.conclusion(self.rows)
         sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
-        write_text(place / "report.html", html.page("Evaluation", sections, verdict, said))
+        own = [] if verdict else html.pills(sections)
+        write_text(
+            place / "report.html", html.page("Evaluation", sections, verdict, said, pills=own)
+        )
         write_json(place / ROWS, self.rows)
         progress.write(place, self.asking)
         progress.end()

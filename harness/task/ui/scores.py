@@ -45,7 +45,7 @@ def _progress(made: Evaluation) -> str:
     if made.stopped:
         more = " Evaluate again to go on from here." if made.done else ""
         return f'<p class="said" role="status">Stopped: {asked}.{more}</p>'
-    return f'<p class="said" role="status"><b>{safe(evaluate.conclusion(made.rows))}.</b></p>'
+    return f'<p class="said" role="status"><b>{safe(evaluate.conclusion(made.rows))}</b></p>'
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -51,7 +51,10 @@ def test_the_figures_are_those_of_the_task(desk, harness, place):
     table = json.loads((done.folders[0] / "evaluate.json").read_text())
     assert values(made.rows) == values(table)
     page = scores.shown(made)
-    assert page.index("full cache") < page.index("keydiff 25%") and "4 prompts: the full" in page
+    table = page[page.index("<table") :]
+    assert (
+        table.index("full cache") < table.index("keydiff 25%") and "Smallest safe choice: " in page
+    )
     assert (made.place / "report.html").is_file() and (made.place / "answers.jsonl").is_file()
     before = values(made.rows)
     made.start(*chosen, "recall", samples=4)  # the twin: each head for itself keeps others
@@ -108,7 +111,7 @@ def test_answers_that_are_all_wrong_are_no_success(desk, place):
     (place / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
     desk.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
     page = scores.shown(ended(desk.evaluation))
-    assert "the full cache answers none, so" in page and "measurably worse" not in page
+    assert "the full cache answers none of 3 prompts, so" in page and "safe" not in page
 
 
 @pytest.mark.browser
@@ -123,7 +126,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
         write(browser, "samples", "3")
         press(browser, "evaluate")
         said(browser, "Asking 3 questions of 7 settings.")
-        shown(browser, "3 prompts: the full cache answers 100%", "random 25%", "Kept in ")
+        shown(browser, "Smallest safe choice: keydiff 25%", "random 25%", "Kept in ")
         report = browser.find_element("link text", "report.html").get_attribute("href")
         assert b"<title>" in urlopen(report).read()
         press(browser, "step")  # the page is free again
@@ -131,7 +134,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
         rows = browser.find_elements("css selector", "#scores tr th[scope=row]")
         assert [row.text for row in rows][:2] == ["full cache", "keydiff 25%"] and len(rows) >= 7
         browser.refresh()
-        shown(browser, "Ready. One branch", "3 prompts: the full cache")
+        shown(browser, "Ready. One branch", "Smallest safe choice: ")
         for width in (1400, 400):
             size = {"height": 1400, "deviceScaleFactor": 1, "mobile": False, "width": width}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

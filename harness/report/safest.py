@@ -1,0 +1,110 @@
+"""What an evaluation comes to: the smallest cell that is safe to choose, in two short sentences and in a badge."""
+
+from math import expm1
+from typing import Any
+
+from harness.machine import many
+from harness.snapshot.cells import RIGHT, WORSE, best, full, is_full, name
+from harness.snapshot.result import CELL
+
+SAFE = (
+    "by right answers it is not measurably worse than the full cache, nor "
+    f"{100 * WORSE:g} percentage points below it"
+)  # what a cell is chosen for
+CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
+PARTS = {25: "a quarter", 50: "half", 75: "three quarters"}  # of the bytes, in percent
+
+Row = dict[str, Any]
+
+
+def conclusion(rows: list[Row]) -> str:
+    """The smallest safe cell and what so many prompts may have missed; where there is none, what comes nearest. Where
+    something else is to be said against that cell, or it was asked otherwise too, a sentence each."""
+    right = [r for r in rows if r["measure"] == RIGHT]
+    whole, winner = full(rows), best(right)
+    prompts = many(whole["n"], "prompt")
+    if not whole["value"]:
+        return f"Nothing can be told: the full cache answers none of {prompts}, so there is nothing to lose."
+    several = len({r["asked"] for r in right}) > 1
+    when = f" where the question is asked {whole['asked']} pruning" * several
+    if winner is None:
+        return _none(right, whole, when)
+    lost = _less_likely(rows, winner)
+    head = f"{CHOICE}{' by right answers' * bool(lost)}{when}"
+    share = _share(winner["kv_bytes"] / whole["kv_bytes"])
+    said = [
+        f"{head}: {name(winner)} ({_beside(winner, whole)}, {share} of the bytes).",
+        _missed(winner),
+        lost,
+    ]
+    alike = ("prune", "quantize", "budget", "cache")
+    for row in right:
+        if row["asked"] != winner["asked"] and all(row[key] == winner[key] for key in alike):
+            there = next(r for r in right if is_full(r) and _same(r, row, ("cache", "asked")))
+            said.append(f"Asked {row['asked']} pruning: {_beside(row, there)}.")
+    return " ".join(filter(None, said))
+
+
+def pills(rows: list[Row]) -> list[dict[str, str]]:
+    """What stands above the page, as `html.page` has it: the cell to choose, or that there is none; nothing where
+    there was none to choose from."""
+    whole, winner = full(rows), best(rows)
+    if winner:
+        said = f"{name(winner)}: {100 * winner['value']:.3g}% right"
+        return [{"text": said, "kind": "good", "sign": "\u2713"}]
+    if not whole["value"]:
+        return [{"text": "nothing to lose", "kind": "soft", "sign": "?"}]
+    others = any(not is_full(row) for row in rows)
+    return [{"text": NO_CHOICE.lower(), "kind": "fair", "sign": "\u2013"}] * others
+
+
+def hits(row: Row) -> int:
+    """How many prompts were answered right."""
+    return round(row["value"] * row["n"])
+
+
+def _none(right: list[Row], whole: Row, when: str) -> str:
+    """That no cell is safe, and which comes nearest: the most right answers, of as many the fewest bytes."""
+    others = [r for r in right if not is_full(r) and r["asked"] == whole["asked"]]
+    said = f"{hits(whole)} of {whole['n']} right"
+    if not others:
+        return f"The full cache{when}: {said}. Nothing smaller was tried."
+    near = max(others, key=lambda r: (hits(r), -r["kv_bytes"]))
+    nearest = f"The nearest is {name(near)}: {hits(near)} of {near['n']} right."
+    if not near["value"]:
+        nearest = "No other cell has one right."
+    return f"{NO_CHOICE}{when}: the full cache has {said}, and no other cell keeps that. {nearest}"
+
+
+def _beside(row: Row, whole: Row) -> str:
+    """How many answers of a cell are right, and of the full cache where that is not all there are."""
+    said = f"{hits(row)} of {row['n']} right"
+    if hits(row) == hits(whole):
+        return said + ", as with the full cache" * (hits(row) < row["n"])
+    return f"{said}, {hits(whole)} with the full cache"
+
+
+def _missed(winner: Row) -> str:
+    """The largest loss that the interval of the paired difference leaves room for, in a sentence."""
+    prompts = many(winner["n"], "prompt")
+    if winner["delta_low"] >= 0:
+        return f"No loss shows in {prompts}."
+    return f"{prompts} could miss a loss of up to {-100 * winner['delta_low']:.0f} points."
+
+
+def _less_likely(rows: list[Row], winner: Row) -> str:
+    """That the expected text itself is measurably less likely with the cell; empty where it is not."""
+    likely = [r for r in rows if r["measure"] == "nll" and _same(r, winner, CELL)]
+    lost = max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)
+    if not lost:
+        return ""
+    more = f"{lost:.2g} nats a token, {100 * expm1(lost):.2g}% of perplexity"
+    return f"The expected text is measurably less likely with it ({more})."
+
+
+def _share(part: float) -> str:
+    return PARTS.get(round(100 * part), f"{part:.0%}")
+
+
+def _same(one: Row, other: Row, keys: tuple[str, ...]) -> bool:
+    return all(one[key] == other[key] for key in keys)
