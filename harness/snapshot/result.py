@@ -91,6 +91,8 @@ def outcome(result: Mapping[str, Any]) -> str:
     compared = any(value is not None for value in (result.get("metrics") or {}).values())
     stopped = verdict == "failed" and "exit_code" in result  # it came to no end
     missed = {"failed", "diverged"} | ({"drifted", UNJUDGED} if task == "diff" else set())
+    if on := result.get("continues"):  # what went on from the other is no fault
+        return f"{on['longer']} continues {on['shorter']}"
     if task in MISSED and verdict in missed and not stopped:
         return MISSED[task]
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:
