@@ -7,8 +7,17 @@ from harness.snapshot.words import purpose
 
 KIND = {"exact": "good", "equivalent": "alike", "drifted": "fair", "diverged": "bad", "unjudged": "soft",
         "unsound": "bad", "refused": "bad", "failed": "bad"}  # fmt: skip
-SIGNS = {"exact": "=", "equivalent": "\u2248", "drifted": "\u0394", "diverged": "\u2260", "unjudged": "?",
-         "unsound": "!", "refused": "\u2013", "failed": "\u00d7"}  # fmt: skip
+SIGNS = {
+    "exact": "=",
+    "equivalent": "\u2248",
+    "drifted": "\u0394",
+    "diverged": "\u2260",
+    "unjudged": "?",
+    "unsound": "!",
+    "refused": "\u2013",
+    "failed": "\u00d7",
+}
+SETTLED = {"holds": ("good", "\u2713"), "depends": ("fair", "\u25d0"), "refuted": ("bad", "\u00d7")}  # a claim  # fmt: skip
 
 
 def kind(verdict: Any) -> str:
@@ -18,11 +27,13 @@ def kind(verdict: Any) -> str:
         return "good"
     if verdict in (*MISSED.values(), *not_passed):
         return "bad"
-    return KIND.get(str(verdict), "soft")
+    return KIND.get(str(verdict)) or SETTLED.get(str(verdict), ("soft",))[0]
 
 
 def sign(verdict: Any) -> str:
     """Its sign: that of the verdict, a tick or a cross for a task's own word, none for what says nothing."""
+    if str(verdict) in SETTLED:
+        return SETTLED[str(verdict)][1]
     own = {"good": "\u2713", "bad": "\u00d7"}.get(kind(verdict), "")
     return SIGNS.get(str(verdict), own)
 

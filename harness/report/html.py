@@ -37,7 +37,8 @@ TEMPLATE = """<!doctype html>
 {%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i> {% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
 {%- else %} class="{{ "n" if loop.index0 in right else cell | width }}">{{ cell | show }}</td>
 {%- endif %}{% endfor %}{% endmacro %}
-{% for section in sections %}{% if section.fold %}<details><summary>{{ section.title }}</summary>{% elif section.long %}<details open><summary><h2>{{ section.title }}</h2></summary>{% else %}<h2>{{ section.title }}</h2>{% endif %}
+{% macro pill(section) %}{% if section.pill %}<span class="verdict {{ section.pill.kind }}">{% if section.pill.sign %}<i aria-hidden="true">{{ section.pill.sign }}</i> {% endif %}{{ section.pill.text }}</span> {% endif %}{{ section.title }}{% endmacro %}
+{% macro body(section) %}
 {% if section.text %}<p class="soft">{{ section.text | prose }}</p>{% endif %}
 {% if section.legend %}<p class="legend">{{ section.legend | safe }}</p>{% endif %}
 {% if section.panels %}<div class="panels">{% for panel in section.panels %}<figure>{{ panel | safe }}</figure>{% endfor %}</div>{% endif %}
@@ -48,7 +49,11 @@ TEMPLATE = """<!doctype html>
 {% if section.lines %}<ul>{% for line in section.lines %}<li>{{ line }}</li>
 {% endfor %}</ul>{% endif %}
 {% if section.pre or section.marked %}<pre>{{ section.pre }}{{ section.marked | safe }}</pre>{% endif %}
-{% if section.fold or section.long %}</details>{% endif %}
+{% for part in section.parts %}{{ body(part) }}{% endfor %}
+{% endmacro %}
+{% for section in sections %}{% set id = ' id="%s"' | safe % section.id if section.id else "" %}{% if section.fold %}<details{{ id }}><summary>{{ pill(section) }}</summary>{% elif section.long %}<details open{{ id }}><summary><h2>{{ pill(section) }}</h2></summary>{% else %}<h2{{ id }}>{{ pill(section) }}</h2>{% endif %}
+
+{{ body(section) }}{% if section.fold or section.long %}</details>{% endif %}
 {% endfor %}</main><script>{{ script | safe }}</script></body></html>
 """
 
@@ -56,7 +61,8 @@ TEMPLATE = """<!doctype html>
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page, all of its parts optional: `text`, `legend` and `panels` (pictures beside
     one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre` (`marked`: as HTML), `lines`;
-    `fold=True` shows it on request; `pills` stand above the page."""
+    `fold=True` shows it on request; `pills` stand above the page. `id`: what a link on the page leads to. `pill`: a
+    verdict before the title, with `text`, `kind` and `sign`. `parts`: more of such blocks below it, without their titles."""
     return {"title": title, **parts}
 
 
@@ -128,7 +134,7 @@ def page(
     links: `(name, target)` below. answers: what was said, with `text`, `said` and `kind`. under: what
     stands below the title. pills: several verdicts, each with `text`, `kind` and `sign`, in place of the one."""
     verdict = "" if pills else verdict
-    blocks = [block | _laid_out(block) for block in sections]
+    blocks = [_whole(block) for block in sections]
     tone = good if isinstance(good, str) else "good" if good else "bad"
     if verdict in SIGNS and not isinstance(good, str):
         tone = kind(verdict)
@@ -151,11 +157,11 @@ def _template() -> Any:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"show": number, "width": _width, "prose": _prose}
+    environment.filters |= {"show": number, "width": _width, "prose": prose}
     return environment.from_string(TEMPLATE)
 
 
-def _prose(text: str) -> Any:
+def prose(text: str) -> Any:
     """A text, escaped, with what stands between backticks as code."""
     from markupsafe import Markup, escape
 
@@ -165,6 +171,12 @@ def _prose(text: str) -> Any:
 @cache
 def _beside(name: str) -> str:
     return Path(__file__).with_name(name).read_text("utf-8")
+
+
+def _whole(block: dict[str, Any]) -> dict[str, Any]:
+    """A block and its parts, laid out."""
+    parts = [_whole(part) for part in block.get("parts") or []]
+    return block | _laid_out(block) | {"parts": parts}
 
 
 def _laid_out(block: dict[str, Any]) -> dict[str, Any]:

@@ -26,3 +26,10 @@ for (const table of document.querySelectorAll(".sorts table")) {
   });
   table.parentElement.classList.add("ready");
 }
+// A link to a folded block opens it.
+const unfold = () => {
+  const block = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (block?.matches("details")) block.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();

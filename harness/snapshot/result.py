@@ -94,6 +94,8 @@ def outcome(result: Mapping[str, Any]) -> str:
     stopped = verdict == "failed" and "exit_code" in result  # it came to no end
     missed = {"failed", "diverged"} | ({"drifted", UNJUDGED} if task == "diff" else set())
     alone = ALONE.get(task) if result.get("tried") == 1 else None
+    if on := result.get("continues"):  # what went on from the other is no fault
+        return f"{on['longer']} continues {on['shorter']}"
     if task in MISSED and verdict in missed and not stopped:
         return alone[1] if alone else MISSED[task]
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:

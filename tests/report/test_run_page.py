@@ -273,7 +273,9 @@ def test_what_was_required_is_said_and_what_would_let_it_through(harness):
     assert harness("quantize=int4", "steps=4", "compare.require=drifted").code == 0
     done = harness("steps=4")
     page = (done.folders[0] / "report.html").read_text()
-    assert page.count("Required: equivalent or better (compare.require=equivalent). Judged by: ") == 1
+    assert (
+        page.count("Required: equivalent or better (compare.require=equivalent). Judged by: ") == 1
+    )
     assert "exit code 1" not in page and "exit code 1" not in done.out
     unsound = {"verdict": "unsound", "required": "equivalent"}
     assert required(unsound).endswith("this is unsound: exit code 1.")

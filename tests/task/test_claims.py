@@ -39,13 +39,63 @@ def bench(session):
 def test_the_claim_settles(name, bench):
     settled = claim_named(name).settle(bench)
     assert settled.verdict == EXPECTED[name], settled.figures
-    assert settled.because
+    assert settled.because and settled.answer.endswith(".")
+    layout = claim_named(name).LAYOUT
+    assert set(settled.figures) <= {*layout.names, *layout.cells()}, "each has a name in words"
     assert any(isinstance(v, int | float) for v in settled.figures.values())
 
 
-@pytest.mark.parametrize("name", ("template_drift", "save_formats"))
+@pytest.mark.parametrize("name", ("template_drift", "save_formats", "turn_latency"))
 def test_the_claim_that_needs_chance_or_a_clock_settles_somehow(name, bench):
-    assert claim_named(name).settle(bench).verdict in ("holds", "refuted", "depends")
+    settled = claim_named(name).settle(bench)
+    assert settled.verdict in ("holds", "refuted", "depends") and settled.answer
+    layout = claim_named(name).LAYOUT
+    assert set(settled.figures) <= {*layout.names, *layout.cells()}, "each has a name in words"
+
+
+def turns(growth: float, wide: float) -> list[float]:
+    """Seconds of 40 turns that grow by a share from first to last, and scatter by another."""
+    return [1 + growth * i / 39 + wide * ((i * 7) % 10 - 4.5) / 9 for i in range(40)]
+
+
+def test_a_noisy_clock_makes_no_claim_of_time_hold():
+    """What could be a growth that the clock cannot tell is no constant time: the noisier, the less is settled."""
+    from harness.task.claims import turn_latency
+
+    def verdict(cached, plain):
+        settled = turn_latency.settled(cached, plain, {})
+        return settled.verdict, settled.answer
+
+    grows = turns(2.0, 0.02)
+    assert verdict(turns(0.0, 0.02), grows)[0] == "holds"
+    assert verdict(turns(0.0, 3.0), grows)[0] == "depends"
+    assert "too coarse" in verdict(turns(0.3, 3.0), grows)[1]
+    slow = verdict(turns(0.4, 0.02), grows)
+    assert slow[0] == "depends" and slow[1].startswith("On how long the chat is: cached turns grew")
+    within = verdict(turns(0.05, 0.1), grows)
+    assert within[0] == "holds" and within[1].startswith("Not told apart from constant: ")
+    assert verdict(turns(0.0, 0.02), turns(0.0, 0.02))[0] == "refuted"
+    assert verdict(turns(3.0, 0.02), grows)[0] == "refuted"
+
+
+def test_several_claims_are_a_table_that_leads_to_each_and_names_the_model_of_each(harness):
+    from harness.task.claims import counted
+
+    done = harness("task=claims", "task.only=[aliasing,sliding_window,prune_quality]")
+    said = "3 claims settled: 2 hold, 1 depends on conditions"
+    assert done.result["reason"] == said
+    assert counted(["refuted"] * 2 + ["holds"]) == "3 claims settled: 1 holds, 2 are refuted"
+    rows = json.loads((done.folders[0] / "claims.json").read_text())
+    assert [row["model"].partition(":")[0] for row in rows] == ["tiny", "mistral", "tiny"]
+    page = (done.folders[0] / "report.html").read_text()
+    assert page.count('<details id="') == 3, "each is folded"
+    for row in rows:
+        assert f'href="#{row["claim"]}"' in page and f'<details id="{row["claim"]}">' in page
+    assert "<code>cache2 = cache</code> shares memory" in page and "`cache2" not in page
+    assert page.count('class="verdict fair"><i aria-hidden="true">\u25d0</i> depends</span>') == 1
+    assert "Measured with: mistral: small and seeded" in page
+    drawn = page.partition('<details id="prune_quality">')[2].partition("</details>")[0]
+    assert drawn.count("<svg") == 3 and "<td" in drawn and "kept 100 per cent" not in drawn
 
 
 def test_one_claim_alone(harness):

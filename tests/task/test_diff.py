@@ -11,9 +11,17 @@ from harness.config import option
 from harness.pipeline.quantize import quantizer_of
 from harness.pipeline.smaller import pruned_by
 from harness.report.console import fitted
+from harness.save import store
 from harness.snapshot.state import State
 from harness.task import diff
-from harness.task.diff.deviation import BRIEF, Deviation, continues, differences, explained
+from harness.task.diff.deviation import (
+    BRIEF,
+    Deviation,
+    continued,
+    continues,
+    differences,
+    explained,
+)
 
 
 def flipped(tensor: torch.Tensor) -> torch.Tensor:
@@ -116,10 +124,13 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     assert said.startswith(
         f"state b continues state a: the first {one.tokens} tokens are the same, "
     )
-    assert "form" not in done.out.replace("format", "") and "differs: state b continues" in done.out
+    assert "form" not in done.out.replace("format", "") and "tate b continues state a" in done.out
     page = (done.folders[0] / "report.html").read_text()
     assert "What was read</h2>" in page and f"{short}{more}</td>" in page
-    assert "differs</span>" in page and "diverged</span>" not in page
+    assert "diverged</span>" not in page and not done.result["logits"]
+    assert f"Left out: those of a follow its {one.tokens} tokens, " in page
+    assert ">of the next token</td>" in page
+    assert "not compared: after other tokens" in page and "KL (nats)" not in page
     tokens = [
         text.tokens for text in (one, captured("prompt=text", f"text={short}{more}")[1].state)
     ]
@@ -135,6 +146,7 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     two = captured("prompt=text", f"text={short}{more}")[1].state
     assert "but not their K/V, from layer." in str(continues(turned, two))
     assert str(continues(two, turned)).startswith("state a continues state b")
+    assert continued(turned, two) is None, "other K/V are a difference like any other"
     assert continues(one.document("tokenizer", x=1), two) is None
     assert continues(one, one) is None and continues(edited(one, "token_ids"), two) is None
 
@@ -210,3 +222,41 @@ def test_a_page_of_two_is_called_by_what_tells_them_apart_and_has_their_whole_pa
     assert "a=one/1\nb=two/1" in where
     shared, both = page.partition("What both are</summary>")[::2]
     assert ">float32</td>" in both and "needs dtype" not in shared, "once, and folded"
+
+
+def test_what_continues_a_state_bit_for_bit_is_no_fault(harness) -> None:
+    """Its badge is neutral; the exit code stays that of two states that are not the same."""
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    assert harness("task=resume", "snapshot=a", "text= what is k ?", "steps=2", "out=b").code == 0
+    for sides, words in ((("a", "b"), "b continues a"), (("b", "a"), "a continues b")):
+        done = harness("task=diff", *(f"{k}={v}" for k, v in zip("ab", sides, strict=True)))
+        page = (done.folders[-1] / "report.html").read_text()
+        assert f'<span class="verdict soft">{words}</span>' in page and "differs</span>" not in page
+        assert done.code == 1 and done.out.startswith("State ") and "differs: " not in done.out
+        longer, shorter = words.split(" continues ")
+        assert done.result["continues"] == {"longer": longer, "shorter": shorter}
+        assert "in all" not in page, "whole numbers have no bits"
+    one, two = store.load("a")[0], store.load("b")[0]
+    assert continued(one, two) and continued(one, one) is None
+    assert continued(edited(one, "attention_mask"), two) is None
+    assert continued(edited(one, "layer.1.segment.0.value"), two) is None
+
+
+def test_where_an_answer_begins_is_said_in_words_and_logits_after_other_tokens_are_no_measure(
+    harness,
+) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    done = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=2", "out=b")
+    assert done.code == 0
+    done = harness("task=diff", "a=a", "b=b", "model=tiny")
+    rows = {(d["what"], d["where"]): d for d in done.result["differences"]}
+    begun = rows["generation", "begun"]
+    assert (begun["a"], begun["b"].partition(" token ")[0]) == ("nothing generated", "behind")
+    assert rows["next_position", "[0]"]["bits"] == rows["next_position", "[0]"]["amount"] == ""
+    page = (done.folders[0] / "report.html").read_text()
+    assert (
+        ">where what was generated begins</td>" in page and ">tokens seen by layer 0</td>" in page
+    )
+    logits = next(d for d in done.result["differences"] if d["what"] == "logits")
+    assert logits["gap"] is None and done.result["verdict"] == "unjudged"
+    assert not done.result["logits"], "no next step is taken after other tokens"

@@ -1,4 +1,4 @@
-"""`task=claims`: what the founding documents assert, settled by measurements of this very run."""
+"""`task=claims`: what the founding documents say of caches, settled by measurements of this very run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
 from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
-from harness.task.claims.bench import Bench
+from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench
 from harness.task.claims.registry import ORDER, claim_named
 
 
@@ -29,22 +29,36 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
                 "claim": name,
                 "verdict": settled.verdict,
                 "says": claim.CLAIM,
+                "answer": settled.answer,
                 "because": settled.because,
                 "conditions": settled.conditions,
-                "model": session.loaded.source["name"],
+                "model": settled.model or session.loaded.source["name"],
                 "figures": settled.figures,
             }
         )
     from harness.report import claims
 
-    counts = {v: sum(r["verdict"] == v for r in rows) for v in ("holds", "refuted", "depends")}
-    reason = f"{machine.many(len(rows), 'claim')} settled: "
-    reason += ", ".join(f"{n} {v}" for v, n in counts.items() if n)
-    columns, children = ["claim", "verdict", "says"], [_child(row) for row in rows]
-    sections = claims.sections(rows)
+    reason = counted([row["verdict"] for row in rows])
+    columns, children = ["claim", "verdict", "answer"], [_child(row) for row in rows]
+    sections = claims.sections(rows, {name: claim.LAYOUT for name, claim in chosen.items()})
     return finish_table(
         session, "claims", rows, sections, UNJUDGED, reason, columns, children=children
     )
+
+
+def counted(verdicts: list[str]) -> str:
+    """How many claims were settled, and how."""
+    words = {
+        HOLDS: ("holds", "hold"),
+        REFUTED: ("is refuted", "are refuted"),
+        DEPENDS: ("depends on conditions", "depend on conditions"),
+    }
+    told = [
+        f"{count} {words[verdict][count > 1]}"
+        for verdict in words
+        if (count := verdicts.count(verdict))
+    ]
+    return f"{machine.many(len(verdicts), 'claim')} settled: {', '.join(told)}"
 
 
 def _child(row: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,21 @@
 
 import torch
 
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Batch > 1 hides position faults by averaging."
+
+LAYOUT = Layout(
+    {"faulty_row_alone_shift": "shift of the faulty row alone, noise floors"},
+    "rows of the batch",
+    {"2": "2", "4": "4", "8": "8"},
+    {
+        "batch_{}_faulty_row_shift": "shift of the faulty row",
+        "batch_{}_healthy_rows_shift": "largest shift of the others",
+        "batch_{}_mean_over_rows": "mean over all rows",
+    },
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -21,9 +33,15 @@ def settle(bench: Bench) -> Settled:
     shown = min(figures[f"batch_{rows}_faulty_row_shift"] for rows in (2, 4, 8))
     visible = shown > BEYOND and abs(shown / alone[0] - 1) < 0.05
     averages = max(abs(d - 1) for d in diluted) < 0.25
+    verdict = DEPENDS if visible and averages else REFUTED if visible else HOLDS
     return Settled(
-        DEPENDS if visible and averages else REFUTED if visible else HOLDS,
+        verdict,
         figures,
+        {
+            DEPENDS: "On the metric: a mean over the rows hides the fault, the largest difference shows it.",
+            REFUTED: "The faulty row moves as far in a batch as alone.",
+            HOLDS: "The faulty row moves less in a batch than alone.",
+        }[verdict],
         "The model averages nothing: the faulty row moves as far in a batch as alone, and the other "
         "rows do not move. Only a metric that takes the mean over the batch divides the fault by "
         "the number of rows; the largest difference, which this harness judges by, does not.",

@@ -27,13 +27,16 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Settled:
-    """verdict: holds, refuted or depends. figures: measured, flat. because: one or two sentences.
-    conditions: under which the verdict was reached."""
+    """verdict: holds, refuted or depends. figures: measured, flat. answer: the verdict in a line, of what depends
+    on what it does. because: one or two sentences. conditions: under which the verdict was reached. model: what
+    it was measured with, where that is not the model of the run."""
 
     verdict: str
     figures: dict[str, Any]
-    because: str
+    answer: str
+    because: str = ""
     conditions: str = ""
+    model: str = ""
 
 
 @dataclass

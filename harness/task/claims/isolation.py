@@ -4,11 +4,30 @@ from typing import Any
 
 from harness.cache.registry import decoder
 from harness.config import CacheConfig
+from harness.report.claims import Layout
 from harness.task.claims.bench import HOLDS, REFUTED, Bench, Settled
 
 CLAIM = (
     "After a forward over N ids a DynamicCache has length N; passing it on makes the caller's "
     "object N+1 long."
+)
+
+LAYOUT = Layout(
+    {
+        "ids_sent": "tokens fed first",
+        "length_after_prefill": "length of the cache after them",
+        "length_after_one_more": "length of the caller's object after one more token",
+        "contents_changed": "contents of the caller's object changed",
+    },
+    "one more token through",
+    {
+        "cloned": "a second cache over the same tensors",
+        "manual": "a forward with a tail of its own",
+    },
+    {
+        "length_with_{}": "length of the caller's object",
+        "contents_changed_with_{}": "its contents changed",
+    },
 )
 
 
@@ -38,6 +57,9 @@ def settle(bench: Bench) -> Settled:
     return Settled(
         HOLDS if grows else REFUTED,
         figures,
+        "64 tokens give length 64, and one more token makes the caller's own object 65 long."
+        if grows
+        else "The caller's object does not grow by the token that is fed.",
         "The library appends inside the object that is passed in; a second cache over the same "
         "tensors, or a forward that keeps its own tail, leaves the caller's as it was.",
     )

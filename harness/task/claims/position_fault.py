@@ -2,9 +2,25 @@
 
 from typing import Any
 
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, HOLDS, REFUTED, Bench, Settled, same_top
 
 CLAIM = "Wrong absolute positions corrupt the output without any error."
+
+LAYOUT = Layout(
+    {"errors_raised": "errors raised"},
+    "positions of the new tokens",
+    {
+        "one_too_far": "one too far",
+        "one_too_near": "one too near",
+        "from_zero": "from zero",
+        "far": "far beyond",
+    },
+    {
+        "{}_shift_in_noise_floors": "shift, noise floors",
+        "{}_top1_agreement": "tokens with the same most likely next one, share",
+    },
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -30,6 +46,9 @@ def settle(bench: Bench) -> Settled:
     return Settled(
         HOLDS if silent else REFUTED,
         figures,
+        "Every wrong position changes the logits, and none raises an error."
+        if silent
+        else "A wrong position raises an error, or changes nothing.",
         "Every wrong position gives other logits and none gives an error.",
         "16 tokens fed after 64; a library cache; positions passed explicitly",
     )

@@ -10,9 +10,24 @@ from harness.cache.registry import decoder
 from harness.config import CacheConfig
 from harness.fault.edit import layers
 from harness.model.loaded import Loaded
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled, seconds
 
 CLAIM = "fp16 on CPU is computed as fp32; mixed precision between capture and resume drifts."
+
+LAYOUT = Layout(
+    {
+        "fp16_product_dtype": "a product of float16 matrices is",
+        "fp16_product_error_over_one_rounding": "error of that product, in roundings to float16",
+        "fp16_time_over_fp32": "time of that product over float32's",
+    },
+    "precision",
+    {"fp16": "float16", "bf16": "bfloat16"},
+    {
+        "{}_model_shift_in_noise_floors": "shift of the model in it, noise floors",
+        "captured_{}_resumed_fp32_shift_in_noise_floors": "shift when captured in it and resumed in float32",
+    },
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -24,6 +39,11 @@ def settle(bench: Bench) -> Settled:
     return Settled(
         verdict,
         figures,
+        {
+            HOLDS: "float16 gives float32's logits, and a change of precision moves them.",
+            DEPENDS: "On which half: a change of precision moves the logits, but float16 is not float32 either.",
+            REFUTED: "A change of precision between capture and resume moves nothing beyond the noise.",
+        }[verdict],
         ("Sums inside one product are as good as float32's, but " if wide_sums else "")
         + "every result is rounded to 16 bits, so the logits are those of float16, not of float32. "
         "Capturing in one precision and resuming in another moves the logits beyond the noise.",

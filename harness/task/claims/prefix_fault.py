@@ -5,10 +5,23 @@ from typing import Any
 import torch
 
 from harness.pipeline.bed import QUESTION, SYSTEM, conversation
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, HOLDS, REFUTED, Bench, Settled, same_top
 from harness.tokenizer.policy import encode
 
 CLAIM = "Losing or doubling the system prefix shifts intent and positions."
+
+LAYOUT = Layout(
+    {"prefix_tokens": "tokens of the prefix", "tokens": "tokens in all"},
+    "the prefix is",
+    {"lost": "lost", "doubled": "doubled"},
+    {
+        "{}_shift_in_noise_floors": "shift, noise floors",
+        "{}_top1_agreement": "tokens with the same most likely next one, share",
+        "{}_positions_shifted_by": "positions move by",
+        "{}_kl_of_the_answer": "KL of the answer's first token, nats",
+    },
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -28,9 +41,13 @@ def settle(bench: Bench) -> Settled:
         figures[f"{name}_positions_shifted_by"] = ids.shape[1] - whole.shape[1]
         gap = (logits[:, -1].log_softmax(-1) - expected[:, -1].log_softmax(-1))[0]
         figures[f"{name}_kl_of_the_answer"] = float(-(expected[:, -1].softmax(-1)[0] * gap).sum())
+    holds = min(shifts) > BEYOND
     return Settled(
-        HOLDS if min(shifts) > BEYOND else REFUTED,
+        HOLDS if holds else REFUTED,
         figures,
+        "Lost or doubled, it moves every later position and what is said next."
+        if holds
+        else "Lost or doubled, it leaves the logits where they were.",
         "Every later position moves by the length of the prefix, and the distribution of the answer "
         "moves with it.",
         f"the chat begins with {SYSTEM!r} where the template takes a system turn",

@@ -5,9 +5,26 @@ from typing import Any
 import torch
 
 from harness.capture import static_cache
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled, same_top
 
-CLAIM = "Priming a cache with pad tokens is neutral (pillar 2) / poisons it (insight 17)."
+CLAIM = "Priming a cache with pad tokens is neutral, or poisons it: the notes say both."
+
+LAYOUT = Layout(
+    {"pads": "pad tokens", "prompt_tokens": "tokens of the prompt"},
+    "pads before the prompt",
+    {
+        "attended": "attended to, positions go on",
+        "attended_positions_from_zero": "attended to, positions from zero",
+        "masked_positions_go_on": "masked out, positions go on",
+        "masked_positions_from_zero": "masked out, positions from zero",
+        "reset_after_priming": "wiped by reset()",
+    },
+    {
+        "{}_shift_in_noise_floors": "shift, noise floors",
+        "{}_top1_agreement": "tokens with the same most likely next one, share",
+    },
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -33,14 +50,20 @@ def settle(bench: Bench) -> Settled:
         figures[f"{name}_top1_agreement"] = same_top(logits, clean)
     shifts = [v for k, v in figures.items() if k.endswith("floors")]
     poisons, neutral = max(shifts) > BEYOND, min(shifts) <= BEYOND
+    verdict = DEPENDS if poisons and neutral else REFUTED if poisons else HOLDS
     return Settled(
-        DEPENDS if poisons and neutral else REFUTED if poisons else HOLDS,
+        verdict,
         figures,
-        "Both documents are right about their own case. Pads that stay in the cache and may be "
+        {
+            DEPENDS: "On the mask: pads that are attended to poison it; masked out or wiped they change nothing.",
+            REFUTED: "In every way tried here the pads change the logits.",
+            HOLDS: "In no way tried here do the pads change the logits.",
+        }[verdict],
+        "Both notes are right about their own case. Pads that stay in the cache and may be "
         "attended to poison it, wherever the positions start. Pads that are masked out, with the "
         "prompt at its own positions, or that are wiped by reset() before the prompt, change "
         "nothing beyond the noise: then priming only allocates memory.",
-        "a static cache, as the founding script primes it",
+        "a static cache, primed as the script in those notes does it",
     )
 
 

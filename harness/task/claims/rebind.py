@@ -4,9 +4,18 @@ import torch
 
 from harness.cache.registry import decoder
 from harness.config import CacheConfig
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Dropping the returned cache loses state."
+
+LAYOUT = Layout(
+    {
+        "returned_object_is_the_one_passed_in": "the returned object is the one passed in",
+        "shift_when_dropped_after_passing_one_in": "shift when it is dropped, noise floors",
+        "shift_when_a_clone_is_dropped": "shift when a clone that grew is dropped, noise floors",
+    }
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -33,11 +42,16 @@ def settle(bench: Bench) -> Settled:
         "shift_when_a_clone_is_dropped": lost,
     }
     harmless, loses = passed_in <= BEYOND, lost > BEYOND
+    verdict = DEPENDS if harmless and loses else HOLDS if loses else REFUTED
     return Settled(
-        DEPENDS if harmless and loses else HOLDS if loses else REFUTED,
+        verdict,
         figures,
+        {
+            DEPENDS: "On whose object grows: the one passed in holds everything, a copy that is dropped is lost.",
+            HOLDS: "What is dropped is lost, also where a cache was passed in.",
+            REFUTED: "Nothing is lost, also where a copy is dropped.",
+        }[verdict],
         "With a cache object passed in, the returned one is that very object, so nothing is lost by "
         "dropping it. Where the forward works on a copy (a clone, or a tail of its own), what is "
         "dropped is the only place that knows the new token.",
-        "shifts in noise floors",
     )

@@ -26,6 +26,7 @@ import torch
 from harness.capture import new_cache
 from harness.config import ModelConfig
 from harness.model.loaded import load
+from harness.report.claims import Layout
 from harness.task.claims.bench import HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Several tokens fed at once go on from the stored recurrent state, as single tokens do."
@@ -41,6 +42,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "jamba": {**ATTENTION, **JAMBA},
 }
 
+LAYOUT = Layout(
+    {"families_that_start_anew": "families that start anew"},
+    "family",
+    {family: family for family in FAMILIES},
+    {
+        "{}_error_1_at_a_time": "error, fed one at a time",
+        f"{{}}_error_{STEP}_at_a_time": f"error, fed {STEP} at a time",
+    },
+)
+
 
 def settle(bench: Bench) -> Settled:
     figures: dict[str, Any] = {}
@@ -51,10 +62,13 @@ def settle(bench: Bench) -> Settled:
     once = max(v for k, v in figures.items() if k.endswith("_1_at_a_time"))
     most = ratio * max(once, 1e-15)
     broken = [f for f in FAMILIES if figures[f"{f}_error_{STEP}_at_a_time"] > most]
-    figures["families_that_start_anew"] = ", ".join(broken) or "none"
+    figures["families_that_start_anew"] = named = ", ".join(broken) or "none"
     return Settled(
         REFUTED if broken else HOLDS,
         figures,
+        f"{named} forget their stored state where several tokens are fed at once."
+        if broken
+        else f"{', '.join(FAMILIES)} go on from the stored state.",
         f"Fed one by one, {TOKENS} tokens give what one pass without a cache gives. Fed {STEP} at a "
         + (
             f"time, {', '.join(broken)} start their recurrence anew at every call: the stored state "
@@ -62,7 +76,8 @@ def settle(bench: Bench) -> Settled:
             if broken
             else "time as well: this release goes on from the stored state."
         ),
-        "the library's own forward, small seeded models in float64; largest error of a logit, relative",
+        "the library's own forward; largest error of a logit, relative",
+        f"{', '.join(FAMILIES)}: small and seeded, in float64",
     )
 
 

@@ -6,9 +6,27 @@ import pickle
 
 import torch
 
+from harness.report.claims import Layout
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled, seconds
 
 CLAIM = "torch.save is faster and smaller than pickle; gzip is smaller and slower."
+
+LAYOUT = Layout(
+    {
+        "kv_bytes": "bytes of keys and values",
+        "torch_faster_than_pickle": "torch.save is faster than pickle",
+        "torch_smaller_than_pickle": "torch.save is smaller than pickle",
+        "gzip_smaller_than_both": "gzip is smaller than both",
+        "gzip_slower_than_both": "gzip is slower than both",
+    },
+    "way",
+    {"torch": "torch.save", "pickle": "pickle", "gzip": "gzip of pickle"},
+    {
+        "{}_bytes": "bytes",
+        "{}_seconds": "seconds",
+        "{}_over_torch_time": "time over torch.save's",
+    },
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -36,6 +54,7 @@ def settle(bench: Bench) -> Settled:
         "gzip_smaller_than_both": size["gzip"] < min(size["torch"], size["pickle"]),
         "gzip_slower_than_both": time["gzip"] > max(time["torch"], time["pickle"]),
     }
+    wrong = [LAYOUT.names[part] for part, true in parts.items() if not true]
     return Settled(
         HOLDS if all(parts.values()) else DEPENDS if any(parts.values()) else REFUTED,
         {
@@ -45,8 +64,8 @@ def settle(bench: Bench) -> Settled:
             **{f"{name}_over_torch_time": value / time["torch"] for name, value in time.items()},
             **parts,
         },
-        "Part by part, as measured here: "
-        + ", ".join(f"{k.replace('_', ' ')}: {'yes' if v else 'no'}" for k, v in parts.items())
-        + ".",
-        f"{state.tokens} tokens, medians of 5 runs, in memory",
+        f"On the part: not that {' nor that '.join(wrong)}."
+        if wrong
+        else "Every part of it, as measured here.",
+        conditions=f"{state.tokens} tokens, medians of 5 runs, in memory",
     )

@@ -6,9 +6,22 @@ import torch
 
 from harness.capture import whole_cache
 from harness.pipeline.bed import WINDOW, on
+from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Tokens past the attention window are masked out although they are in the cache."
+
+LAYOUT = Layout(
+    {
+        "window": "attention window, tokens",
+        "tokens_seen": "tokens read",
+        "held_by_a_cache_without_the_config": "tokens held by a cache that keeps everything",
+        "held_by_a_cache_with_the_config": "tokens held by a cache built from the config",
+        "shift_when_tokens_past_the_window_are_damaged": "shift when tokens past the window are damaged, noise floors",
+        "shift_when_tokens_inside_are_damaged": "shift when tokens inside it are damaged, noise floors",
+        "same_logits_from_both_caches": "both caches give the same logits",
+    }
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -51,7 +64,12 @@ def settle(bench: Bench) -> Settled:
     return Settled(
         verdict,
         figures,
+        {
+            HOLDS: "They are in the cache, and damaging them changes nothing.",
+            DEPENDS: "On the cache: one that keeps everything masks them out, one built from the config drops them.",
+            REFUTED: "Tokens past the window are attended to, or those inside it are not.",
+        }[verdict],
         "In a cache that keeps everything they are there and masked out: damaging them changes "
         "nothing. A cache built from the config drops them, so they are not in it at all.",
-        "a small seeded Mistral; shifts in noise floors",
+        model=f"{bench.session.cfg.model.architecture}: small and seeded, with a window of {WINDOW} tokens",
     )

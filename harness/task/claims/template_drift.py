@@ -7,6 +7,7 @@ import torch
 from harness.config import SamplingConfig
 from harness.errors import UnsupportedModel
 from harness.pipeline.dialogue import Dialogue
+from harness.report.claims import Layout
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = (
@@ -24,6 +25,18 @@ ASK = (
 
 
 HEAT = (1.0, 3.0, 9.0)
+LAYOUT = Layout(
+    {
+        "template": "the model has a chat template",
+        "turns_each": "turns of each chat",
+        "greedy_turns_that_disagree": "turns of a greedy chat that disagree",
+        "random_answers_that_do_not_survive_decoding": "random answers that do not survive decoding, share",
+        "first_disagreement": "first disagreement",
+    },
+    "temperature",
+    {f"{t:g}": f"{t:g}" for t in HEAT},
+    {"turns_that_disagree_at_temperature_{}": "turns that disagree"},
+)
 
 
 def settle(bench: Bench) -> Settled:
@@ -31,11 +44,12 @@ def settle(bench: Bench) -> Settled:
         greedy, _ = _mismatches(bench, SamplingConfig("greedy"))
         warm = {t: _mismatches(bench, SamplingConfig("sample", t, seed=3)) for t in HEAT}
     except UnsupportedModel as problem:
-        return Settled(DEPENDS, {"template": False}, str(problem))
+        return Settled(DEPENDS, {"template": False}, "On the model: no chat.", str(problem))
     disagree = sum(count for count, _ in warm.values())
     named = next((str(first) for _, first in warm.values() if first), "none")
+    verdict = REFUTED if greedy else DEPENDS if disagree else HOLDS
     return Settled(
-        REFUTED if greedy else DEPENDS if disagree else HOLDS,
+        verdict,
         {
             "turns_each": len(ASK) * 2,
             "greedy_turns_that_disagree": greedy,
@@ -45,12 +59,17 @@ def settle(bench: Bench) -> Settled:
             "random_answers_that_do_not_survive_decoding": _unstable(bench),
             "first_disagreement": named,
         },
+        {
+            REFUTED: "A slice is not safe: even a greedy chat is tokenized otherwise when it is rendered again.",
+            DEPENDS: "On the sampling: a greedy chat agreed with its ids, at high temperatures answers do not.",
+            HOLDS: "No answer was tokenized otherwise when it was rendered again.",
+        }[verdict],
         "The second half holds: ids that were sampled piece by piece can be tokenized otherwise when "
         "the history is rendered again, and then a slice at the cursor sends the wrong ids. The "
         "first half is true only as long as that has not happened, which a greedy chat may never "
         "show: so the prefix is compared before every slice."
         if disagree
-        else "No answer was tokenized differently when it was rendered again.",
+        else "",
         "every disagreement was repaired by the true ids; random answers are 8 uniform ids each",
     )
 

@@ -17,11 +17,23 @@ from harness.save import store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.task.diff import deviation, foreign
-from harness.task.diff.deviation import BRIEF, TENSORS, Deviation, continues, explained
+from harness.task.diff.deviation import (
+    BRIEF,
+    TENSORS,
+    Deviation,
+    continued,
+    continues,
+    explained,
+    read_alike,
+)
 
 BEFORE = (
     "The stored logits are those of the last token that was read, kept from when it was read. What was done to "
     "keys and values since, pruning and quantizing too, does not change them: they do not tell what it does."
+)
+OTHER_TOKENS = (
+    "Left out: those of a follow its {} tokens, those of b its {} other ones. What comes next after different "
+    "texts differs by itself, so how far the logits lie apart says nothing of either state."
 )
 NEXT = (
     "No continuation was measured. With model=NAME both states are fed the next token, and the logits after it "
@@ -29,7 +41,8 @@ NEXT = (
 )
 COUNTED = (
     "Tokens by name are counted from 1, an index from 0: of keys and values it is [row of the batch, head, kept "
-    "token, number]. Bits: the lowest one that differs in that element, and how many of its bits do."
+    "token, number]. Bits, of what is no whole number: the lowest one that differs in that element, and how many of "
+    "its bits do."
 )
 DERIVED = (
     "Digests cover what differs above, codes are kept by one side alone, and a proof is how near a replay of the "
@@ -45,8 +58,8 @@ COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
-    1 when they differ. With `model=...` the next step is taken from both; without, what a difference does to
-    a continuation is not judged."""
+    1 when they differ. With `model=...` the next step is taken from both, where they have read the same tokens;
+    without, what a difference does to a continuation is not judged."""
     if not (cfg.a and cfg.b):
         raise InputProblem("task=diff needs a=DIR and b=DIR, two snapshots.")
     if foreign.is_file(cfg.a) or foreign.is_file(cfg.b):
@@ -59,8 +72,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     deviations = explained(one, two)
     record: dict[str, Any] = {"differences": [vars(d) for d in deviations]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
-    logits = {"stored": (one.logits, two.logits)}
-    if deviations and chosen("model"):
+    alike = read_alike(one, two)
+    logits = {"stored": (one.logits, two.logits)} if alike else {}
+    if deviations and alike and chosen("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
     record["logits"], record["diff"] = measured, figured(deviations, measured)
@@ -71,6 +85,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     }
     record["verdict"] = judged(deviations, measured)
     grown = continues(one, two, (_called("a", shown(cfg.a)), _called("b", shown(cfg.b))))
+    if went_on := continued(one, two):
+        record["continues"] = went_on
     held = record["compared"] = deviation.compared(one)
     record["reason"] = grown or _reason(deviations, held, _lossy(one, two), record["diff"])
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
@@ -102,19 +118,25 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
     figures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
-    if figures:
+    if not alike:
+        told = OTHER_TOKENS.format(one.tokens, two.tokens)
+        figures = []
+    if figures or not alike:
         sections.insert(1, html.section("In logits", text=told, columns=columns, rows=figures))
 
     def show(result: dict[str, Any]) -> None:
-        say.line(f"{'same' if not deviations else 'differs'}: {record['reason']}")
+        word = "" if went_on else "differs: " if deviations else "same: "
+        said = str(record["reason"])
+        say.line(f"{word}{said}" if word else f"{said[0].upper()}{said[1:]}")
         say.line()
         if deviations:
             tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
             say.line()
-            tabled(say, "In logits", columns, figures)
-            say.line()
+            if figures:
+                tabled(say, "In logits", columns, figures)
+                say.line()
             if told:
-                say.fact("stored", told)
+                say.fact("stored" if figures else "logits", told)
         say.fact("report", f"{shown(folder)}/report.html")
 
     code = 1 if deviations else 0
@@ -127,7 +149,7 @@ def _called(side: str, place: str) -> str:
 
 def read(one: State, two: State) -> list[list[str]]:
     """The text of each of two states, where it is not the same."""
-    if torch.equal(one.token_ids, two.token_ids):
+    if read_alike(one, two):
         return []
     return [[name, text_of(state)] for name, state in (("a", one), ("b", two))]
 
@@ -148,7 +170,7 @@ def figured(deviations: list[Deviation], measured: dict[str, Any]) -> dict[str, 
 
 
 def judged(deviations: list[Deviation], measured: dict[str, Any]) -> str:
-    """The verdict: of two states that differ it takes a next step of both."""
+    """The verdict: of two states that differ it takes a next step of both, after the same tokens."""
     if not deviations:
         return "exact"
     if "next step" not in measured:
@@ -217,7 +239,7 @@ def _table(
 def _lossy(one: State, two: State) -> str:
     """How one of two states of the same tokens is pruned or quantized and the other is not, or otherwise; empty
     where it is not that by which they differ."""
-    if not torch.equal(one.token_ids, two.token_ids):
+    if not read_alike(one, two):
         return ""
     formats = [state.documents["kv_format"] for state in (one, two)]
     pruned = one.kept_tokens != two.kept_tokens

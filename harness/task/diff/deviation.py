@@ -14,6 +14,7 @@ from harness.report.console import number
 from harness.snapshot.elements import called
 from harness.snapshot.state import State
 
+UNCHANGED = "and so are their K/V, bit for bit"
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
 MODEL = ("token_embeddings", "attention_weights", "layer_norm", "model_config", "tokenizer")
 AT = re.compile(r"\[(\d+), ?(\d+)\]")  # row and token, from 0
@@ -26,6 +27,12 @@ TENSORS = (
     "rng",
 )  # beside those of layers
 BRIEF = ["what and where", "a", "b", "how much"]
+HELD = re.compile(r"layers\[(\d+)\]\.(kept|seen)")
+PLACES = {
+    ("next_position", "[0]"): "of the next token",
+    ("generation", "begun"): "where what was generated begins",
+}
+AFTER_OTHERS = "not compared: after other tokens"
 DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
 
 
@@ -51,6 +58,10 @@ class Deviation:
         if self.what == "token_ids" and (at := AT.fullmatch(self.where)):
             row, token = (int(number) + 1 for number in at.groups())
             return f"token {token} (index {token - 1})" + f" of row {row}" * (row > 1)
+        if self.what == "kv_format" and (at := HELD.fullmatch(self.where)):
+            return f"tokens {at[2]} by layer {at[1]}"
+        if told := PLACES.get((self.what, self.where)):
+            return told
         return called(self.what, self.where)
 
     @property
@@ -86,6 +97,23 @@ def explained(one: State, two: State) -> list[Deviation]:
     return [_read(d, one, two) for d in sorted(differences(one, two), key=_rank)]
 
 
+def read_alike(one: State, two: State) -> bool:
+    """Whether both have read the same tokens: their logits are those of one context."""
+    return torch.equal(one.token_ids, two.token_ids)
+
+
+def continued(one: State, two: State) -> dict[str, str] | None:
+    """Which of `a` and `b` is the `longer`, and which the `shorter`, where the one holds all that the other
+    read, masked as it was, with the same keys and values bit for bit; None elsewhere."""
+    said = continues(one, two)
+    sides = {"longer": "b", "shorter": "a"}
+    short, long = sorted((one, two), key=lambda state: state.tokens)
+    masked = torch.equal(long.attention_mask[:, : short.tokens], short.attention_mask)
+    if not (said and UNCHANGED in said and masked):
+        return None
+    return sides if long is two else {"longer": "a", "shorter": "b"}
+
+
 def continues(one: State, two: State, called: tuple[str, str] = ("a", "b")) -> str | None:
     """What the longer state has beyond the shorter, where it went on from there: `b` read what `a` read
     and more, or the other way round. None where neither does, and of two models. called: the names of both."""
@@ -112,7 +140,7 @@ def continues(one: State, two: State, called: tuple[str, str] = ("a", "b")) -> s
             if difference := tensor_difference(f"layer.{a.index}.{part}", x, y):
                 amount = f" ({difference.amount})" if difference.amount else ""
                 return f"{told}, but not their K/V, from {difference.what} on{amount}; {more}"
-    return f"{told}, and so are their K/V, bit for bit; {more}"
+    return f"{told}, {UNCHANGED}; {more}"
 
 
 def _rank(deviation: Deviation) -> int:
@@ -126,12 +154,22 @@ def _rank(deviation: Deviation) -> int:
 
 
 def _read(deviation: Deviation, one: State, two: State) -> Deviation:
-    """A token id with its text, by each snapshot's own tokenizer."""
+    """A token id with its text, by each snapshot's own tokenizer; in words where an answer begins, and that
+    logits after other tokens are no measure of anything."""
+    if (deviation.what, deviation.where) == ("generation", "begun"):
+        a, b = (_begun(side) for side in (deviation.a, deviation.b))
+        return replace(deviation, a=a, b=b)
+    if deviation.what == "logits" and not read_alike(one, two):
+        return replace(deviation, bits="", amount=AFTER_OTHERS, gap=None)
     if deviation.what != "token_ids" or deviation.where == "form":
         return deviation
     pairs = ((deviation.a, one), (deviation.b, two))
     a, b = (f"{token}{_text(state, int(token))}" for token, state in pairs)
     return replace(deviation, a=a, b=b)
+
+
+def _begun(side: str) -> str:
+    return "nothing generated" if side == MISSING else f"behind token {side}"
 
 
 def _text(state: State, token: int) -> str:
@@ -178,9 +216,10 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     x, y = (t.reshape(-1)[flat].double().item() for t in (a, b))
     gap = (a.double() - b.double()).abs()
     largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
-    amount = f"{len(rows)} of {a.numel()} elements"
+    amount = f"{len(rows)} of {a.numel()} elements" * (a.numel() > 1)
     amount += f", at most {number(largest)}" * a.is_floating_point()
-    changes = f"bit {lowest}, {bits.bit_count()} in all"
+    counts = not a.is_floating_point() and name != "rng"  # its values say it all
+    changes = "" if counts else f"bit {lowest}, {bits.bit_count()} in all"
     far = largest if a.is_floating_point() else None
     return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount, far)
 
