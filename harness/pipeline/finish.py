@@ -213,8 +213,8 @@ def draw_page(
         here = path.parent
         links += html.link(f"manifest of {name}", Path(place) / "manifest.json", here)
         links += html.link(f"the run that left {name}", Path(place).parent / "report.html", here)
-    own = ["result.json", *["record.json"] * sealed]
-    links += [(name, name) for name in own] * (snapshots is not None)
+    files = ["result.json", *["record.json"] * sealed]
+    links += [(name, name) for name in files] * (snapshots is not None)
     if snapshots is None:
         title = closing.named(title, result, path.parent)
     words, colour = badge(result)
