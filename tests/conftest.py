@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,9 @@ import warm
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", HF_HUB_OFFLINE="1", COLUMNS="100")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models; spinning threads only get in the way
+
+# Who starts the tests in the background of a shell may have told them, and what they start, to ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def results(place: Path) -> set[Path]:

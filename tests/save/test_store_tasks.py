@@ -109,7 +109,7 @@ def test_a_comparison_has_a_run_with_both_its_sides(harness, saved, place):
     read = {d.dataset.name[0]: d.dataset for d in run.inputs.dataset_inputs}
     for key, path in (("a", saved), ("b", place / "b")):
         assert store.read_manifest(path)["id"].startswith(read[key].digest)
-        assert str(path).endswith(json.loads(read[key].source)[key])
+        assert str(path).endswith(json.loads(read[key].source)["tags"][key])
     assert run.data.params.keys() == {"task", "a", "b"}
     figures = run.data.metrics
     assert figures["diff/tensors"] == 1 and figures["diff/differences"] >= 1
