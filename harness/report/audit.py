@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from harness import machine
-from harness.report import audited, closing
-from harness.report.console import tabled
+from harness.report import audited, closing, edits
+from harness.report.console import number, tabled
 from harness.report.html import cell, link, page, section
 from harness.report.names import plain
 from harness.snapshot.elements import spoken
@@ -17,8 +17,8 @@ from harness.snapshot.result import counted, write_text
 
 WIDTH = {"explanation": 2000}
 OTHER = "is not the one that was recorded"
-SEALED = "value was sealed"  # of a claim that is not the one of its digest
 COMPARED = ("recorded", "found")
+SHOWN = 4  # places in which MLflow disagrees, in a line
 APART = 8  # characters of a cell that show how two texts differ
 BOUNDS = "Where a figure is another one, its row names what it was held to."
 FLOORS = "The same run in another precision, made by this audit, says how far rounding moves each of them."
@@ -46,7 +46,7 @@ def write(
             "Differences",
             text="" if rows else FOUND if not document.get("uncompared") else FOUND_PARTLY,
             columns=[plain(c) for c in columns],
-            rows=[[_told(d, c) for c in columns] for d in rows],
+            rows=[[_cell(d, c, rows) for c in columns] for d in rows],
         )
     ]
     alike: dict[str, list[str]] = {}  # points that share what changed
@@ -82,7 +82,7 @@ def write(
     if told := tracked(document):
         said = "\n".join(notes(document))
         sections.append(
-            section("What MLflow shows", text=f"Compared with the record: {told}.", pre=said)
+            section("What MLflow shows", text=f"{told[0].upper()}{told[1:]}.", pre=said)
         )
     lines = [*document.get("unknown", []), *([] if told else notes(document))]
     sections.append(section("What cannot be known", lines=lines))
@@ -100,7 +100,7 @@ def write(
         title,
         sections,
         document["verdict"],
-        sentence(document),
+        "\n".join(filter(None, (sentence(document), audited.covered(folder, document)))),
         same,
         links,
         under=", ".join(filter(None, (str(run), closing.under(result)))),
@@ -165,16 +165,11 @@ def reason(document: dict[str, Any], runs: bool = False) -> str:
 
 
 def _differing(rows: list[dict[str, Any]]) -> str:
-    """What differs: the first in full, how many others."""
+    """What differs: what was edited, each edit once; else the first in full, how many others."""
+    if edited := edits.told(rows, _value):
+        return edited
     first, more = rows[0], len(rows) - 1
     where = f" in {first['point']}" if first.get("point") else ""
-    if str(first.get("found")).endswith(SEALED):
-        file, _, claim = str(first["what"]).rpartition(": ")
-        stands = f"{_told(first, 'recorded', 60)} stands in {file or 'the record'}"
-        told = f"{spoken(claim)} was edited{where}: {stands}, {first['found']}"
-        again = [d for d in rows if d["what"] == claim and d.get("point") == first.get("point")]
-        told += "".join(f" (run again it is {_told(d, 'found', 60)})" for d in again[:1])
-        return f"{told}; and {machine.many(more, 'more difference')}" if more else told
     told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
     return f"{told}; and {machine.many(more, 'more difference')}" if more else told
 
@@ -189,20 +184,25 @@ def sentence(document: dict[str, Any]) -> str:
 
 
 def tracked(document: dict[str, Any]) -> str:
-    """What of MLflow was compared with the record, in a line; nothing where it has no run of that."""
+    """What of MLflow was compared with the record and whether it agrees, in a line; nothing where it has no run of
+    that."""
     seen = document.get("tracked") or {}
     if not seen.get("runs"):
         return ""
     said = f"what MLflow says of {machine.many(seen['runs'], 'run')}"
-    return said + f", its copies of {machine.many(seen['copies'], 'file')}" * bool(seen["copies"])
+    copies = bool(seen["copies"])
+    said += f" and its copies of {machine.many(seen['copies'], 'file')}" * copies
+    if not (other := edits.disagreeing(document["differences"])):
+        return f"{said} agree{'' if copies else 's'} with the record"
+    named = ", ".join(other[:SHOWN]) + f" and {len(other) - SHOWN} more" * (len(other) > SHOWN)
+    places = machine.many(len(other), "place")
+    return f"{said} disagree{'' if copies else 's'} with the record in {places}: {named}"
 
 
 def notes(document: dict[str, Any]) -> list[str]:
     """What is to be known of MLflow, and claims nothing."""
     said = list((document.get("tracked") or {}).get("notes", []))
-    if any(
-        str(d.get("found")).endswith(SEALED) for d in document["differences"]
-    ):  # it is the record that was edited
+    if any(map(edits.is_edit, document["differences"])):  # it is the record that was edited
         said = [note for note in said if OTHER not in note]
     return said
 
@@ -211,6 +211,21 @@ def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The differences, a run that did not come to its end before what it therefore did not leave."""
     points = list(dict.fromkeys(d.get("point") for d in differences))
     return sorted(differences, key=lambda d: (points.index(d.get("point")), d["what"] != "run"))
+
+
+def _cell(difference: dict[str, Any], column: str, rows: list[dict[str, Any]]) -> str:
+    """One cell of the table; of an edited value what was sealed, where another row of `rows` has it, and of what that
+    edit explains that it does."""
+    known = edits.sealed(difference, rows, _value) if column == "found" else ""
+    edited = [row for row in rows if edits.is_edit(row)]
+    if column == "explanation" and edits.follows(difference, edited):
+        return f"{_told(difference, column)}: this follows from the edit"
+    return known or _told(difference, column)
+
+
+def _value(value: Any) -> str:
+    """A value in a sentence."""
+    return short(number(value) if isinstance(value, float) else value, 60)
 
 
 def _told(difference: dict[str, Any], column: str, width: int = 0) -> str:
@@ -248,7 +263,11 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     say.fact(document["verdict"].upper(), sentence(document))
     if rows:
         say.line()
-        found = [[f"{d.get('point', '')} {_told(d, 'what')}".strip(), *(_told(d, c, 24) for c in COMPARED), _told(d, "explanation")] for d in rows[:40]]  # fmt: skip
+        found = [
+            [f"{d.get('point', '')} {_told(d, 'what')}".strip(), _told(d, "recorded", 24),
+             edits.sealed(d, rows, _value) or _told(d, "found", 24), _told(d, "explanation")]
+            for d in rows[:40]
+        ]  # fmt: skip
         tabled(say, "Differences", ["what", "recorded", "found", "explanation"], found)
         say.line()
     decisive = {c["what"] for changed in document["environment"].values() for c in changed if c["decisive"]}  # fmt: skip

@@ -21,10 +21,23 @@ LISTS = {
     "text.restored_ids": "tokens of the restored run",
     "elements": "digests of the elements",
     "curves": "figures per step",
+    "noise_floor": "figures of the noise floor",
+    "soundness": "figures of the yardstick: its plain runs and their bounds",
     "diagnosis.picture": "errors by layer and token, in noise floors",
     "known.elements": "digests of what had been read",
 }
 CAME = ("refused", "failed")
+BLOCKS = {
+    "metrics": "every figure of the logits",
+    "noise_floor": "every figure of the noise floor",
+    "oracle": "the errors against float64",
+    "soundness": "the yardstick (its plain runs and their bounds)",
+    "curves": "the figures of each step",
+    "text": "the tokens",
+    "elements": "the digests of the elements",
+    "size": "sizes",
+}  # of a `result.json`, as a person is told of them
+UNTIMED = "Not compared: times, memory that was in use, the command that was typed, and places."
 
 
 def results(folder: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -71,8 +84,26 @@ def lists(result: Mapping[str, Any]) -> dict[str, list[Any]]:
     for key, rows in (("elements", result.get("elements")), ("known.elements", known.get("elements"))):  # fmt: skip
         made[key] = [f"{e.get('name')} {e.get('digest')}" for e in rows or []]
     made["curves"] = flat(result.get("curves"))
+    for key in ("noise_floor", "soundness"):
+        made[key] = [v for v in flat(result.get(key)) if type(v) in (int, float)]
     made["diagnosis.picture"] = flat((result.get("diagnosis") or {}).get("picture"))
     return {key: values for key, values in made.items() if values}
+
+
+def covered(folder: Path, document: Mapping[str, Any]) -> str:
+    """What of the records was held beside the second run's, and what not, where any was run again to its end."""
+    ended = [told for told in (document.get("evidence") or {}).values() if not told.get("came")]
+    recorded = [results(folder, told)[0] for told in ended]
+    held = [said for key, said in BLOCKS.items() if any(flat(one.get(key)) for one in recorded)]
+    if not held:
+        return ""
+    how = (
+        "each the same to the last bit"
+        if exact(document)
+        else "each within its bound, where its row names one"
+    )
+    how = "" if document["differences"] else f"; {how}"
+    return f"Compared: {listed(['the verdict', *held])}{how}. {UNTIMED}"
 
 
 def flat(tree: Any) -> list[Any]:

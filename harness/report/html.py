@@ -52,7 +52,6 @@ TEMPLATE = """<!doctype html>
 {% for part in section.parts %}{{ body(part) }}{% endfor %}
 {% endmacro %}
 {% for section in sections %}{% set id = ' id="%s"' | safe % section.id if section.id else "" %}{% if section.fold %}<details{{ id }}><summary>{{ pill(section) }}</summary>{% elif section.long %}<details open{{ id }}><summary><h2>{{ pill(section) }}</h2></summary>{% else %}<h2{{ id }}>{{ pill(section) }}</h2>{% endif %}
-
 {{ body(section) }}{% if section.fold or section.long %}</details>{% endif %}
 {% endfor %}</main><script>{{ script | safe }}</script></body></html>
 """
