@@ -45,6 +45,8 @@ def record_failure(
         if not say.quiet and (tracked := told.get("mlflow")):
             from harness.report.console import dashboard
 
+            if not tracked.get("page"):  # whose address names the run
+                say.problem(f"mlflow run: {tracked['run_id']}")
             say.problem(f"dashboard: {dashboard(tracked)}")
     except OSError as lost:
         if say.quiet and disk_is_full(lost):

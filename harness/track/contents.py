@@ -125,7 +125,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "conclusion": told_apart(concluded(result))[:PARAM_LIMIT],
         "task": str(result.get("task")),
         "required": result.get("required") if judged else None,
-        "exit_code": exit_code(result) if judged else None,
+        "exit_code": exit_code(result) if judged or exit_code(result) else None,
         **place.tags(folder, str(result.get("folder", folder))),
         "model": models.named(result),
         "record": record_id(folder),
@@ -139,6 +139,7 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "sweep.point": folder.name if in_sweep(folder) else None,
         **(colours.tag(folder.name) if in_sweep(folder) else {}),
         "cache.served": _served(result),
+        **place.made_with(result),
         "itself": (result.get("itself") or {}).get("verdict"),
         "answer": _answer(result.get("text") or {}),
         "reason": _stopped(result),
@@ -152,11 +153,12 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
 def of_part(result: dict[str, Any]) -> dict[str, str]:
     """What each is called, and the task, the code state and, of an evaluation, the model of a run, as the tags that the
     runs below it have."""
-    task = str(result.get("task"))
-    named = {"model": models.named(result)} if task == "evaluate" else {}
-    known = {"task": task, "part": parts.called(task).removesuffix("s"), **named}
+    task, git = str(result.get("task")), _git(result)
+    known = {"task": task, "part": parts.called(task).removesuffix("s")}
+    known |= {"model": models.named(result)} if task == "evaluate" else {}
+    known |= {"git_dirty": str(git["dirty"]).lower()} if "dirty" in git else {}
     told = {key: str(value) for key, value in known.items() if value}
-    return told | place.source(_git(result).get("commit"))
+    return told | place.source(git.get("commit")) | place.made_with(result)
 
 
 def _git(result: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+MADE_WITH = ("torch", "transformers")  # whose versions runs are searched by
 
 
 def tags(folder: Path, name: str) -> dict[str, str]:
@@ -29,6 +32,17 @@ def of(tags: Mapping[str, str]) -> Path:
 def source(commit: str | None, name: str = "python -m harness") -> dict[str, str]:
     """What made a run: the command and, where it is known, the commit of its code."""
     return {**code(commit), "mlflow.source.name": name, "mlflow.source.type": "LOCAL"}
+
+
+def made_with(result: dict[str, Any]) -> dict[str, str]:
+    """The device that a model ran on, whatever `device=auto` came to, and the libraries that its rounding depends on;
+    nothing of a run that loaded none."""
+    where = result.get("environment") or {}
+    if where.get("device") in (None, "none", "outside"):
+        return {}
+    versions = where.get("versions") or {}
+    told = {"device.served": where["device"], **{name: versions.get(name) for name in MADE_WITH}}
+    return {key: str(value) for key, value in told.items() if value}
 
 
 def code(commit: str | None) -> dict[str, str]:

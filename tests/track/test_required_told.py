@@ -26,6 +26,21 @@ def test_one_that_met_it_says_what_it_was_and_one_that_judged_nothing_says_neith
     assert contents.tags(met, tmp_path)["exit_code"] == "0"
     note = description.note(met, "1f", tmp_path)
     assert "Required: equivalent or better" in note and "beside it" not in note
-    saved = {**RESULT, "curves": None, "next": None}
+    saved = {**RESULT, "curves": None, "next": None, "verdict": "unjudged"}
     assert not {"required", "exit_code"} & contents.tags(saved, tmp_path).keys()
     assert "Required" not in description.note(saved, "1f", tmp_path)
+
+
+def test_a_refusal_is_found_by_its_exit_code_and_a_run_by_what_computed_it(tmp_path) -> None:
+    made = {
+        "device": "cpu",
+        "versions": {"torch": "2.13.0", "transformers": "5.23.0", "mlflow": "3"},
+    }
+    refused = {**RESULT, "verdict": "refused", "exit_code": 3, "curves": None, "environment": made}
+    tags = contents.tags(refused, tmp_path)
+    assert tags["exit_code"] == "3" and tags["device.served"] == "cpu"
+    assert (tags["torch"], tags["transformers"]) == ("2.13.0", "5.23.0")
+    none = {**refused, "environment": {**made, "device": "none"}}
+    assert "torch" not in contents.tags(none, tmp_path), "it loaded no model"
+    part = contents.of_part({"task": "evaluate", "environment": {**made, "git": {"dirty": True}}})
+    assert part["git_dirty"] == "true" and part["torch"] == "2.13.0"
