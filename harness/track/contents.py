@@ -151,13 +151,12 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def of_part(result: dict[str, Any]) -> dict[str, str]:
-    """What each is called, and the task, the code state and, of an evaluation, the model of a run, as the tags that the
-    runs below it have."""
+    """What each is called, the task, the code state and, of an evaluation, the model: tags of the runs below one."""
     task, git = str(result.get("task")), _git(result)
     known = {"task": task, "part": parts.called(task).removesuffix("s")}
-    known |= {"model": models.named(result)} if task == "evaluate" else {}
-    known |= {"git_dirty": str(git["dirty"]).lower()} if "dirty" in git else {}
-    told = {key: str(value) for key, value in known.items() if value}
+    known["model"] = str(models.named(result) or "") * (task == "evaluate")
+    known["git_dirty"] = str(git.get("dirty", "")).lower()
+    told = {key: value for key, value in known.items() if value}
     return told | place.source(git.get("commit")) | place.made_with(result)
 
 
