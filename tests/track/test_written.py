@@ -36,7 +36,7 @@ def test_what_a_resume_wrote_is_what_its_run_tells_of(resumed, place):
     assert found.info.run_id == run.info.run_id
     for key, value in after["size"].items():
         assert run.data.metrics[f"size/{key}"] == value != result["size"][key]
-    assert f", {after['size']['stored_bytes'] / 1024:.0f} KiB on disk." in result["conclusion"]
+    assert f", {after['size']['stored_bytes'] / 1024:.0f} KiB written" in result["conclusion"]
     copied = {a.path for a in client.list_artifacts(run.info.run_id, "next")}
     assert "next/manifest.json" in copied and any(p.endswith(".safetensors") for p in copied)
     assert not client.list_artifacts(run.info.run_id, "snapshot"), (
