@@ -171,6 +171,12 @@ def check_model(model: Any) -> None:
             f"this model, {kind}, has no head: it gives hidden states, and no next token can be read from "
             "them. Load it with AutoModelForCausalLM.from_pretrained."
         )
+    if any(hasattr(weight, "full_tensor") for weight in model.parameters()):  # a DTensor's
+        raise InputProblem(
+            f"the weights of this {kind} are spread over processes (FSDP or tensor parallelism): none here has "
+            "all of them to digest or to judge by. Load it whole in one process, with AutoModelForCausalLM.from_pretrained "
+            "and without a tp_plan."
+        )
 
 
 def check_tokenizer(tokenizer: Any, model: Any) -> None:

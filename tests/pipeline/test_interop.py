@@ -1,9 +1,13 @@
 """A model, a cache and `generate` of the user's own: the same tokens as never interrupted."""
 
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -67,6 +71,23 @@ def test_what_torch_wraps_is_taken_out_of_its_wrapper_and_a_model_without_a_head
         harness.wrap(model.model, tokenizer)
     with pytest.raises(InputProblem, match="no model of the library's"):
         harness.wrap(torch.nn.DataParallel(torch.nn.Linear(2, 2)), tokenizer)
+
+
+@pytest.fixture
+def alone(tmp_path) -> Iterator[None]:
+    """A group of one process, over a file."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_a_replica_is_taken_out_of_its_wrapper_and_shards_are_refused(mine, alone) -> None:
+    model, tokenizer = mine
+    wrapped = harness.wrap(torch.nn.parallel.DistributedDataParallel(model), tokenizer)
+    assert wrapped.model is model
+    sharded = fully_shard(copy.deepcopy(model), mesh=init_device_mesh("cpu", (1,)))
+    with pytest.raises(InputProblem, match="spread over processes"):
+        harness.wrap(sharded, tokenizer)
 
 
 def test_an_encoder_is_told_at_the_door(mine) -> None:
