@@ -52,9 +52,9 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.sign = cfg.encrypt = None  # nor does the auditor sign for it
     cfg.decrypt = job.get("decrypt")  # whose key also encrypts what is written again
     cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
-    from harness.task.audit import TASKS
+    from harness.snapshot.record import AUDITED
 
-    if cfg.task.name not in TASKS:
+    if cfg.task.name not in AUDITED:
         raise ConfigProblem(f"task={cfg.task.name} is no task that an audit runs again.")
     if "judged" in job:  # no second estimate decides whether anything is compared
         cfg.compare.budget_s = EVER if job["judged"] else 0

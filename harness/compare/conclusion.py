@@ -220,6 +220,8 @@ def _size_of(error: float | None) -> float:
 def _where(result: Mapping[str, Any]) -> str:
     """On what the bytes of `stored` are; of a resume that wrote what came of it, that they are of that."""
     after = result.get("next") or {}
+    if result.get("task") == "chat":  # whose turns are stored each beside those before it
+        return "on disk for its last turn"
     if not after.get("size"):
         return "on disk"
     return "written" + " beside what it goes on from" * bool(after.get("beside"))

@@ -146,6 +146,7 @@ def _record_composed(folder: Path, record: dict[str, Any]) -> None:
     options = {group: tree[group]["name"] for group in GROUPS}
     record |= {"task": options["task"], "options": options, "code": code(), "git": checkout()}
     write_json(folder / "result.json", record)
+    _draw(folder, record)  # again, now that it is known what was asked
     seal(folder, record, tree, packages())
     track.begin(settings, tree["runs_dir"])
     track.log(settings, tree["runs_dir"], folder, record, tree["name"])

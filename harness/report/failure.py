@@ -13,7 +13,7 @@ from harness.snapshot.result import write_text
 
 MEND = {  # by exit code
     1: "harness.log, in the folder of this page, has the details.",
-    2: "Correct what the message names, then type the command below again.",
+    2: "Correct what the message names in the command below, and run that.",
     3: "The snapshot is left as it was. The message names what does not fit and what lets it through.",
 }
 TABLES = {

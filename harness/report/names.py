@@ -57,7 +57,7 @@ NAMES = {
     "oracle_error": "error against float64",
     "plain_error": "the same of the plain path",
     "first_beyond": "first step beyond",
-    "bad": "steps beyond",
+    "bad": "runs beyond",
     "answer": "answer",
     "point": "folder",
     "cached_growth": "time per turn, last quarter over first, cached",

@@ -255,29 +255,29 @@ def _rows(rows: list[list[Any]]) -> str:
 def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
     if not result.get("curves"):
         return []
-    pruned = bool(result.get("pruned"))
-    free = pruned and result.get("required") not in (None, *GOOD)
+    whose = altered(result) or "restored"
+    free = bool(result.get("pruned")) and result.get("required") not in (None, *GOOD)
     held = (
-        f" The pruned run is not held to rounding. Required: {required(result).rstrip('.')}." * free
+        f" The {whose} run is not held to rounding. Required: {required(result).rstrip('.')}." * free
     )
     rows: list[list[Any]] = []
     for key, error in result["oracle"].items():
         allowed = None if free else _bound(key, result["oracle"])
-        rows.append([_error(key, pruned, free), error, allowed, within(error, allowed)])
+        rows.append([_error(key, whose, free), error, allowed, within(error, allowed)])
     own = section(
         "Against float64",
         text="Errors of logits against a float64 run of the same weights without a cache: of the "
-        f"{'pruned' if pruned else 'restored'} run, and of the plain path, which is the model run without a cache.{held}",
+        f"{whose} run, and of the plain path, which is the model run without a cache.{held}",
         columns=["what", "error", "allowed", ""],
         rows=rows,
     )
     return [own, soundness(result["soundness"])]
 
 
-def _error(key: str, pruned: bool, free: bool) -> str:
-    """What an error against float64 is called. free: it is not held to rounding."""
+def _error(key: str, whose: str, free: bool) -> str:
+    """What an error against float64 is called. whose: run it is of. free: it is not held to rounding."""
     name = plain(key).removesuffix(" (2 is allowed)" * free)
-    return name.replace("restored run", "pruned run") if pruned else name
+    return name.replace("restored run", f"{whose} run")
 
 
 def _bound(key: str, oracle: dict[str, Any]) -> Any:

@@ -72,10 +72,19 @@ def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str,
     best = winners(rows, ways)[1]
     return (
         words,
-        sentence or measured(rows, ways),
+        sentence or f"{missed(rows)} {measured(rows, ways)}".strip(),
         markdown(rows, ways),
         best[0]["point"] if best else "",
     )
+
+
+def missed(rows: list[Row]) -> str:
+    """How many points ended with another exit code than 0, how and which, in a sentence; empty where none did."""
+    short = [row for row in rows if int(row["exit_code"])]
+    if not short:
+        return ""
+    which = ", ".join(str(row["point"]) for row in short[:SOME]) + ", ..." * (len(short) > SOME)
+    return f"Not as required: {counted(short)} of {machine.many(len(rows), 'point')} ({which})."
 
 
 def winners(rows: list[Row], ways: Mapping[str, int]) -> tuple[dict[str, str], list[Row]]:

@@ -35,12 +35,12 @@ from harness.report.summary import again, counted, pending, searched
 from harness.report.summary import winners as marked
 from harness.report.verdicts import word
 from harness.snapshot.objective import answered, directions, figures, searches
+from harness.snapshot.record import AUDITED
 from harness.snapshot.result import DONE, METRICS, ROWS, SIZES, exit_code, outcome, write_text
 from harness.snapshot.result import counted as step
 
 TABLE, CELLS, RECORD = "sweep.csv", "answers.csv", "sweep.json"
 FRONT = "optimization_results.yaml"  # which Optuna's sweeper writes
-AUDITED = ("experiment", "save", "prune", "resume", "chat", "loop", "evaluate")
 SOUGHT = "Best: by what the search was asked for."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.config import launched, tracking
 from harness.snapshot.objective import shown
+from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.snapshot.words import required
@@ -59,9 +60,10 @@ def note(
         filter(None, (commanded(launched.of_point(folder)), audited(run_id, there)))
     )
     if result.get("task") == contents.AUDIT:
-        of = result.get("audit_of") or contents.audited(folder).get("run")
-        again = f"Audit the same again: `python -m harness task=audit run={of}{there}`"
-    if result.get("verdict") == "failed" or result.get("task") == "diff":  # which no audit takes
+        again = commanded(launched.of_point(folder), "Audit the same again")
+    elif (
+        result.get("verdict") == "failed" or result.get("task") not in AUDITED
+    ):  # which no audit takes
         again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []

@@ -3,10 +3,11 @@ what it read."""
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.track import parent, written
+from harness.track import contents, parent, place, written
 from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
@@ -49,10 +50,15 @@ def of(client: Any, experiment: str, run_id: str, result: dict[str, Any], below:
     return compared + f"{BETWEEN.join(sources)}\n\n" * bool(sources)
 
 
-def audited(client: Any, run_id: str, result: dict[str, Any], word: str) -> None:
-    """Say on the run that was audited, where it is there, what the latest audit of it, the run `run_id`, came to."""
+def audited(client: Any, run_id: str, result: dict[str, Any], folder: Path) -> None:
+    """Say on the run that was audited, where it is there, what the latest audit of it, the run `run_id` in `folder`,
+    came to. Of a copy elsewhere that differs nothing is said: the run's own files may be as they were."""
     of = result.get("audit_of") and parent.there(client, result["audit_of"])
-    if of and of.info.lifecycle_stage == "active":
+    if not of or of.info.lifecycle_stage != "active":
+        return
+    where = Path(str(contents.audited(folder).get("run") or ""))
+    word = contents.word(result, folder)
+    if word == "same" or where.resolve() == place.of(of.data.tags).resolve():
         client.set_tag(of.info.run_id, "audited", f"{word} (run {run_id})")
 
 

@@ -106,7 +106,7 @@ class Mlflow:
             below = self._children(run_id, rows, folder, result)
             if below:
                 self._note(run_id, folder, result, rows, below)
-            links.audited(self.client, run_id, result, contents.word(result, folder))
+            links.audited(self.client, run_id, result, folder)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
             if not contents.in_sweep(folder):  # of a sweep its end does

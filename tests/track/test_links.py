@@ -1,6 +1,9 @@
 """The description of a run leads to those that left what it read, and one that was audited says so."""
 
+import json
 import re
+import shutil
+from pathlib import Path
 
 from mlflow.tracking import MlflowClient
 
@@ -32,6 +35,50 @@ def test_an_audited_run_says_what_its_audit_came_to(harness, place):
     assert client.get_run(of).data.tags["audited"] == f"same (run {audit.info.run_id})"
     again = harness("task=audit", f"run={of}", track="mlflow")  # which that tag does not forge
     assert again.code == 0, again.out
+
+
+def test_an_edited_copy_says_nothing_of_the_run_itself_and_is_audited_again_by_its_own_command(
+    harness, place
+):
+    run = harness("steps=2", track="mlflow")
+    of = run.result["mlflow"]["run_id"]
+    copied = place / "copied"
+    shutil.copytree(run.result["folder"], copied)
+    told = json.loads((copied / "result.json").read_text())
+    (copied / "result.json").write_text(json.dumps({**told, "verdict": "exact"}))
+    assert harness("task=audit", f"run={copied}", track="mlflow").code == 1
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    assert "audited" not in client.get_run(of).data.tags
+    (audit,) = client.search_runs(["1"], f"tags.`audit.of` = '{of}'")
+    note = audit.data.tags["mlflow.note.content"]
+    assert f"run={copied}" in note and f"run={of}" not in note
+
+
+def test_what_was_stopped_before_its_end_has_nothing_to_audit(harness, place):
+    harness("steps=2", track="mlflow")
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    killed = client.create_run("1", tags={"folder": "runs/gone", "directory": str(place)})
+    client.set_terminated(killed.info.run_id, "KILLED")
+    done = harness("task=audit", f"run={killed.info.run_id}", track="mlflow")
+    assert done.code == 2 and "there is nothing to audit" in done.out
+
+
+def test_a_point_that_could_not_begin_is_audited_by_the_page_that_it_left(harness, place):
+    swept = harness("-m", "steps=1", "prune=none,keydiff", "prune.ratio=0.5,7", track="mlflow")
+    assert swept.code == 2
+    (table,) = place.glob("runs/*/*/sweep.csv")
+    done = harness("task=audit", f"run={table.parent}", track="mlflow")
+    assert done.code == 0, done.out
+    (page,) = [p for p in map(Path.read_text, table.parent.glob("3/report.html"))]
+    assert "could not begin" not in page and "keydiff" in page.partition("<h1>")[2].partition("</h1>")[0]  # fmt: skip
+
+
+def test_a_sweep_with_refused_points_says_so_first(harness, place):
+    swept = harness("-m", "steps=1", "fault=none,layer_swap", "cache=manual,view", track="mlflow")
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    (above,) = client.search_runs(["1"], "tags.kind = 'sweep summary'")
+    assert swept.code == 3
+    assert above.data.tags["conclusion"].startswith("Not as required: 2 refused of 4 points (")
 
 
 def test_runs_side_by_side_have_colours_of_their_own(harness, place):

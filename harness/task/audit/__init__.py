@@ -35,7 +35,6 @@ UNRUN_TRACKED = (
     "only the seal, the record's figures with one another and what MLflow says of it: they do not hold, so "
     "nothing was run again"
 )
-TASKS = ("experiment", "save", "resume", "prune", "chat", "loop", "evaluate")
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -134,10 +133,10 @@ def auditable(points: list[Path]) -> None:
             task = configs.recorded(point / ".hydra" / "config.yaml").task.name
         except (HarnessError, OSError, ValueError):
             continue  # named by `verified`, and never run
-        if task not in TASKS:
+        if task not in records.AUDITED:
             raise InputProblem(
                 f"{shown(point)} records task={task}, whose figures are measured anew each time; "
-                f"an audit takes a run of {', '.join(TASKS)}."
+                f"an audit takes a run of {', '.join(records.AUDITED)}."
             )
 
 

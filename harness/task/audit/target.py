@@ -41,6 +41,13 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     part = above and place.of(above["tags"]) == place.of(known)  # a cell, say, of an evaluation
     if part or not known.get("folder"):
         raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run, above)}")
+    if "record" not in known and "kind" not in known:  # neither sealed nor a sweep's own
+        what = (
+            f"({printable(run['name'])}) was stopped before it had a result"
+            if run
+            else "has no result"
+        )
+        raise InputProblem(f"run={cfg.run} {what}: there is nothing to audit.")
     near, path = Path(known["folder"]), place.of(known)
     path = near if near.is_dir() else path
     if not path.is_dir():
