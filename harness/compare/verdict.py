@@ -65,8 +65,8 @@ def decide(
         return "diverged", "the restored path produced logits that are not finite"
     if waived:
         verdict = "drifted" if other_token is None else "diverged"
-        count = "1 difference was" if len(waived) == 1 else f"{len(waived)} differences were"
-        return verdict, f"restored although {count} waived ({waived[0]})"
+        count = "1 difference" if len(waived) == 1 else f"{len(waived)} differences"
+        return verdict, f"restored with {count} waived ({waived[0]})"
     apart = None if stored is None else _apart(stored, noise, oracle)
     if metrics["bitwise_equal"] and other_token is None and apart is None:
         return "exact", f"logits are bit-equal to {against}"

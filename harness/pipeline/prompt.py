@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from harness.config import Config
 from harness.errors import InputProblem
+from harness.pipeline import utf8
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.questions.recall import recall_dialogue
 from harness.pipeline.questions.score import scores
@@ -114,12 +114,4 @@ def prompt_meta(row: Encoded, tokenizer: Any) -> dict[str, Any]:
 def _read(path: str | None) -> str:
     if not path:
         raise InputProblem("prompt=file needs prompt.path=FILE, a UTF-8 text file.")
-    try:
-        return Path(path).expanduser().read_bytes().decode("utf-8-sig")  # line ends as they are
-    except OSError as problem:
-        raise InputProblem(f"prompt.path={path} cannot be read: {problem.strerror}.") from None
-    except UnicodeDecodeError as problem:
-        raise InputProblem(
-            f"prompt.path={path} is not UTF-8: byte {problem.start} is "
-            f"0x{problem.object[problem.start]:02x}. Convert it: iconv -t UTF-8 {path}"
-        ) from None
+    return utf8.read(path)

@@ -258,7 +258,8 @@ def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
     whose = altered(result) or "restored"
     free = bool(result.get("pruned")) and result.get("required") not in (None, *GOOD)
     held = (
-        f" The {whose} run is not held to rounding. Required: {required(result).rstrip('.')}." * free
+        f" The {whose} run is not held to rounding. Required: {required(result).rstrip('.')}."
+        * free
     )
     rows: list[list[Any]] = []
     for key, error in result["oracle"].items():

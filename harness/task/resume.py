@@ -84,7 +84,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if over or (needed.seconds > cfg.compare.budget_s and not insisted):
         return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed))
     safe = f"what was generated is in {cfg.out} already" if cfg.out else "without out= what was generated is kept nowhere until that is done"  # fmt: skip
-    needed.announce(say.note, f"judging ({safe})")
+    needed.announce(say.note, f"judging ({safe}; compare.budget_s=0 skips it)")
     if grown is None:  # as whoever audits this runs it: nothing is written then
         grown = decoder.commit()
     path = line.one_more(grown, restored, path)

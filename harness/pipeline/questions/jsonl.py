@@ -3,11 +3,11 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from harness.config import PromptConfig
 from harness.errors import InputProblem
+from harness.pipeline import utf8
 from harness.pipeline.questions.question import Question
 
 NEEDED, ALLOWED = ("context", "question", "expected"), ("regex",)
@@ -18,12 +18,7 @@ def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
     where = f"prompt.path={prompt.path}"
     if not prompt.path:
         raise InputProblem("prompt=jsonl needs prompt.path=FILE, one JSON object a line.")
-    try:
-        text = Path(prompt.path).expanduser().read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputProblem(f"{where}: there is no such file. Check the path.") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputProblem(f"{where} cannot be read as UTF-8 text: {problem}") from None
+    text = utf8.read(prompt.path)
     rows, wrong = [], []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
