@@ -300,6 +300,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     argument.check_state(state)
     argument.check_count("steps", steps, 1)
     argument.check_name("cache", cache, "auto, manual, ...")
+    argument.check_fits(model, state, steps)
     state, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)

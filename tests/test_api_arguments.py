@@ -1,5 +1,6 @@
 """What cannot be asked of the Python API, said in one sentence before anything is computed."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from harness import variants
 from harness.compare.conclusion import conclusion
 from harness.config.explain import explain
 from harness.config.option import schema_of
+from harness.errors import InputProblem
+from harness.pipeline import argument
 from harness.prune import Policy
 from harness.quantize import Quantizer, symmetric
 
@@ -157,3 +160,39 @@ def test_a_misspelt_sampling_option_names_the_nearest_of_all(typed, meant) -> No
     state = harness.capture_text(model, "let k be 5 .")
     with pytest.raises(harness.HarnessError, match=f"mean '{meant}'"):
         list(harness.resume(model, state, " what", steps=1, **{typed: 0.5}))
+
+
+@pytest.mark.parametrize(
+    "turns, said",
+    [
+        ([{"role": "user"}], "turn 1 is"),
+        ([{"content": "hi"}], "turn 1 is"),
+        ("hi", "turns is a str"),
+        (["hi"], "turn 1 is 'hi'"),
+        ({"role": "user", "content": "x"}, "turns is a dict"),
+        ([{"role": "user", "content": 5}], "turn 1 is"),
+        ([{"role": "usr", "content": "x"}], "Did you mean 'user'"),
+    ],
+)
+def test_turns_that_are_none_are_told(turns, said) -> None:
+    with pytest.raises(InputProblem, match=re.escape(said)):
+        argument.texts_of("", turns, "chat")
+
+
+def test_a_state_of_a_larger_vocabulary_and_too_many_steps_are_told_before_anything_runs() -> None:
+    model = harness.load_model("tiny_gpt2")
+    state = harness.capture_text(model, "let k be 5 .")
+    with pytest.raises(InputProblem, match="positions"):
+        harness.judge(model, state, steps=10**6)
+    rows = model.model.get_input_embeddings().num_embeddings
+    other = replace(state, token_ids=state.token_ids.clone().fill_(rows))
+    with pytest.raises(InputProblem, match="Load the model it was captured from"):
+        harness.judge(model, other)
+
+
+def test_codes_are_not_coded_again_by_another_quantizer() -> None:
+    state = harness.capture_text(harness.load_model("tiny"), "let k be 5 .")
+    small = harness.quantize_state(state, "int8")
+    with pytest.raises(InputProblem, match="codes of int8 already"):
+        harness.quantize_state(small, "int4")
+    assert harness.quantize_state(small, "int8").kv_bytes == small.kv_bytes

@@ -1,15 +1,19 @@
 """What a caller from Python passed, checked where it came in: one sentence for what cannot be."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from numbers import Integral
 from os import PathLike
 from typing import Any
 
 import torch
 
+from harness.capture import check_length
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded
 from harness.snapshot.state import State
+
+ROLES = ("system", "user", "assistant", "tool", "developer", "model")  # that templates know
 
 
 def check_model(model: Any) -> None:
@@ -98,7 +102,34 @@ def texts_of(text: Any, turns: Sequence[Any] | None, policy: str) -> list[str]:
         raise InputProblem('turns is empty: give [{"role": "user", "content": "..."}].')
     if policy in ("explicit", "raw", "library"):
         raise InputProblem(f'policy="{policy}" reads no turns: give policy="chat" with them.')
+    _check_turns(turns)
     return [""]
+
+
+def _check_turns(turns: Any) -> None:
+    """Raise InputProblem for what is no list of turns, and for a role that is misspelt."""
+    form = 'a turn is {"role": "user", "content": "..."}, and turns a list of them'
+    if not isinstance(turns, list | tuple):
+        raise InputProblem(f"turns is a {type(turns).__name__}: {form}.")
+    for number, turn in enumerate(turns, 1):
+        said = isinstance(turn, Mapping) and [turn.get(key) for key in ("role", "content")]
+        if not said or not all(isinstance(text, str) for text in said):
+            raise InputProblem(f"turn {number} is {turn!r}: {form}.")
+        role = str(said[0])
+        near = get_close_matches(role, ROLES, n=1)
+        if near and role not in ROLES:
+            raise InputProblem(f"turn {number} has the role '{role}'. Did you mean '{near[0]}'?")
+
+
+def check_fits(model: Loaded, state: State, steps: int) -> None:
+    """Raise InputProblem where `model` has no row for a token of `state`, or not the positions for `steps` more."""
+    rows, largest = model.model.get_input_embeddings().num_embeddings, int(state.token_ids.max())
+    if largest >= rows:
+        raise InputProblem(
+            f"this state has read token {largest}, and this model knows {rows} tokens. Load the model it was "
+            "captured from."
+        )
+    check_length(model, state.tokens, steps)
 
 
 def rows_of(text: Any, batch: int) -> list[str]:

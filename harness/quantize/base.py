@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness.config import QuantizeConfig, at_least, one_of
-from harness.errors import ConfigProblem, UnsupportedModel
+from harness.errors import ConfigProblem, InputProblem, UnsupportedModel
 from harness.snapshot.codes import Codes, dense, faults, packed
 from harness.snapshot.state import LayerState, Segment, State, aligned
 
@@ -39,7 +39,8 @@ class Quantizer(ABC):
     def quantize(self, state: State) -> State:
         """A State whose layers hold codes, but for the last `recent` tokens of each.
 
-        Raises UnsupportedModel when the state keeps no keys and values. Mutates nothing.
+        Raises UnsupportedModel when the state keeps no keys and values, InputProblem when another quantizer has
+        coded them all. Mutates nothing.
         """
         if not any(layer.segments for layer in state.layers):
             raise UnsupportedModel(
@@ -47,8 +48,13 @@ class Quantizer(ABC):
                 "and values. Use quantize=none."
             )
         layers = tuple(self._layer(layer) for layer in state.layers)
-        history = [*state.documents["kv_format"].get("quantized", []), self.record()]
-        return state.with_layers(layers, quantized=history)
+        before = state.documents["kv_format"].get("quantized", [])
+        if before and before[-1] != self.record() and _coded(layers) == _coded(state.layers):
+            raise InputProblem(
+                f"quantize={self.settings.name} has nothing left to quantize: all of this state is codes of "
+                f"{before[-1]['quantizer']} already. Quantize the state from before that."
+            )
+        return state.with_layers(layers, quantized=[*before, self.record()])
 
     def span(self, tensor: torch.Tensor) -> tuple[int, int]:
         """(tokens, numbers) of `tensor` that share a scale, by `settings.axis` and `settings.group`."""
@@ -91,6 +97,11 @@ class Quantizer(ABC):
                 "`code * scale + zero`, so the scale of a span that is all zero has to be 0 or more, not NaN."
             )
         return codes
+
+
+def _coded(layers: Sequence[LayerState]) -> int:
+    """Tokens that are codes, over all layers."""
+    return sum(s.tokens for layer in layers for s in layer.segments if s.coded)
 
 
 def joined(segments: Sequence[Segment]) -> Segment:

@@ -179,7 +179,9 @@ class Page(View):
         twice = desk.branch.state.quantized
         codes, before = desk.quantize(name)
         again = (
-            " What it coded was the values of codes already: both losses add up." if twice else ""
+            " What was codes already stays as it was: it coded what came after that."
+            if twice
+            else ""
         )
         said = f"Quantizer {name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
         yield said + again + words.unasked(desk), {}
