@@ -171,6 +171,7 @@ MISTAKES = [
     (["~cache"], 2, "~cache takes away what every run needs"),
     (["+steps=2"], 2, "without the plus: steps=..."),
     (["-m", "steps=1,,2"], 2, "an empty value stands between its commas"),
+    (["-m", "steps=range(2,x)"], 2, "nothing that range takes: give range(START,STOP)"),
     (["-m", "steps=rang(1,5)"], 2, "there is no rang(...). Did you mean 'range'?"),
     (["--info=plugin"], 2, "There is: all, config, defaults"),
 ]

@@ -36,6 +36,12 @@ FUNCTIONS = (
     "bool",
     "json_str",
 )
+FORMS = {
+    "range": "range(START,STOP), whole or decimal numbers, with a step after them where it is not 1",
+    "interval": "interval(LOW,HIGH), two numbers, for a sweeper that searches",
+    "choice": "choice(A,B)",
+    "glob": "glob(PATTERN)",
+}
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
 PARAMS = "hydra.sweeper.params"
@@ -296,7 +302,10 @@ def _no_pair(word: str, argv: list[str]) -> str:
     _, equals, value = bare.partition("=")
     if equals and "" in (each := value.split(",")) and each[1:]:
         return f"{word}: an empty value stands between its commas."
-    if called := re.match(r"(\w+)\(", value):
+    if (called := re.match(r"(\w+)\(", value)) and called[1] in FUNCTIONS:
+        form = f": give {FORMS[called[1]]}" if called[1] in FORMS else ""
+        return f"{word}: what stands in its brackets is nothing that {called[1]} takes{form}."
+    if called:
         return f"{word}: there is no {called[1]}(...).{suggestion(called[1], FUNCTIONS)}"
     return (
         f"{word} is not key=value. Is something left out, or is a value with blanks or brackets in "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import interrupt, machine
+from harness.config.launched import typed
 from harness.errors import HarnessError
 from harness.pipeline.dialogue import Dialogue, Exchange
 from harness.pipeline.finish import (
@@ -213,5 +214,6 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     quiet, result = Say(quiet=True), completed(session, record)
     outcome = finish(session.cfg, folder, quiet, result, page, code=0, tracked=False)
     out = shown(talk.pauses.folder)
-    talk.terminal.tell(f"{summary}; it goes on with: python -m harness task=chat out={out}")
+    again = " ".join([f"out={out}", *(w for w in typed(folder) or [] if w.startswith("steps="))])
+    talk.terminal.tell(f"{summary}; it goes on with: python -m harness task=chat {again}")
     return outcome
