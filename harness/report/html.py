@@ -34,7 +34,7 @@ TEMPLATE = """<!doctype html>
 <p class="soft">Links work in the folder that this page was written to.</p>{% endif %}
 {% macro cells(row, right, heads) %}{% for cell in row %}<td{% if heads %} data-label="{{ heads[loop.index0] }}"{% endif %}
 {%- if cell is mapping %} class="{{ cell.kind }}">
-{%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i>&nbsp;{% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
+{%- if cell.sign %}<i aria-hidden="true">{{ cell.sign }}</i> {% endif %}{% if cell.href %}<a href="{{ cell.href }}">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
 {%- else %} class="{{ "n" if loop.index0 in right else cell | width }}">{{ cell | show }}</td>
 {%- endif %}{% endfor %}{% endmacro %}
 {% macro pill(section) %}{% if section.pill %}<span class="verdict {{ section.pill.kind }}">{% if section.pill.sign %}<i aria-hidden="true">{{ section.pill.sign }}</i> {% endif %}{{ section.pill.text }}</span> {% endif %}{{ section.title }}{% endmacro %}

@@ -330,6 +330,8 @@ def test_a_points_name_begins_with_what_tells_it_apart(tmp_path, typed, points):
 )
 def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     (tmp_path / "audit.json").write_text(json.dumps({"run": place, "compared": "bitwise"}))
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(f"- task=audit\n- run={place}\n")
     result = {"task": "audit", "verdict": "diverged", "required": "equivalent", "audit_of": "1f",
               "audit": {"bitwise": True}, "options": {"task": "audit", "prune": "none"}}  # fmt: skip
     assert names.of_run(result, tmp_path, "audit") == f"audit {said}: differs"
@@ -352,7 +354,7 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     told = dict(contents.chosen(config, ["task=audit", "steps=32"]))
     assert told == {"task": "audit", "run": place}
     note = description.note(result, "2e", tmp_path)
-    assert "`python -m harness task=audit run=1f`" in note and "2e" not in note
+    assert f"`python -m harness task=audit run={place}`" in note and "2e" not in note
     differences = [{"what": "metrics.kl_max", "recorded": 0.5, "found": "a|b"}]
     told = {"evidence": {"0": {}}, "tracked": {"runs": 2, "copies": 9}, "differences": differences}
     (tmp_path / "audit.json").write_text(json.dumps({"run": place, **told}))

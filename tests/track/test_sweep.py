@@ -445,7 +445,7 @@ def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
     whole = description.of_sweep("words", "", "", "\n".join(table[:40]))
     assert whole.replace("&emsp;", "").endswith(table[39])
     parts = [{"name": row, "metrics": {"kl": 1.0}} for row in rows]
-    result = {"reason": "r", "verdict": "unjudged", "folder": "f"}
+    result = {"task": "experiment", "reason": "r", "verdict": "unjudged", "folder": "f"}
     note = description.note(result, "id", tmp_path, parts)
     assert len(note) <= description.LIMIT and note.endswith("task=audit run=id`")
     there = description.there("http://me:word@host:5000", "mine")
