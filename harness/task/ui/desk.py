@@ -33,6 +33,7 @@ from harness.pipeline.step import compact, feed
 from harness.pipeline.yardstick import cost
 from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
+from harness.quantize.base import coded_tokens
 from harness.snapshot.state import LayerState, State, aligned
 from harness.task.ui.branches import Branch, Growth
 from harness.task.ui.elsewhere import Continued, Elsewhere
@@ -156,6 +157,10 @@ class Desk(Sight):
             raise InputProblem(
                 f"{name} keeps the last {coder.recent} tokens in full precision, and this thought has no "
                 "more: nothing would change. Go on first, or choose another."
+            )
+        if coded_tokens(coded.layers) == coded_tokens(branch.state.layers):
+            raise InputProblem(
+                f"All that {name} would code is codes already: nothing would change. Go on first."
             )
         self._put(branch.then(self._answering(coded)), "Quantize")
         return coded.kv_bytes, branch.state.kv_bytes

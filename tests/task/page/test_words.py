@@ -198,10 +198,16 @@ def test_two_branches_of_different_lengths_are_told_apart(desk):
 
 
 def test_quantizing_what_was_quantized_says_so(desk):
-    one = desk()
-    page = SimpleNamespace()
-    first, again = (next(Page._quantize(page, one, "fp8_e4m3"))[0] for _ in range(2))
-    assert "both losses" in again and "both losses" not in first
+    one, page = desk(), SimpleNamespace()
+
+    def quantized() -> str:
+        return next(Page._quantize(page, one, "fp8_e4m3"))[0]
+
+    assert "already" not in quantized()
+    with pytest.raises(InputProblem, match=r"codes already.*nothing would change"):
+        quantized()
+    one.step()
+    assert "What was codes already stays" in quantized()
 
 
 def test_the_prompt_of_a_branch_is_found_again(desk):
