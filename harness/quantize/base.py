@@ -49,7 +49,11 @@ class Quantizer(ABC):
             )
         layers = tuple(self._layer(layer) for layer in state.layers)
         before = state.documents["kv_format"].get("quantized", [])
-        if before and before[-1] != self.record() and coded_tokens(layers) == coded_tokens(state.layers):
+        if (
+            before
+            and before[-1] != self.record()
+            and coded_tokens(layers) == coded_tokens(state.layers)
+        ):
             raise InputProblem(
                 f"quantize={self.settings.name} has nothing left to quantize: all of this state is codes of "
                 f"{before[-1]['quantizer']} already. Quantize the state from before that."
