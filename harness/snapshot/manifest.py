@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.errors import SnapshotInvalid
 from harness.snapshot.digest import digest_document
-from harness.snapshot.elements import ELEMENTS
+from harness.snapshot.elements import ELEMENTS, MODEL
 from harness.snapshot.state import State
 
 FORMAT_VERSION = 2  # the newest that is read; what is written is `version_of` the state
@@ -83,6 +83,11 @@ def element_rows(rows: list[dict[str, Any]], documents: Mapping[str, Any]) -> li
             }
         )
     return table
+
+
+def model_rows(documents: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of the model alone: of a job that has no one state."""
+    return [row for row in element_rows([], documents) if row["name"] in MODEL]
 
 
 def build(

@@ -1,4 +1,4 @@
-"""What a run tells a tracking server: metrics in named sections, parameters, tags, what went into it."""
+"""What a run tells a tracking server: parameters, tags, what went into it. Its metrics: `measured.py`."""
 
 import json
 import re
@@ -10,45 +10,18 @@ from typing import Any
 from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective, refused
-from harness.snapshot.result import STEPS, UNJUDGED, exit_code, outcome, times_faster, told_apart
-from harness.snapshot.result import counted as from_one
+from harness.snapshot.result import UNJUDGED, exit_code, outcome, told_apart
 from harness.track import colours, models, parts, place, several, written
 
-SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
-            "oracle": "oracle", "audit": "audit", "diff": "diff"}  # fmt: skip
-FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
 PARAM_LIMIT = 500  # characters of one
 BUDGET = ("prune.tokens", "prune.ratio")
 PARAMS = 40  # how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 AUDIT, AUDITED = "audit", ("task.name", "run", "trusted")  # a task, and what it reads
+TABLES = ("faults", "architectures")  # tasks whose verdict is none of a thought
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
 PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
-
-
-def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
-    """`section/name`, value and step of every finite number in the result that can differ by more
-    than yes and no: those are tags. What there is for every step has a section of its own, whose charts
-    come before those of one bar. Steps are counted from 1."""
-    for block, section in SECTIONS.items():
-        figures = written.sizes(result) if block == "size" else result.get(block) or {}
-        for key, value in figures.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            blank = block == "size" and not value  # of a task that stores nothing
-            if number and value == value and key not in FLAT.get(block, ()) and not blank:
-                name = f"{key}_from_1" if key in STEPS else key
-                yield f"{section}/{name}", float(from_one(key, value)), 0
-    if faster := times_faster(result):
-        yield "speed/times_faster", faster, 0
-    if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
-        yield "mutation/bytes_copied_per_token", float(copied), 0
-    for name, curve in list((result.get("curves") or {}).items())[:2]:
-        whose = "noise_" if name.startswith("noise") else ""
-        for key, values in curve.items():
-            for step, value in enumerate(values, 1):
-                if isinstance(value, int | float):
-                    yield f"by_step/{whose}{key}", float(value), step
 
 
 def status(rows: list[dict[str, Any]]) -> str:
@@ -224,8 +197,9 @@ def concluded(result: dict[str, Any]) -> str:
 
 def wordless(result: dict[str, Any]) -> bool:
     """Whether the task has no verdict that anything was judged by."""
-    unjudged = result.get("verdict") == UNJUDGED and outcome(result) != UNJUDGED
-    return unjudged or result.get("task") == AUDIT
+    own = outcome(result) != result.get("verdict")  # it has words of its own
+    tabled = result.get("verdict") == UNJUDGED or result.get("task") in TABLES
+    return (own and tabled) or result.get("task") == AUDIT
 
 
 def varied(folder: Path) -> list[str]:

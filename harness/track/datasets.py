@@ -62,6 +62,14 @@ def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
     elif asked.is_file():
         lines = asked.read_bytes()
         digest, profile = digest_bytes(lines), {"questions": lines.count(b"\n")}
+    elif read := result.get("conversation"):
+        source = {"task": result.get("task"), "tokenizer": config.get("tokenizer")}
+        return {
+            "name": f"conversation of task={result.get('task')}",
+            "digest": str(read["digest"])[:32],
+            **_source(source),
+            "profile": json.dumps({"tokens": read["tokens"]}),
+        }
     else:
         return None
     keys = [key for key in ("snapshot", "foreign", "text") if config.get(key)]

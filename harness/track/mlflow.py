@@ -26,16 +26,18 @@ from harness.track import (
     experiment,
     inputs,
     links,
+    measured,
     names,
     orphans,
     parent,
     parts,
     place,
+    usage,
 )
 from harness.track.reasons import plain
 from harness.track.turns import alone, turn
+from harness.track.usage import BATCH
 
-BATCH = 1000  # metrics per request, the server's limit
 PARTS = 50  # more of one run would fill MLflow's first page, which has a hundred, and nothing else be seen
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
 _KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
@@ -183,7 +185,7 @@ class Mlflow:
         with self._reachable():
             run_id = self._create(name, tags | orphans.uploading(folder), began)
             self._metrics(run_id, [], 0, params)
-            self._machine(run_id, watch, began, int(time.time() * 1000))
+            usage.log(self.client, run_id, watch, began, int(time.time() * 1000))
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "KILLED")
 
@@ -285,9 +287,9 @@ class Mlflow:
         return next(cut, None)
 
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
-        self._machine(run_id, watch, contents.began(folder), when)
+        usage.log(self.client, run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
-        self._metrics(run_id, contents.metrics(result), when, contents.parameters(folder))
+        self._metrics(run_id, measured.metrics(result), when, contents.parameters(folder))
         artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
         self._note(run_id, folder, result, rows)
 
@@ -298,15 +300,6 @@ class Mlflow:
         others = links.of(self.client, self.experiment, run_id, result, below, called)
         note = description.note(result, run_id, folder, rows, self._there(), others)
         self.client.set_tag(run_id, "mlflow.note.content", note)
-
-    def _machine(self, run_id: str, watch: Any, began: int, when: int) -> None:
-        """What was sampled of the machine between two times."""
-        from mlflow.entities import Metric
-
-        samples = watch.since(began, when) if watch is not None else []
-        machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
-        for start in range(0, len(machine), BATCH):
-            self.client.log_batch(run_id, metrics=machine[start : start + BATCH])
 
     def _children(
         self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any]

@@ -4,10 +4,13 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 EVERY = 2.0  # seconds between two samples, at first
 SAMPLES = 240  # when so many are kept every second one goes, and the pace halves
 LONGER = 20.0  # seconds from which on a run has such metrics
+
+BATCH = 1000  # metrics per request, the server's limit
 
 Sample = tuple[str, float, int]  # name, value, milliseconds since 1970
 
@@ -70,3 +73,13 @@ class Watch(threading.Thread):
         """`(busy, all)` ticks of the machine's cores since it began."""
         ticks = [float(v) for v in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
         return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def log(client: Any, run_id: str, watch: Watch | None, began: int, ended: int) -> None:
+    """What was sampled of the machine between two times in milliseconds, as metrics of the run."""
+    from mlflow.entities import Metric
+
+    samples = watch.since(began, ended) if watch is not None else []
+    machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
+    for start in range(0, len(machine), BATCH):
+        client.log_batch(run_id, metrics=machine[start : start + BATCH])

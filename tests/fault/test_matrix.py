@@ -8,6 +8,7 @@ from table import CASES, CAUSE
 from harness.fault.base import Fault
 from harness.fault.registry import every
 from harness.task.faults import plain
+from harness.track import contents, datasets, measured
 
 COLUMN = {"v": "validation", "d": "digest", "i": "identity", "l": "logits"}
 
@@ -76,6 +77,21 @@ def test_the_control_is_clean_and_nothing_goes_undetected(matrix):
     assert control["plain"] == plain.NOTHING
     assert control["verdict"] in ("exact", "equivalent")
     assert outcome.exit_code == 0, outcome.reason
+
+
+def test_its_record_counts_what_was_found_and_names_what_was_read(matrix):
+    """A tracking server had no figure and no input of it, and a verdict that is the control's."""
+    result = json.loads((matrix[2] / "result.json").read_text())
+    told = {key: value for key, value, _ in measured.metrics(result) if key.startswith("faults/")}
+    seen = sum(any(row[c] for c in COLUMN.values()) for row in matrix[1].values())
+    right = int(matrix[0].reason.split("cause right in ")[1].split()[0])
+    assert told == {"faults/total": len(CASES), "faults/caught": seen, "faults/missed": len(CASES) - seen,
+                    "faults/false_alarms": 0, "faults/diagnosed": right}  # fmt: skip
+    tags = contents.tags(result, matrix[2])
+    assert tags["model"].startswith("tiny-") and tags["outcome"] == "every fault caught"
+    assert "verdict" not in tags
+    (read,) = datasets.of(result, matrix[2])
+    assert read["name"] == "conversation of task=faults" and json.loads(read["profile"])["tokens"]
 
 
 def test_logits_alone_catch_whatever_moves_a_logit_beyond_the_noise(matrix):

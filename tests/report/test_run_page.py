@@ -15,7 +15,8 @@ from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.snapshot.result import METRICS, MUTATION, TIMES
 from harness.snapshot.words import required
-from harness.track import contents, description
+from harness.track import description
+from harness.track.measured import metrics
 
 ALONE = "Links work in the folder that this page was written to."
 SCROLLED = """
@@ -112,7 +113,7 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     )
     shown = re.search(rf"{label}</td><td[^>]*>(\d+)</td>", page)
     assert shown and int(shown[1]) == row + 1
-    told = list(contents.metrics(done.result))
+    told = list(metrics(done.result))
     (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
     assert at == row + 1
     assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]

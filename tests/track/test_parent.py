@@ -16,7 +16,7 @@ from harness.report import sweep as pages
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 from harness.task.audit import tracked
-from harness.track import contents, description, links, names, parent, place, several
+from harness.track import contents, description, links, measured, names, parent, place, several
 from harness.track.mlflow import PARTS
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
@@ -366,7 +366,7 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     assert tracked._same(note, description.note(result, "2e", tmp_path)), "derived without a link"
     assert {"audit/run_again": 1.0}.items() <= {
         key: value
-        for key, value, _ in contents.metrics({"audit": {"run_again": 1, "bitwise": True}})
+        for key, value, _ in measured.metrics({"audit": {"run_again": 1, "bitwise": True}})
     }.items()
 
 

@@ -77,6 +77,13 @@ def test_an_audit_is_named_as_what_it_is_of(tmp_path, document, name):
     assert names.of_run(result, tmp_path, "audit") == name
 
 
+def test_a_table_of_tests_has_no_verdict_but_one_that_came_to_no_end(tmp_path):
+    for task in ("faults", "architectures"):
+        for verdict, ended, kept in (("equivalent", {}, False), ("diverged", {}, False), ("failed", {"exit_code": 2}, True)):  # fmt: skip
+            told = contents.tags({"task": task, "verdict": verdict, **ended}, tmp_path)
+            assert ("verdict" in told) is kept, (task, verdict)
+
+
 def test_a_list_shows_what_tells_pruned_runs_apart(tmp_path):
     said = (
         "Pruning: another token than the full cache's at 2 of 32 steps, with 48 of 97 tokens kept."

@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from harness.track import contents, experiment, parent
+from harness.track import contents, experiment, measured, parent
 from harness.track.parent import ABOVE
 
 
@@ -28,10 +28,10 @@ def test_a_runs_address_is_its_own_page_and_an_experiments_the_list():
 
 def test_how_many_times_faster_is_a_figure_where_its_times_say_more_than_the_machine():
     times = {"recompute": 3.0, "prefill": 2.0, "load": 0.25, "verify": 0.2, "restore": 0.05}
-    told = {key: value for key, value, _ in contents.metrics({"time_s": times})}
+    told = {key: value for key, value, _ in measured.metrics({"time_s": times})}
     assert told["speed/times_faster"] == 4.0, "of two prefills the faster"
     quick = {"time_s": {key: value / 100 for key, value in times.items()}}
-    assert "speed/times_faster" not in {key for key, *_ in contents.metrics(quick)}
+    assert "speed/times_faster" not in {key for key, *_ in measured.metrics(quick)}
 
 
 def test_it_is_a_column_where_two_runs_have_it():

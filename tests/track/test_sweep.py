@@ -25,7 +25,7 @@ from harness.pipeline.finish import Outcome
 from harness.report import summary
 from harness.report import sweep as pages
 from harness.snapshot import record
-from harness.track import contents, description, links
+from harness.track import contents, description, links, measured
 from harness.track.totals import totals
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,7 +173,7 @@ def test_every_metric_of_a_point_arrives(swept, runs):
                 for k, v in result[block].items()
                 if isinstance(v, int | float) and not isinstance(v, bool)
             }
-            flat = contents.FLAT.get(block, ())
+            flat = measured.FLAT.get(block, ())
             assert wanted and all(
                 found[f"{section}/{k}"] == float(v) for k, v in wanted.items() if k not in flat
             )

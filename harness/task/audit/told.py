@@ -13,7 +13,7 @@ from harness.report import sweep as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS, exit_code
 from harness.task.audit.asked import read
-from harness.track import contents, cut, description, names, parent, parts, several
+from harness.track import contents, cut, description, measured, names, parent, parts, several
 from harness.track.totals import totals
 
 MARKED = re.compile(
@@ -56,7 +56,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
         contents.word(result, folder),
         {**_formerly(result, config), **contents.tags(result, folder)},
         dict(contents.parameters(folder)),
-        _stepped([*contents.metrics(result), *parts.above(rows)]),
+        _stepped([*measured.metrics(result), *parts.above(rows)]),
         "FAILED" if exit_code(result) else "FINISHED",
         [
             description.note(result, held["id"], folder, rows, there)

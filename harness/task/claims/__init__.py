@@ -9,6 +9,7 @@ from harness.config import Config
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
 from harness.report.console import Say
+from harness.snapshot.manifest import model_rows
 from harness.snapshot.result import UNJUDGED
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench
 from harness.task.claims.registry import ORDER, claim_named
@@ -42,8 +43,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     columns, children = ["claim", "verdict", "answer"], [_child(row) for row in rows]
     sections = claims.sections(rows, {name: claim.LAYOUT for name, claim in chosen.items()})
     return finish_table(
-        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children
-    )
+        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children,
+        record={"elements": model_rows(session.documents)},
+    )  # fmt: skip
 
 
 def counted(verdicts: list[str]) -> str:

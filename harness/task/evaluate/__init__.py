@@ -21,8 +21,7 @@ from harness.pipeline.questions import check_kind, questions
 from harness.pipeline.session import Session
 from harness.progress import over
 from harness.report.console import Say
-from harness.snapshot.elements import MODEL
-from harness.snapshot.manifest import element_rows
+from harness.snapshot.manifest import model_rows
 from harness.snapshot.result import UNJUDGED, UNSOUND
 
 
@@ -49,8 +48,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
         pass
     say.done(f"{before} {'was' if before == 1 else 'were'} answered before" if before else "")
-    model = element_rows([], session.documents)
-    model = [row for row in model if row["name"] in MODEL]  # there is no one state
+    model = model_rows(session.documents)
     name = called(cfg.model.name, session.loaded.source)
     rows = averages(name, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder, asking)

@@ -14,6 +14,8 @@ from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
 from harness.progress import over
 from harness.report.console import Say
+from harness.snapshot.digest import digest_document
+from harness.snapshot.manifest import model_rows
 from harness.task.faults import accuracy, plain
 from harness.task.faults.columns import measure
 
@@ -41,14 +43,25 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     clean = quiet(control) and not alarmed
     verdict = control["verdict"] if clean and not missed else "failed"
     whole = not cfg.task.only and len(rest) > 1
-    diagnoses = accuracy.line(rest, *_clean_runs(session)) if whole else accuracy.line(rest)
+    runs, alarms = _clean_runs(session) if whole else (0, [])
+    diagnoses = accuracy.line(rest, runs, alarms)
     known = [coverage(tried)] if whole else []
     first = noticed(rest, missed, clean) + (f" ({', '.join(alarmed)})" if alarmed else "")
     others = [summary(rest), *known, diagnoses, seconds(rows)]
     reason = "\n".join(f"{sentence}." for sentence in (first, *others))
     sections, children = heatmap.sections(rows), [_child(row) for row in rows]
+    detection = {  # false alarms: of controls and of clean runs
+        "total": len(rest), "caught": len(rest) - len(missed), "missed": len(missed),
+        "false_alarms": len(alarms) + len(alarmed) + (not quiet(control)), "diagnosed": accuracy.top1(rest)[0],
+    }  # fmt: skip
+    record = {
+        "detection": detection,
+        "conversation": _read(session),
+        "elements": model_rows(session.documents),
+        **({"tried": len(rest)} if clean else {}),
+    }
     return finish_table(
-        session, "faults", rows, sections, verdict, reason, list(CONSOLE), children=children, record={"tried": len(rest)} if clean else {},
+        session, "faults", rows, sections, verdict, reason, list(CONSOLE), children=children, record=record,
         closing=f"faults:       {first}",
         shown_rows=[row | {"caught by": " ".join(c for c in COLUMNS if row[c]) or "-"} for row in rows],
     )  # fmt: skip
@@ -145,6 +158,12 @@ def _chosen(cfg: Config) -> list[Fault]:
         if name not in rows:
             raise ConfigProblem(f"task.only: '{name}' is not a fault.{suggestion(name, names)}")
     return [control, *(row for name in cfg.task.only or names for row in rows[name])]
+
+
+def _read(session: Session) -> dict[str, Any]:
+    """The text that every bed reads."""
+    ids = beds.conversation(session.loaded.tokenizer).ids
+    return {"tokens": len(ids), "digest": digest_document(list(ids))}
 
 
 def _clean_runs(session: Session) -> tuple[int, list[str]]:
