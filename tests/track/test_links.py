@@ -54,12 +54,28 @@ def test_an_edited_copy_says_nothing_of_the_run_itself_and_is_audited_again_by_i
 
 
 def test_what_was_stopped_before_its_end_has_nothing_to_audit(harness, place):
-    harness("steps=2", track="mlflow")
+    """By its id, by its folder; whoever takes the seal from a run that had a result gains nothing by that."""
+    run = harness("steps=2", track="mlflow")
     client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
-    killed = client.create_run("1", tags={"folder": "runs/gone", "directory": str(place)})
+    left = place / "runs" / "left"
+    killed = client.create_run("1", tags={"folder": "runs/left", "directory": str(place)})
     client.set_terminated(killed.info.run_id, "KILLED")
-    done = harness("task=audit", f"run={killed.info.run_id}", track="mlflow")
-    assert done.code == 2 and "there is nothing to audit" in done.out
+    (left / ".hydra").mkdir(parents=True)
+    for which in (killed.info.run_id, left):
+        done = harness("task=audit", f"run={which}", track="mlflow")
+        assert done.code == 2, done.out
+        assert "stopped before it had a result: there is nothing to audit." in done.out
+    client.set_tag(killed.info.run_id, "record", "0" * 64)
+    assert harness("task=audit", f"run={left}", track="mlflow").code == 1, "its seal is gone"
+
+    run_id, folder = run.result["mlflow"]["run_id"], run.folders[0]
+    client.delete_tag(run_id, "record")
+    client.set_tag(run_id, "outcome", "stopped")
+    assert harness("task=audit", f"run={run_id}", track="mlflow").code == 1
+    for name in ("result.json", "record.json"):
+        (folder / name).unlink()
+    done = harness("task=audit", f"run={run_id}", track="mlflow")
+    assert done.code == 1 and "DIFFERS" in done.out, "the store's copies say that it had one"
 
 
 def test_a_point_that_could_not_begin_is_audited_by_the_page_that_it_left(harness, place):
