@@ -20,7 +20,7 @@ from harness.report.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derived, download, report, told, tracked
+from harness.task.audit import derived, download, report, stopped, told, tracked
 from harness.task.audit.asked import deleted, read
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
@@ -44,7 +44,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if report.is_audit(target):
         return _checked(cfg, folder, say, target, seen)
     sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
-    points = _points(target) if sweep else [target]
+    points = stopped.points(cfg, target, _points(target), seen.left) if sweep else [target]
     if not points:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
@@ -58,7 +58,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         mine = None if sweep else run_id
         findings += _named(verified(point, cfg, mine, seen), point, sweep)
     if sweep:
-        findings += [*summary(target, points), *derived.sweep_page(target, points)]
+        if stopped.concluded(cfg, target, seen.left):
+            findings += [*summary(target, points), *derived.sweep_page(target, points)]
         findings += formed(tracked.sweep(cfg, target, points, run_id, seen))
     tracked.unseen(target, seen)
     say.done(machine.many(len(findings), "difference"))

@@ -7,17 +7,13 @@ from pathlib import Path
 
 from harness.config import Config
 from harness.errors import InputProblem, printable
-from harness.pipeline.finish import shown
 from harness.report.sweep import TABLE, read_csv
-from harness.snapshot import record as records
-from harness.task.audit import download
-from harness.task.audit.asked import Run, ask, lookup, search
-from harness.track import description, held, place
+from harness.task.audit import download, stopped
+from harness.task.audit.asked import Run, lookup
+from harness.track import description, place
 from harness.track.parent import ABOVE
 
-KEPT = ("result.json", records.NAME, "multirun.yaml", "sweep.json")  # once there is a result
-RECORD = (*KEPT, ".hydra")
-STOPPED = "was stopped before it had a result: there is nothing to audit."
+RECORD = (*stopped.KEPT, ".hydra")
 TABLES = (
     "holds the tables and the page of a sweep, as MLflow has them with the sweep's own run, and none of its "
     "points: each has a run of its own there. Audit the whole sweep by its id"
@@ -33,8 +29,8 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         if not any((path / name).exists() for name in RECORD):
             what = _of_sweep(cfg, path) or "holds no record: neither result.json nor a sweep."
             raise InputProblem(f"run={cfg.run} {what}")
-        if not _kept(path) and not any(map(_claims, _tracked(cfg, path))):
-            raise InputProblem(f"run={cfg.run} {STOPPED}")
+        if not stopped.kept(path) and not stopped.claimed(cfg, path):
+            raise InputProblem(f"run={cfg.run} {stopped.NOTHING}")
         return path, None
     if not re.fullmatch("[0-9a-f]{32}", cfg.run):
         raise InputProblem(
@@ -48,8 +44,8 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run, above)}")
     near, path = Path(known["folder"]), place.of(known)
     path = near if near.is_dir() else path
-    if run and not _claims(run) and not _kept(path) and not _copied(cfg, run):
-        raise InputProblem(f"run={cfg.run} ({printable(run['name'])}) {STOPPED}")
+    if run and not stopped.claims(run) and not stopped.kept(path) and not stopped.copied(cfg, run):
+        raise InputProblem(f"run={cfg.run} ({printable(run['name'])}) {stopped.NOTHING}")
     if not path.is_dir():
         gone = f"run={cfg.run} was recorded in {path}, which is not there any more."
         if not known.get("kind"):  # of a sweep every point has its own files
@@ -57,27 +53,6 @@ def located(cfg: Config) -> tuple[Path, str | None]:
             gone += f" Its files are in the store: {download.command(cfg.run, uri)}."
         raise InputProblem(gone)
     return path, cfg.run
-
-
-def _claims(run: Run) -> bool:
-    """Whether a store says of a run that it is sealed, or a sweep's own; anyone may have taken that from it."""
-    return bool({"record", "kind"} & run["tags"].keys())
-
-
-def _kept(path: Path) -> bool:
-    """Whether a folder holds anything of a result."""
-    return any((path / name).exists() for name in KEPT)
-
-
-def _copied(cfg: Config, run: Run) -> bool:
-    """Whether the store has a copy of anything of a result."""
-    names = ask(cfg, lambda client: [*held.files(client, run["id"])]) or ()
-    return any(name in KEPT for name in names)
-
-
-def _tracked(cfg: Config, path: Path) -> list[Run]:
-    """The runs that were recorded in a folder, of whatever store the audit asks."""
-    return [run for name in {shown(path), str(path)} for run in search(cfg, "folder", name)]
 
 
 def _unrecorded(cfg: Config, run: Run | None, above: Run | None) -> str:
