@@ -18,6 +18,7 @@ from harness.snapshot.record import PENDING, read
 from harness.snapshot.result import DONE, ORDER, UNJUDGED
 
 Row = dict[str, Any]
+STOPPED = "Stopped after "  # begins what is said of a sweep that was
 SOME = 10  # points that are named one by one
 
 
@@ -70,9 +71,14 @@ def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str,
     point is to be chosen, and the one best point. total: as of `told`."""
     words, sentence = told(rows, ways, total)
     best = winners(rows, ways)[1]
+    sentence = sentence or f"{missed(rows)} {measured(rows, ways)}".strip()
+    if total and len(rows) < total:
+        part = f"{len(rows)} of {machine.many(total, 'point')}"
+        rest = sentence.removeprefix(part) if sentence.startswith(part) else f". {sentence}"
+        sentence = f"{STOPPED}{part}{rest}".strip()
     return (
         words,
-        sentence or f"{missed(rows)} {measured(rows, ways)}".strip(),
+        sentence,
         markdown(rows, ways),
         best[0]["point"] if best else "",
     )

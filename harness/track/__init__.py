@@ -12,7 +12,7 @@ from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
 from harness.track import artifacts, beside, contents, held, names, orphans, parent, stopped
-from harness.track.totals import totals
+from harness.track.totals import SUMMED, summed, totals
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
 
@@ -141,17 +141,19 @@ def summarise(
         return None
     store = tracker(config.track, config.runs_dir)
     runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
-    missing, reason = len(rows) < (total or 0), None
+    missing = len(rows) < (total or 0)
+    labels: dict[str, str] = {} if missing else summed(folder, rows, told[3])
     if missing:
-        reason = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
+        labels["reason"] = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
     try:
         before = _before(store, folder)
+        gone = {key: None for key in ("reason", *SUMMED) if key in before["tags"]}
         run_id, earlier, deleted = store.summary(
             folder, sweep_name(folder), parent.tags(folder),
-            list(totals(rows, sought, before["metrics"])), artifacts.of_sweep(folder), told,
+            list(totals(rows, sought, before["metrics"], told[3])), artifacts.of_sweep(folder), told,
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "FAILED" if failed else "KILLED" if missing else contents.status(rows),
-            {"reason": reason} if missing or "reason" in before["tags"] else {},
+            gone | labels,
         )  # fmt: skip
     except Unreachable as problem:
         return {"run_id": parent.known(folder).get("run_id"), "reason": str(problem)}

@@ -10,7 +10,7 @@ from harness import machine
 from harness.process import shown
 from harness.snapshot.record import read
 from harness.snapshot.result import DONE, METRICS, ORDER, SIZES, outcome
-from harness.track import links, names, parent
+from harness.track import description, inputs, links, names, parent
 from harness.track.totals import totals
 
 NOTE = "mlflow.note.content"
@@ -70,9 +70,10 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
 
     run_id, block = run.info.run_id, parent.known(folder)
     there = left(folder, block.get("asked"))
+    worked = parent.worked(folder)
     points, _ = parent.adopt(client, run_id, there.runs)
     compared = links.comparison(experiment, run_id, list(points.values()))
-    note = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{compared}Folder: `{folder}`"
+    note = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{compared}{description.lasted(worked)}\n\nFolder: `{folder}`"
     said = {
         **parent.commit(folder),
         **parent.told(there.words, there.sentence),
@@ -81,7 +82,8 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
     }
     _, ends = parent.spans(folder)
     when = max(ends, default=run.info.start_time)
-    figures = totals(there.rows, (), run.data.metrics) if there.rows else ()
+    figures = [*totals(there.rows, (), run.data.metrics)] if there.rows else []
+    figures += [(parent.WORKED, worked, 0)] * bool(ends)
     client.update_run(run_id, name=names.ended(run.info.run_name, there.words))
     client.log_batch(
         run_id,
@@ -91,6 +93,9 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
     if block:
         with suppress(OSError):  # it can only be read
             parent.keep(folder, {**block, CUT: True})
+    mine = {*points.values()}
+    below = [r for r in parent.below(client, experiment, run_id) if r.info.run_id in mine]
+    inputs.share(client, run_id, below)
     client.set_terminated(run_id, "KILLED", max(ends, default=None))
 
 

@@ -116,11 +116,29 @@ def of_part(folder: Path) -> str:
     return commanded(launched.of_point(folder), "Run it again, with all beside it")
 
 
-def repeated(folder: Path, best: str, run_id: str, there: str) -> str:
-    """How the sweep in `folder` is run again, its marked point `best` alone where there is one, and how all is compared."""
-    told = [commanded(launched.of_sweep(folder))]
+def repeated(folder: Path, best: str, run_id: str, there: str, seconds: float | None = None) -> str:
+    """How the sweep in `folder` is run again, its marked point `best` alone where there is one, and how all is compared.
+    seconds: in which its points ran; None where that is not known."""
+    told = [lasted(seconds), commanded(launched.of_sweep(folder))]
     told += [commanded(launched.of_point(folder / best), "The marked point alone")] if best else []
     return "\n\n".join(filter(None, (*told, audited(run_id, there))))
+
+
+def unfinished(sentence: str, reason: str | None) -> str:
+    """What a sweep came to and, of one that was stopped, how it goes on; how far it came is said once."""
+    first, _, onward = (reason or "").partition("; ")
+    if onward and sentence.lower().startswith(first):
+        reason = f"{onward[:1].upper()}{onward[1:]}"
+    return "\n\n".join(filter(None, (sentence, reason)))
+
+
+def lasted(seconds: float | None) -> str:
+    """In how many seconds the points of a sweep ran."""
+    told = "" if seconds is None else f"{seconds:.{1 if seconds < 100 else 0}f} s"
+    return (
+        told
+        and f"Its points ran for {told} (`sweep/seconds`; a pause before it was resumed is not counted)."
+    )
 
 
 def audited(run_id: str, there: str) -> str:

@@ -2,7 +2,7 @@
 what it read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +30,14 @@ def comparison(experiment: str, above: str, points: list[str], called: str = "po
         f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&{PAGES})**{BETWEEN}"
         f"[the charts of all {len(points)}]({charts})\n\n"
     )
+
+
+def of_sweep(experiment: str, above: str, points: Mapping[str, str], best: str) -> str:
+    """All that a sweep's description leads to. points: folder as tagged -> run id. best: the folder of its marked
+    point."""
+    marked = [run_id for folder, run_id in points.items() if Path(folder).name == best]
+    one = "".join(f"{opened(experiment, run_id, 'the marked point')}\n\n" for run_id in marked)
+    return comparison(experiment, above, list(points.values())) + one
 
 
 def opened(experiment: str, run_id: str, what: str = "the audited run") -> str:

@@ -148,13 +148,15 @@ class Mlflow:
             words, sentence, table, best = told
             name = names.ended(name, words)
             self.client.update_run(run_id, name=name)
+            worked = parent.worked(folder)
+            values = [*values, (parent.WORKED, worked, 0)]
             self._metrics(run_id, values, when, parent.untold(self.client, run_id, folder))
             parent.keep(folder, self._block(run_id, run_id))
             points, deleted = parent.adopt(self.client, run_id, points)
-            compared = links.comparison(self.experiment, run_id, list(points.values()))
-            tail = description.repeated(folder, best, run_id, self._there())
+            compared = links.of_sweep(self.experiment, run_id, points, best)
+            tail = description.repeated(folder, best, run_id, self._there(), worked)
             said = {**parent.commit(folder), **parent.told(words, sentence), **more}
-            text = "\n\n".join(filter(None, (sentence, more.get("reason"))))
+            text = description.unfinished(sentence, more.get("reason"))
             said["mlflow.note.content"] = description.of_sweep(words, text, compared, table, tail)
             self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in said.items() if v])
             for tag in [tag for tag, value in said.items() if value is None]:

@@ -20,6 +20,7 @@ from harness.track import contents, place, several
 
 UNMEASURED = ("track", "report", "limit_s", "runs_dir")
 ABOVE = "mlflow.parentRunId"  # MLflow's own tag: the run that one is shown below
+WORKED = "sweep/seconds"  # a metric
 PARENT, SUMMARY = "mlflow.json", "sweep summary"
 DELETED = "INVALID_PARAMETER_VALUE"  # so nothing is set
 GONE = ("RESOURCE_DOES_NOT_EXIST", DELETED)
@@ -83,6 +84,15 @@ def spans(sweep: Path) -> tuple[list[int], list[int]]:
     """When the points of a sweep that have a result began, and when they came to their ends, in milliseconds."""
     points = [p.parent for p in sweep.glob("*/result.json")]
     return [contents.began(p) for p in points], [contents.ended(p) for p in points]
+
+
+def worked(sweep: Path) -> float:
+    """In how many seconds at least one point of a sweep ran: pauses until it was resumed are none."""
+    seconds, until = 0, 0
+    for began, end in sorted(zip(*spans(sweep), strict=True)):
+        seconds += max(end - max(began, until), 0)
+        until = max(until, end)
+    return seconds / 1000
 
 
 def begin(store: Any, folder: Path, name: str, began: int, process: str, asked: int | None = None) -> None:  # fmt: skip

@@ -1,32 +1,59 @@
-"""The metrics of a sweep's run."""
+"""The metrics of a sweep's run, and the tags that say what its points came to."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import nan
+from pathlib import Path
 from typing import Any
 
 from harness.snapshot.result import ORDER
+from harness.track import names
+
+ENDS = ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s")
+BEST = (
+    "max_abs_diff", "kl_mean", "kl_max", "top1_agreement", "error_ratio", "kv_bytes", "stored_bytes", "kept_tokens",
+    "per_token_s",
+)  # fmt: skip
+
+SUMMED = ("exit_code", "best")  # tags
 
 
 def totals(
-    rows: list[dict[str, Any]], sought: Sequence[str] = (), before: Iterable[str] = ()
+    rows: list[dict[str, Any]],
+    sought: Sequence[str] = (),
+    before: Iterable[str] = (),
+    best: str = "",
 ) -> Iterator[tuple[str, float, int]]:
-    """Counts per verdict, the worst and the best; what each point came to is that point's. before: what was
-    counted by an earlier try, and may be zero now."""
-    yield "sweep/points", float(len(rows)), 0
+    """Counts per verdict, the worst and the best figures, and those of the point `best`, where one is; what each other
+    came to is that point's. before: what was told by an earlier try, and may be zero or none now."""
+    told = {"sweep/points": float(len(rows))}
     for verdict in ORDER:
-        if (count := sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)) or (
-            f"sweep/{verdict}" in before
-        ):
-            yield f"sweep/{verdict}", float(count), 0
-    for key in (
-        "kl_max",
-        "max_abs_diff",
-        "stored_bytes",
-        "per_token_s",
-        "save_s",
-        "load_s",
-        *sought,
-    ):
-        known = [float(r[key]) for r in rows if isinstance(r.get(key), int | float)]
-        if any(known):
-            yield f"sweep/largest_{key}", max(known), 0
-            yield f"sweep/smallest_{key}", min(known), 0
+        count = sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)
+        if count or f"sweep/{verdict}" in before:
+            told[f"sweep/{verdict}"] = float(count)
+    for key in (*ENDS, *sought):
+        known = [float(r[key]) for r in rows if _number(r.get(key))]
+        older = [key] * (f"sweep/largest_{key}" in before)  # as it was called once
+        for called in (_called(key), *older) if any(known) else ():
+            told |= {f"sweep/largest_{called}": max(known), f"sweep/smallest_{called}": min(known)}
+    wanted = (*BEST, *sought)
+    told |= {f"best/{key}": nan for key in map(_called, wanted) if f"best/{key}" in before}
+    for row in rows if best else ():
+        if row["point"] == best:
+            told |= {f"best/{_called(k)}": float(row[k]) for k in wanted if _number(row.get(k))}
+    yield from ((key, value, 0) for key, value in told.items())
+
+
+def summed(sweep: Path, rows: list[dict[str, Any]], best: str) -> dict[str, str]:
+    """The tags of a sweep that came to its end: with which exit code, and which point is `best`, where one is, by what
+    it alone was asked."""
+    told = {"exit_code": str(max(int(row["exit_code"]) for row in rows))}
+    return told | ({"best": names.point(sweep / best) or best} if best else {})
+
+
+def _called(key: str) -> str:
+    """What a figure that a search looked for is called: `contains` of `evaluate.contains`."""
+    return key.rpartition(".")[2]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -189,12 +189,18 @@ def test_what_an_older_version_did_not_tell_is_not_forged(store, recorded):
     ("sweep/failed", lambda c, r: c.log_metric(r, "sweep/failed", 0.0)),
     ("sweep/largest_max_abs_diff", lambda c, r: c.log_metric(r, "sweep/largest_max_abs_diff", 9.0)),
     ("status", lambda c, r: c.set_terminated(r, "FINISHED")),
+    ("exit_code", lambda c, r: c.set_tag(r, "exit_code", "0")),
+    ("best", lambda c, r: c.set_tag(r, "best", "view")),
+    ("best/stored_bytes", lambda c, r: c.log_metric(r, "best/stored_bytes", 9.0)),
 ])  # fmt: skip
 def test_a_sweeps_own_run_is_compared(above, swept, what, edit):
     cfg, client = above
     run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
     edit(client, run_id)
     assert summed(cfg, swept)[0] == [what]
+    if what in ("exit_code", "best"):
+        client.delete_tag(run_id, what)  # an older sweep has none
+        assert summed(cfg, swept)[0] == []
 
 
 def test_what_a_sweep_did_not_come_to_claims_nothing_and_what_was_taken_from_it_is_missed(

@@ -107,16 +107,21 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
     table, again = summary.markdown(rows), "python -m harness -m resume=x"
     ran = {}
     for total in (12, 2):
-        told = (*summary.told(rows, {}, total), table, "0")
+        told = (*summary.said(rows, {}, total)[:2], table, "0")
         block = track.summarise(folder, points, rows, told, total=total, again=again)
         ran[total] = client.get_run(block["run_id"])
         parent.keep(folder, block)
     stopped, whole = (run.data.tags for run in ran.values())
     assert ran[12].info.run_id == ran[2].info.run_id
     assert ran[12].info.run_name.endswith(": 2 of 12 points: 1 exact, 1 failed")
-    assert stopped["conclusion"].startswith("2 of 12 points")
+    assert stopped["conclusion"].startswith("Stopped after 2 of 12 points")
+    assert "exit_code" not in stopped and whole["exit_code"] == "2"
+    assert [ran[n].data.metrics["sweep/seconds"] for n in (12, 2)] == [1000.0, 1000.0], (
+        "and 500 between"
+    )
     assert stopped["reason"] == f"stopped after 2 of 12 points; go on with `{again}`"
-    assert stopped["reason"] in stopped["mlflow.note.content"]
+    assert f"Go on with `{again}`" in stopped["mlflow.note.content"], "how far it came is said once"
+    assert stopped["mlflow.note.content"].lower().count("stopped after") == 1
     assert "reason" not in whole and "12" not in whole["conclusion"] + whole["outcome"]
     assert {(r.info.start_time, r.info.end_time) for r in ran.values()} == {(1500000, 3000000)}
 

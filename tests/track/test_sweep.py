@@ -104,6 +104,12 @@ def test_mlflow_has_tagged_runs_below_a_parent_with_the_totals(swept, runs):
     assert "params.`prune`" not in shown, "it is the same in all"
     found = dict(base.execute("select key, value from latest_metrics where run_uuid=?", (parent,)))
     assert found["sweep/points"] == 6 and found["sweep/failed"] == 3
+    tags = dict(base.execute("select key, value from tags where run_uuid=?", (parent,)))
+    best = next(r for r in table(swept) if f"[{tags['best']}]" == f"[{r['cache']} batch=1]")
+    assert found["best/stored_bytes"] == int(best["stored_bytes"])
+    assert tags["exit_code"] == str(max(int(r["exit_code"]) for r in table(swept))) == "2"
+    assert f"runs/{best['mlflow_run_id']}?" in tags["mlflow.note.content"], "its page"
+    assert f"{found['sweep/seconds']:.1f} s (`sweep/seconds`" in tags["mlflow.note.content"]
     states = dict(base.execute("select run_uuid, status from runs").fetchall())
     assert states[parent] == "FAILED"  # as are its points that failed, and no other
     assert {states[r["mlflow_run_id"]] for r in table(swept) if r["verdict"] == "failed"} == {"FAILED"}  # fmt: skip
@@ -459,9 +465,18 @@ def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
 
 def test_a_search_tells_its_objectives_to_its_parent_run():
 
-    rows = [{"verdict": "unjudged", "evaluate.contains": value} for value in (0.5, None, 1.0)]
+    rows = [
+        {"verdict": "unjudged", "point": str(value), "evaluate.contains": value}
+        for value in (0.5, None, 1.0)
+    ]
+    best = [told for told in totals(rows, ["evaluate.contains"], (), "1.0") if "best" in told[0]]
+    assert best == [("best/contains", 1.0, 0)]
     told = list(totals(rows, ["evaluate.contains"]))
-    assert ("sweep/largest_evaluate.contains", 1.0, 0) in told
+    assert ("sweep/largest_contains", 1.0, 0) in told
+    older = dict.fromkeys(["sweep/largest_evaluate.contains", "best/contains"])
+    kept = {key: value for key, value, _ in totals(rows, ["evaluate.contains"], older)}
+    assert kept["sweep/largest_evaluate.contains"] == 1.0, "as an older version called it"
+    assert kept["best/contains"] != kept["best/contains"], "none is best any more"
     assert not any(step for *_, step in told), (
         "of a series the last point's would pose as the sweep's"
     )

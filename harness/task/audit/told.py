@@ -14,7 +14,7 @@ from harness.snapshot import record as records
 from harness.snapshot.result import ROWS, exit_code
 from harness.task.audit.asked import read
 from harness.track import contents, cut, description, measured, names, parent, parts, several
-from harness.track.totals import totals
+from harness.track.totals import summed, totals
 
 MARKED = re.compile(
     r" \([^:]*\)(?=: points are compared)"
@@ -143,25 +143,34 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     words, sentence, table, best = summary.said(rows, ways, asked)
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
+    ended = {} if missing else summed(folder, rows, best)
     before = held["metrics"]  # what an earlier try counted, and is zero now
     tail = held["tags"].get("reason", "") if missing else ""
-    text = "\n\n".join(filter(None, (sentence, tail)))
+    text = description.unfinished(sentence, tail)
     notes = [
         description.of_sweep(
-            words, text, "", table, description.repeated(folder, best, held["id"], there)
+            words,
+            text,
+            "",
+            table,
+            description.repeated(folder, best, held["id"], there, before.get(parent.WORKED)),
         )
         for there in dict.fromkeys(theres)
     ]
     return Told(
         names.ended(track.sweep_name(folder), words),
         words,
-        parent.tags(folder) | parent.commit(folder) | parent.told(words, sentence),
+        parent.tags(folder) | parent.commit(folder) | parent.told(words, sentence) | ended,
         dict(parent.parameters(folder)),
-        _stepped(totals(rows, list(ways), before)),
+        _stepped(totals(rows, list(ways), before, best)),
         "KILLED" if missing else contents.status(rows),
         notes,
         before=_typed(folder)
-        | {"conclusion": _older([sentence, once], held["tags"].get("conclusion"))},
+        | {
+            "conclusion": _older(
+                [sentence, *_unstopped(sentence), once], held["tags"].get("conclusion")
+            )
+        },
     )
 
 
@@ -187,6 +196,14 @@ def _older(sentences: list[str], there: str | None) -> str:
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
         told += [said[: contents.PARAM_LIMIT] for said in brief]
     return next((said for said in told if said == there), told[0])
+
+
+def _unstopped(sentence: str) -> list[str]:
+    """The conclusion of a sweep that was stopped without those words, as older versions told it."""
+    if not sentence.startswith(summary.STOPPED):
+        return []
+    few = sentence.removeprefix(summary.STOPPED)
+    return [few, few.partition(". ")[2]]
 
 
 def _typed(folder: Path) -> dict[str, str]:
