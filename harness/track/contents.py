@@ -20,6 +20,7 @@ CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 AUDIT, AUDITED = "audit", ("task.name", "run", "trusted")  # a task, and what it reads
 TABLES = ("faults", "architectures")  # tasks whose verdict is none of a thought
 ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
+PLACED = "path"  # the option of a model that is called by its folder
 PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 
@@ -64,6 +65,8 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
         wanted = {k: None for k in wanted if k.removesuffix(".name") in ("task", *typed)}
     for key in [k for k in wanted if k in every][:PARAMS]:
         value = every[key]
+        if key == "model.name" and value == PLACED and every.get("model.path"):
+            value = Path(str(every["model.path"])).name
         yield (
             safe(key.removesuffix(".name")),
             (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT],

@@ -25,6 +25,10 @@ from harness.track import experiment
 from harness.track.mlflow import Mlflow
 
 PATIENCE, GRACE = 120.0, 0.5  # seconds in which a server answers, and in which it ends
+ONCE = (
+    "MLflow opens its Assistant once; closed, it stays closed. A run that you click opens in its menu GenAI: "
+    "Model training, clicked there once, stays too."
+)
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight helper processes that nobody asked for
@@ -102,7 +106,7 @@ def serve(store: Mlflow, port: int) -> None:
             experiment_id = store.opened(experiment.TAGS)
             _answers(server, port, log)
             print(f"dashboard: {experiment.address(f'http://127.0.0.1:{port}', experiment_id)}", flush=True)  # fmt: skip
-            print("Ctrl-C ends it. MLflow opens its Assistant once; closed, it stays closed.", flush=True)  # fmt: skip
+            print(f"Ctrl-C ends it. {ONCE}", flush=True)
             server.wait()
         except KeyboardInterrupt:
             print(flush=True)

@@ -9,9 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.track import names
 from harness.track.parent import ABOVE
 
-FIRST = ("attributes.`Created`", "duration", "tags.`outcome`", "tags.`conclusion`")
+FIRST = ("attributes.`Created`", "tags.`outcome`")
+LAST = ("tags.`conclusion`", "duration")
 FIGURES = (
     "logits/top1_agreement",
     "oracle/ratio",
@@ -28,23 +30,27 @@ MEASURED = (
     "answers/contains",
 )  # where two runs or more have such a figure: of one it would be an empty column
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
-NARROW = 92  # pixels of a column of figures: all of them are in sight at 1600
+NARROW, SHORT = 92, 84  # pixels of a column of figures and of parameters
+BEFORE = (
+    3  # columns of parameters that stand before the figures: with two of these in sight at 1280
+)
 HELD = ("attributes.`Run Name`", "runDateAndNestInfo")  # what stays at the left, as MLflow calls it
 WIDTHS = {
     **dict(zip(HELD, (262, 141))),
     "duration": 68,
-    "tags.`outcome`": 92,
+    "tags.`outcome`": 104,
     "tags.`conclusion`": 180,
 }
 VIEW = "mlflow.sharedViewState.harness"
 
 
 def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
-    """Our columns as MLflow keeps them: what came out, its figures with those of `metrics`, and `params`, of which
-    a list 1600 pixels wide shows the first ones only."""
+    """Our columns as MLflow keeps them: what came out, the first of `params`, figures with those of `metrics`, the
+    sentence, and the rest of `params`."""
     figures = [f"metrics.`{key}`" for key in (*FIGURES, *metrics)]
-    columns = [*FIRST, *figures, *(f"params.`{key}`" for key in params)]
-    widths = WIDTHS | dict.fromkeys(figures, NARROW)
+    told = [f"params.`{key}`" for key in params]
+    columns = [*FIRST, *told[:BEFORE], *figures, *LAST, *told[BEFORE:]]
+    widths = WIDTHS | dict.fromkeys(figures, NARROW) | dict.fromkeys(told, SHORT)
     return json.dumps(
         {"selectedColumns": columns, "columnOrder": [*HELD, *columns], "columnWidths": widths}
     )
@@ -131,13 +137,18 @@ def apart(runs: Iterable[Any]) -> list[str]:
 
 
 def swept(runs: Iterable[Any]) -> list[str]:
-    """The parameters in which the runs below one run differ, those of the first such run first."""
+    """The parameters in which the runs below one run differ, those of the first such run first, of what a task takes
+    several of each part's own."""
     below: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for run in runs:
         if above := run.data.tags.get(ABOVE):
             for key, value in run.data.params.items():
                 below[above][key].add(value)
-    return [key for told in below.values() for key, values in told.items() if len(values) > 1]
+    several = (
+        names.ranked({k: v for k, v in told.items() if len(v) > 1 and k not in names.EVALUATED})
+        for told in below.values()
+    )
+    return [key for told in several for key in told]
 
 
 def show(client: Any, experiment_id: str) -> None:

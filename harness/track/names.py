@@ -2,13 +2,14 @@
 begins with what tells the run apart."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.snapshot.words import apart
 from harness.track import contents, several
 
+T = TypeVar("T")
 NAMED = 120  # characters of a name
 ALONE = 60  # of that of a run by itself, without its outcome
 TEXT = 24  # and of one value in it
@@ -49,7 +50,7 @@ def ended(name: str, outcome: str) -> str:
 def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str = "") -> str:
     """The configured name and what was typed, by its values as a point's; before it what an evaluation took
     several of. Of an audit, of what it is: the name `of`, or where that lies."""
-    told = ranked(dict(_pair(o) for o in overrides if contents.telling(o)))
+    told = _read(o for o in overrides if contents.telling(o))
     lists = [_cut(_listed(told.pop(key))) for key in EVALUATED if key in told]
     lists = [values for values in lists if values not in PALE]
     typed = [
@@ -61,6 +62,11 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
     if options.get("task") == "diff":
         sides = apart([o.partition("=")[2] for o in overrides if o.startswith(("a=", "b="))])
         typed = [" against ".join(within(side) for side in sides)]
+    if options.get("task") == "save":  # of one text there are many
+        typed = [
+            *(Path(o.partition("=")[2]).name for o in overrides if o.startswith("out=")),
+            *typed,
+        ]
     models = typed[: sum(key.partition(".")[0] == "model" for key in told)] if lists else []
     typed = typed[len(models) :]
     if name == "experiment" and typed and told.keys() <= {*LAST}:  # which say nothing of what it is
@@ -103,7 +109,7 @@ def within(place: str) -> str:
 def point(folder: Path) -> str:
     """What a sweep's point was asked that its others were not, by its values where these say of what they are
     (`random 0.25`)."""
-    told = ranked(dict(_pair(override) for override in contents.varied(folder)))
+    told = _read(contents.varied(folder))
     offered = {
         key: {*re.split(r"[,()]", text)} for key, text in contents.axes(folder.parent).items()
     }
@@ -122,7 +128,9 @@ def _said(
 
     def said(key: str, value: str) -> str:
         others = [some for other, some in offered.items() if other != key]
-        alone = plain(key, value) and not any(value in some for some in others)
+        alone = (
+            value not in PALE and plain(key, value) and not any(value in some for some in others)
+        )
         of_policy = key == several.RATIO and told.get("prune", PALE[0]) not in PALE
         if alone and (WORD.match(value) or (_fraction(value) and (of_policy or _words(told, key)))):
             return value
@@ -133,7 +141,7 @@ def _said(
     return [said(key, value) for key, value in told.items()]
 
 
-def ranked(told: Mapping[str, str]) -> dict[str, str]:
+def ranked(told: Mapping[str, T]) -> dict[str, T]:
     """What was asked, in the order of what it says of a run: the model, the policy with its budget, what else changes
     the state, the rest as it was typed, and last the seed and the steps."""
 
@@ -146,6 +154,17 @@ def ranked(told: Mapping[str, str]) -> dict[str, str]:
         return FIRST.index(group), ("." in key) * (1 + (key not in contents.BUDGET))
 
     return {key: told[key] for key in sorted(told, key=place)}
+
+
+def _read(overrides: Iterable[str]) -> dict[str, str]:
+    """What was typed, ranked, without what nothing reads (a budget of no policy) and what the rest says better (a
+    model by its place)."""
+    told = ranked(dict(map(_pair, overrides)))
+    if told.get("prune") == PALE[0]:
+        told = {key: value for key, value in told.items() if key not in contents.BUDGET}
+    if "model.path" in told and told.get("model") == contents.PLACED:
+        del told["model"]
+    return told
 
 
 def _pair(override: str) -> tuple[str, str]:

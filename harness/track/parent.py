@@ -67,7 +67,10 @@ def parameters(sweep: Path) -> list[tuple[str, str]]:
 
     tree = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
     named = {key: str((tree.get(key) or {}).get("name")) for key in ("task", "model")}
-    every = {**named, **fixed(sweep), **contents.axes(sweep)}
+    told = fixed(sweep)
+    if told.get("model") == contents.PLACED and "model.path" in told:
+        told["model"] = Path(told["model.path"]).name
+    every = {**named, **told, **contents.axes(sweep)}
     return [
         (contents.safe(k), several.spaced(v)[: contents.PARAM_LIMIT])
         for k, v in list(every.items())[: contents.PARAMS]

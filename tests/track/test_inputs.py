@@ -159,6 +159,8 @@ def test_the_parameters_of_a_task_that_takes_several_are_those():
     }
     told = dict(contents.chosen(tree, []))
     assert (told["cache"], told["dtype"], told["prune"]) == ("dynamic, view", "float32, bfloat16", "snapkv")  # fmt: skip
+    placed = {"model": {"name": "path", "path": "a/mine"}}
+    assert dict(contents.chosen(placed, []))["model"] == "mine", "not how it was given"
     tree["task"] = {"name": "experiment"}
     assert dict(contents.chosen(tree, []))["cache"] == "auto"
 
@@ -259,10 +261,14 @@ def test_the_view_has_the_parameters_that_vary():
     view = json.loads(experiment.view(["prune.ratio"]))
     order, widths = view["columnOrder"], view["columnWidths"]
     seen = [key for key in order if not key.startswith("params.")]
-    assert order[-1] == "params.`prune.ratio`" and "metrics.`oracle/ratio`" in seen
+    assert order.index("params.`prune.ratio`") < order.index("metrics.`oracle/ratio`")
     assert seen[:2] == [*experiment.HELD], "the name and when it began stay at the left"
     wide = sum(widths[key] for key in seen if key != "attributes.`Created`")
     assert wide + 100 < 1280, "every figure and a parameter are in sight of a window 1600 wide"
+    some = json.loads(experiment.view(["prune", "prune.ratio", "cache", "seed"]))["columnWidths"]
+    first = [*experiment.HELD, "tags.`outcome`", *(f"params.`{k}`" for k in ("prune", "prune.ratio", "cache")),
+             *(f"metrics.`{k}`" for k in experiment.FIGURES[:2])]  # fmt: skip
+    assert 73 + sum(some[key] for key in first) <= 1026, "which a window 1280 wide has"
 
 
 def test_what_a_sweep_varied_is_a_column_whatever_else_varies():
@@ -276,7 +282,7 @@ def test_what_a_sweep_varied_is_a_column_whatever_else_varies():
         SimpleNamespace(data=SimpleNamespace(params=p, tags={"mlflow.parentRunId": "x"} if "at" in p else {}, metrics={}))
         for p in told
     ]  # fmt: skip
-    assert experiment.swept(found) == ["at", "quantize"]
+    assert experiment.swept(found) == ["quantize", "at"], "in the order of a name"
     chosen = experiment.varied(told, ["at"])
     assert chosen[:2] == ["at", "quantize"] and len(chosen) == experiment.MOST
     assert "fault" not in chosen
@@ -301,7 +307,7 @@ def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harn
     runs = [*wide, *single]
     assert experiment.apart(runs) == ["dtype"] and experiment.apart(wide) == []
     told = experiment.varied((r.data.params for r in runs), experiment.swept(runs), ["dtype"])
-    assert told == [*(f"key{i}" for i in range(7)), "dtype"]
+    assert told == ["model", *(f"key{i}" for i in range(6)), "dtype"]
     assert experiment.varied([], ["dtype", *"abcdefg"], ["dtype"]) == ["dtype", *"abcdefg"]
 
     for dtype in ("float32", "bfloat16"):
@@ -309,7 +315,7 @@ def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harn
     (held,) = [e for e in client(place / "runs").search_experiments() if e.name == "harness"]
     columns = json.loads(held.tags[experiment.VIEW])["columnOrder"]
     assert "params.`dtype`" in columns, "with no sweep and before a dashboard is opened"
-    assert columns.index("metrics.`oracle/ratio`") < columns.index("params.`dtype`")
+    assert columns.index("params.`dtype`") < columns.index("metrics.`oracle/ratio`")
 
 
 def test_a_longer_run_shows_what_it_took_of_the_machine():

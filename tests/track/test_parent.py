@@ -266,6 +266,10 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     assert (
         names.asked("experiment", ["steps=8", "seed=2"], {"model": "tiny"}) == "tiny seed=2 steps=8"
     )
+    save = {"task": "save", "model": "tiny"}
+    assert names.asked("save", ["task=save", "cache=view", "out=runs/m1"], save) == "save m1 view"
+    placed = ["model=path", "model.path=a/mine", "prune=none", "prune.ratio=0.5"]
+    assert names.asked("experiment", placed, {}) == "mine prune=none"
     some = ["task.prunes=[none,keydiff]", "task.quantizers=[none]"]
     assert names.asked("evaluate", some, {}) == "keydiff evaluate"
     assert names.asked("experiment", ["text=" + "word " * 30], {}).endswith("...")
@@ -303,6 +307,7 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
         (["prune=none,random", "quantize=none,int8"], {"prune=none quantize=int8": "prune=none int8",
                                                        "prune=random quantize=none": "random quantize=none"}),
         (["prune.ratio=0.25,0.5"], {"prune.ratio=0.25": "ratio=0.25"}),
+        (["prune=none,tova", "prune.ratio=0.25,0.5"], {"prune=none prune.ratio=0.25": "prune=none"}),
         (["seed=1,2", "steps=8,9", "dtype=float32,float64", "prune.ratio=0.25,0.5", "prune=random,tova"],
          {"seed=1 steps=9 dtype=float64 prune.ratio=0.5 prune=tova": "tova 0.5 float64 seed=1 steps=9"}),
         (["seed=1,2", "sampling.seed=3,4"], {"seed=1 sampling.seed=3": "sampling.seed=3 seed=1"}),

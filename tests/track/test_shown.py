@@ -40,7 +40,7 @@ def test_it_is_a_column_where_two_runs_have_it():
         columns = client.view["selectedColumns"]
         shown = "metrics.`speed/times_faster`" in columns
         assert shown == (key == "speed/times_faster" and runs > 1), (key, runs)
-        assert columns.index("metrics.`logits/top1_agreement`") < columns.index("params.`cache`")
+        assert columns.index("params.`cache`") < columns.index("metrics.`logits/top1_agreement`")
 
 
 def test_the_budget_of_a_pruning_is_a_parameter_also_where_it_is_the_default():

@@ -97,12 +97,17 @@ def _before(folder: Path, config: Result, result: Result) -> dict[str, str]:
     """The one option that its configuration holds, where this version tells the several that its task took, the
     conclusion as it was recorded, and the first line of the reason."""
     one = contents.configured(folder)
-    held = {key: one[key] for key in several.options(config) if key in one}
+    held = _option(config) | {key: one[key] for key in several.options(config) if key in one}
     said = str(result.get("conclusion") or result.get("reason"))[: contents.PARAM_LIMIT]
     reason = str(result.get("reason")).partition("\n")[0][: contents.PARAM_LIMIT]
     once = {"conclusion": said, "reason": reason}
     once["snapshot_id"] = str((result.get("snapshot") or {}).get("id"))  # of a resume what it read
     return held | {f"option.{key}": value for key, value in held.items()} | once
+
+
+def _option(config: Result) -> dict[str, str]:
+    """The model as older versions told it: the option that was chosen, where this one says which folder it is."""
+    return {"model": str((config.get("model") or {}).get("name"))}
 
 
 def _once(folder: Path) -> str:
@@ -112,12 +117,12 @@ def _once(folder: Path) -> str:
 
 def cells(folder: Path, result: Result) -> list[Told]:
     """Of the runs below that of an evaluation, one for each cell; none where they were too many."""
-    above = contents.configured(folder)
+    above, config = contents.configured(folder), contents.config(folder)
     made = []
     for row in _cells(folder, result):
         said = parts.told(row, description.of_part(folder))
         once = parts.told(row, say=parts.contained)
-        before = {key: once[key] for key in ("conclusion",) if key in once}
+        before = {key: once[key] for key in ("conclusion",) if key in once} | _option(config)
         figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
         params = parts.parameters(row, above)
         notes = [said["mlflow.note.content"]] if said else []
