@@ -10,12 +10,14 @@ from harness.track import written
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
             "oracle": "oracle", "audit": "audit", "diff": "diff", "detection": "faults"}  # fmt: skip
 FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
+LEAST = 1e-6  # what MLflow's axes tell from 0
 
 
-def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
+def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, float, int]]:
     """`section/name`, value and step of every finite number in the result that can differ by more
     than yes and no: those are tags. What there is for every step has a section of its own, whose charts
-    come before those of one bar. Steps are counted from 1."""
+    come before those of one bar. Steps are counted from 1. Noise whose chart would be labelled 0 throughout has its
+    largest step alone, in `noise/`. once: as older versions, which drew it."""
     for block, section in SECTIONS.items():
         figures = written.sizes(result) if block == "size" else result.get(block) or {}
         for key, value in figures.items():
@@ -31,6 +33,8 @@ def metrics(result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
     for name, curve in list((result.get("curves") or {}).items())[:2]:
         whose = "noise_" if name.startswith("noise") else ""
         for key, values in curve.items():
+            if whose and not once and all(value is None or value < LEAST for value in values):
+                continue
             for step, value in enumerate(values, 1):
                 if isinstance(value, int | float):
                     yield f"by_step/{whose}{key}", float(value), step

@@ -56,7 +56,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
         contents.word(result, folder),
         {**_formerly(result, config), **contents.tags(result, folder)},
         dict(contents.parameters(folder)),
-        _stepped([*measured.metrics(result), *parts.above(rows)]),
+        _stepped([*measured.metrics(result, once=True), *parts.above(rows)]),
         "FAILED" if exit_code(result) else "FINISHED",
         [
             description.note(result, held["id"], folder, rows, there)
