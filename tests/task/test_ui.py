@@ -107,7 +107,8 @@ def test_only_its_own_origin_is_answered(small_page, origin, status):
 
 @pytest.mark.parametrize(
     "name, status",
-    [("evaluation-1-0123abcd", 200), ("evaluation-2-0123abcd", 404), ("private", 404), ("..%2fprivate", 404)],
+    [("run/evaluation-1-0123abcd", 200), ("run/evaluation-2-0123abcd", 404), ("run/private", 404),
+     ("..%2frun/evaluation-1-0123abcd", 404), ("../evaluation-1-0123abcd", 404), ("run/..%2fprivate", 404)],
 )  # fmt: skip
 def test_reports_of_evaluations_are_answered_and_nothing_beside_them(small_page, name, status):
     try:
@@ -134,7 +135,7 @@ def small_page(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("reports")
     for name in ("evaluation-1-0123abcd", "private"):
-        (folder / name).mkdir()
-        (folder / name / "report.html").write_text("<p>a report</p>")
+        (folder / "run" / name).mkdir(parents=True)
+        (folder / "run" / name / "report.html").write_text("<p>a report</p>")
     with server.serving(nothing, 0, folder) as address:
         yield address

@@ -66,7 +66,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
         shown = places(engine, cfg.engine.name)
         first = (facts(session, engine), prompt, cfg.task.run, asked, file, shown)
         with serving(
-            lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port, folder
+            lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port, folder.parent
         ) as address:
             say.line(f"page: {address} (Ctrl-C ends it)")
             _wait(cfg.task.seconds)

@@ -13,6 +13,7 @@ from harness import machine
 from harness.errors import InputProblem
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
+from harness.task.ui.answers import Answers
 from harness.task.ui.journal import Journal
 from harness.task.ui.work import Stopped, Work
 
@@ -73,7 +74,7 @@ class Branches:
         self.sampling = sampling
         self.turn = threading.RLock()  # one act of this desk at a time
         self.running: Work | None = None
-        self.judged: dict[str, tuple[State, Any]] = {}  # the last verdict on a branch, and on what
+        self.answers = Answers()  # to what was asked
         self.said = ""  # how the last work ended
         self.problem: Exception | None = None  # that ended it
         self._before: list[tuple[Stand, str]] = []  # how it was, and what was done then
@@ -201,6 +202,7 @@ class Branches:
             raise InputProblem(f"there is no branch {name}.")
         self._idle()
         self.current, self.sampling = name, self.branches[name].sampling
+        self._note()
 
     @property
     def unkept(self) -> str:
@@ -224,7 +226,7 @@ class Branches:
         """Make `branch` the current one; its name. A verdict on an earlier one of that name is not its."""
         self._mark(act)
         self.current = self._free()
-        self.judged.pop(self.current, None)
+        self.answers.judged.pop(self.current, None)
         self._put(branch)
         return self.current
 
@@ -252,8 +254,17 @@ class Branches:
     def _note(self, midway: bool = False) -> None:
         if self._journal is None or (self.running is not None and not midway):
             return  # work is kept when it ends, and a long run now and then
-        kept = {n: (b.state, {**told(b), "model": self.model}) for n, b in self.branches.items()}
-        self._journal.note(self.current, kept)
+        answers = self._answered()
+        judged = answers.pop("judged")
+        kept = {
+            n: (b.state, {**told(b), "model": self.model, "judged": judged.get(n)})
+            for n, b in self.branches.items()
+        }
+        self._journal.note(self.current, kept, answers)
+
+    def _answered(self) -> dict[str, Any]:
+        """All that was asked and answered, as JSON; `judged`: by branch."""
+        return self.answers.document(self.branches)
 
     def _step(self, name: str, act: str) -> int:
         """Choose and feed the next token of branch `name`; return its id."""

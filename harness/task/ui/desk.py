@@ -35,6 +35,7 @@ from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
 from harness.quantize.base import coded_tokens
 from harness.snapshot.state import LayerState, State, aligned
+from harness.task.ui.answers import Place, answers
 from harness.task.ui.branches import Branch, Growth
 from harness.task.ui.elsewhere import Continued, Elsewhere
 from harness.task.ui.evaluation import Evaluation
@@ -63,12 +64,10 @@ class Desk(Sight):
         self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
         self.shelf, self.scratch = shelf, scratch
         self.asked = True  # whether the model answered after the last pruning or quantizing
-        # the last branch from elsewhere, whose, how it went on, and the state it came to
-        self.went: tuple[str, str, Continued, State] | None = None
         self.elsewhere = Elsewhere(session, MODEL, engine)
-        self.evaluation = Evaluation(session, lambda: MODEL, scratch)
         super().__init__(session.sampling)
         self.model = called(self.cfg.model.name, session.loaded.source)
+        self.evaluation = Evaluation(session, lambda: MODEL, scratch, self._note)
 
     def begin(self, text: str, work: Work | None = None) -> int:
         """Prefill `text` under the tokenizer policy, as a branch of its own; return its tokens."""
@@ -189,7 +188,8 @@ class Desk(Sight):
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
         own = (*branch.own, *range(begun, end))
         name = self._new(self._read(branch.state, made.tokens), "Go on", own, branch.prompt)
-        self.went = name, here, made, self.branches[name].state
+        self.answers.went = Place.of(name, self.branches[name].state), here, made
+        self._note()
         return made
 
     def save(self, name: str) -> dict[str, Any]:
@@ -229,8 +229,8 @@ class Desk(Sight):
         return f", {ahead}" if ahead.worth_saying else ""
 
     def verdict(self, steps: int, work: Work | None = None) -> Proof:
-        """Save the current branch, restore it, and judge `steps` tokens of what comes back; `judged`
-        remembers it."""
+        """Save the current branch, restore it, and judge `steps` tokens of what comes back; `answers`
+        keeps it."""
         branch = self.branch
         cfg = replace(self._session.cfg, sampling=branch.sampling)
         work = work or Work("Judging")
@@ -242,7 +242,8 @@ class Desk(Sight):
                 made = proven(session, branch.state, self.scratch, steps)
         finally:
             JUDGING.release()
-        self.judged[self.current] = branch.state, made
+        self.answers.judged[self.current] = Place.of(self.current, branch.state), made
+        self._note()
         return made
 
     def keep(self, journal: Journal) -> None:
@@ -264,9 +265,17 @@ class Desk(Sight):
             here = state.to(self.loaded.device)
             self.branches[name] = Branch(here, sampling, own, growth, prompt)
         self._before, self._after = [], []
+        judged = {name: kept[name][1].get("judged") for name in self.branches if name in kept}
+        told = {"judged": {name: made for name, made in judged.items() if made}}
+        self.answers = answers({**journal.answers, **told}, self.branches)
+        self.evaluation.take_up(journal.answers.get("evaluation"))
         if self.branches:
             self.current = current if current in self.branches else next(iter(self.branches))
             self.sampling = self.branch.sampling
+
+    def _answered(self) -> dict[str, Any]:
+        kept = self.evaluation.kept
+        return super()._answered() | ({"evaluation": kept} if kept else {})
 
     def _answering(self, state: State) -> State:
         """`state` with the logits of what it still holds; `asked` says whether these can be had."""

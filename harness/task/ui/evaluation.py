@@ -25,23 +25,42 @@ from harness.task.ui.work import Stopped
 FILE = "jsonl"  # questions of one's own
 SETS = (*(kind for kind in KINDS if kind != FILE), FILE)
 STOPPING = 5.0  # seconds that a stop waits for the call of the model that is under way
+TOLD = (
+    "rows",
+    "otherwise",
+    "done",
+    "total",
+    "cells",
+    "unsound",
+    "stopped",
+    "whose",
+)  # of one that has ended
 RARELY = 10  # averages are made at most a tenth of the time
 
 
 class Evaluation:
     """One at a time. session: the model, only read. model: entered around each of its calls. folder:
-    where `evaluate.json`, `answers.jsonl` and `report.html` go once all is answered.
+    where `evaluate.json`, `answers.jsonl` and `report.html` go once all is answered. ended: called then,
+    or when it was stopped.
 
-    `rows`, `total`, `done`, `problem`, `unsound` and `place` say how far it is.
+    `rows`, `total`, `done`, `problem`, `unsound` and `place` say how far it is; `otherwise` what was said
+    otherwise than by the whole state: by setting, how many answers, and the first few beside its own. `kept` is
+    all that the page shows of one that has ended.
     """
 
     def __init__(
-        self, session: Session, model: Callable[[], AbstractContextManager[Any]], folder: Path
+        self,
+        session: Session,
+        model: Callable[[], AbstractContextManager[Any]],
+        folder: Path,
+        ended: Callable[[], None] = lambda: None,
     ):
-        self.session, self.model, self.folder = session, model, folder
+        self.session, self.model, self.folder, self.ended = session, model, folder, ended
         self.rows: list[dict[str, Any]] = []
-        self.answered: dict[str, list[dict[str, Any]]] = {}
-        self.asking: list[Any] = []
+        self.otherwise: list[Any] = []
+        self.model_name = called(session.cfg.model.name, session.loaded.source)
+        self.whose = self.model_name  # the model that was asked
+        self.kept: dict[str, Any] | None = None
         self.done, self.total, self.cells = 0, 0, 0
         self.problem: Exception | None = None
         self.unsound: str | None = None  # why its figures count for nothing
@@ -96,7 +115,7 @@ class Evaluation:
         asking = questions(cfg.prompt, session.loaded.tokenizer)
         cells = Cells(cfg)
         self.rows, self.problem, self.unsound, self.place = [], None, None, None
-        self.asking = asking
+        self.otherwise, self.kept = [], None
         self.done, self.total, self.cells, self.stopped = 0, len(asking), len(cells.every), False
         self._end.clear()
         self._thread = threading.Thread(
@@ -121,18 +140,41 @@ class Evaluation:
             for _ in ask(session, cells, [cfg.cache], asking, progress, self._turn):
                 self.done += 1
                 if (began := time.monotonic()) >= due or self.done == self.total:
-                    self._average(cfg, progress)
+                    self._average(cfg, progress, asking)
                     due = time.monotonic() + RARELY * (time.monotonic() - began)
-            self._write(progress, plain.document())
+            self._write(progress, asking, plain.document())
         except Stopped:
             self.stopped = True
         except Exception as problem:
             self.problem = problem
+        if self.rows:
+            told = {key: getattr(self, key) for key in TOLD}
+            self.kept = told | {"place": str(self.place) if self.place else None}
+        self.ended()
 
-    def _average(self, cfg: Config, progress: Progress) -> None:
-        self.answered = dict(progress.answered)
-        model = called(cfg.model.name, self.session.loaded.source)
-        self.rows = averages(model, cfg.prompt.name, list(self.answered.values()))
+    def take_up(self, kept: Any) -> None:
+        """Show again what was `kept` of an evaluation, by an earlier server."""
+        try:
+            told = {key: kept[key] for key in TOLD}
+            evaluate.conclusion(told["rows"])
+            place = Path(kept["place"]) if kept["place"] else None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return
+        vars(self).update(told, kept=kept, place=place)
+
+    @property
+    def report(self) -> str | None:
+        """Where the report is on the server, as `server.serving` answers for it; None where it does not."""
+        place = self.place
+        if place is None or place.parent.parent != self.folder.parent or not place.is_dir():
+            return None
+        return f"reports/{place.parent.name}/{place.name}"
+
+    def _average(self, cfg: Config, progress: Progress, asking: list[Any]) -> None:
+        answered = dict(progress.answered)
+        self.whose = self.model_name
+        self.rows = averages(self.whose, cfg.prompt.name, list(answered.values()))
+        self.otherwise = otherwise(answered, asking)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -141,19 +183,28 @@ class Evaluation:
         with self.model():
             yield
 
-    def _write(self, progress: Progress, plain: dict[str, Any]) -> None:
+    def _write(self, progress: Progress, asking: list[Any], plain: dict[str, Any]) -> None:
         """What `task=evaluate` leaves, in a folder of its own; the answers are no longer kept apart."""
         many = len(list(self.folder.glob("evaluation-*")))
         place = self.folder / f"evaluation-{many + 1}-{progress.key[:8]}"
         place.mkdir(mode=0o700)
         verdict = UNSOUND if self.unsound else ""  # nothing else here is a verdict
         said = self.unsound or evaluate.conclusion(self.rows)
-        sections = evaluate.sections(self.rows, progress.answered, self.asking, plain)
+        sections = evaluate.sections(self.rows, progress.answered, asking, plain)
         own = [] if verdict else html.pills(sections)
         write_text(
             place / "report.html", html.page("Evaluation", sections, verdict, said, pills=own)
         )
         write_json(place / ROWS, self.rows)
-        progress.write(place, self.asking)
+        progress.write(place, asking)
         progress.end()
         self.place = place
+
+
+def otherwise(answered: dict[str, list[dict[str, Any]]], asking: list[Any]) -> list[Any]:
+    """By setting: what it is called, how many answers are not the whole state's, and the first few of them
+    beside its own."""
+    return [
+        [cell, len(every), [[said["text"], whole["text"]] for *_, said, whole, _ in every[: evaluate.BEST]]]
+        for cell, every in evaluate.changed(answered, asking).items()
+    ]  # fmt: skip

@@ -11,7 +11,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,9 @@ FOLDER, INDEX = ".autosave", "desk.json"
 TAB = re.compile(r"[0-9a-f]{32}")
 STILL = 0.5  # seconds without an act before a branch is written
 AGAIN = 30.0  # seconds after which what could not be written is tried again
+Kept = dict[
+    str, tuple[State, dict[str, Any]]
+]  # by branch: its State, and what else the page knows of it
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +39,10 @@ class Journal:
         if not TAB.fullmatch(tab):
             raise ValueError(f"{tab!r} is no tab")
         self.folder, self.settings = shelf / FOLDER / tab, settings
-        self._wanted: tuple[float, str, dict[str, tuple[State, dict[str, Any]]]] | None = None
+        self._wanted: tuple[float, str, Kept, dict[str, Any]] | None = None
+        self.answers: dict[
+            str, Any
+        ] = {}  # as `read` found them: to what was asked of several branches
         self.aside: list[str] = []
         self.problem = ""
         self._index: dict[str, dict[str, Any]] = {}  # branch -> as it was written last
@@ -47,10 +52,10 @@ class Journal:
         self._awake, self._writing = threading.Condition(), threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def note(self, current: str, branches: Mapping[str, tuple[State, dict[str, Any]]]) -> None:
-        """Keep `branches` (name -> State, and what else the page knows of it), soon."""
+    def note(self, current: str, branches: Kept, answers: dict[str, Any]) -> None:
+        """Keep `branches` (name -> State, and what else the page knows of it) and `answers`, soon."""
         with self._awake:
-            self._wanted = (time.monotonic(), current, dict(branches))
+            self._wanted = (time.monotonic(), current, dict(branches), answers)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, daemon=True)
                 self._thread.start()
@@ -71,8 +76,8 @@ class Journal:
                     with self._awake:
                         self._wanted = self._wanted or (time.monotonic() + AGAIN, *wanted[1:])
 
-    def read(self) -> tuple[str, dict[str, tuple[State, dict[str, Any]]]]:
-        """`(current branch, branches)` as they were kept; `("", {})` where nothing was. A branch whose
+    def read(self) -> tuple[str, Kept]:
+        """`(current branch, branches)` as they were kept; `("", {})` where nothing was; `answers` too. A branch whose
         snapshot is damaged is left, an autosave that cannot be read put aside."""
         try:
             index = read(self.folder / INDEX)
@@ -87,7 +92,9 @@ class Journal:
             self.folder.rename(place)
             self.aside.append(f"This tab's autosave cannot be read. It lies in {place} now, and a new one is begun.")  # fmt: skip
             return "", {}
-        branches: dict[str, tuple[State, dict[str, Any]]] = {}
+        found = index.get("answers")
+        self.answers = found if isinstance(found, dict) else {}
+        branches: Kept = {}
         for name, told in kept:
             try:
                 state = store.load(self.folder / told["snapshot"])[0]
@@ -116,7 +123,7 @@ class Journal:
             else:
                 self.flush()
 
-    def _write(self, current: str, branches: dict[str, tuple[State, dict[str, Any]]]) -> None:
+    def _write(self, current: str, branches: Kept, answers: dict[str, Any]) -> None:
         for place in (self.folder.parent, self.folder):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             place.chmod(0o700)
@@ -135,7 +142,8 @@ class Journal:
                 self._written[name], self._kept[name] = key, state
             index[name] = {**told, "snapshot": snapshot}
         others = [(told["name"], told) for told in self._others]
-        write_json(self.folder / INDEX, {"current": current, "branches": index, "others": others})
+        written = {"current": current, "branches": index, "others": others, "answers": answers}
+        write_json(self.folder / INDEX, written)
         self._index = index
         kept = {told["snapshot"] for told in (*index.values(), *self._others)}
         for old in self.folder.iterdir():

@@ -12,10 +12,10 @@ from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.names import plain
 from harness.snapshot.result import counted
+from harness.task.ui.answers import Comparison
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
 from harness.task.ui.elsewhere import Continued
-from harness.task.ui.sight import Comparison
 from harness.task.ui.verdict import Proof
 
 TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
@@ -135,37 +135,38 @@ def cache(desk: Desk) -> str:
 
 def compared(desk: Desk) -> str:
     """The last comparison, and whether it still says how the two branches stand."""
-    if desk.compared is None:
+    if desk.answers.compared is None:
         return NO_PAIR
-    one, two, made = desk.compared
-    if not (desk.stands(made.a, one) and desk.stands(made.b, two)):
-        return f"{_old('a branch has changed since: compare again')}{comparison(made)}"
+    *places, made = desk.answers.compared
+    if not all(place.stands(desk.branches) for place in places):
+        return f"{outdated('a branch has changed since: compare again')}{comparison(made)}"
     return comparison(made)
 
 
 def judged(desk: Desk) -> str:
     """The last verdict on the current branch, and whether it is still one on it as it stands."""
     name = desk.current
-    if name not in desk.judged:
+    if name not in desk.answers.judged:
         first = f"Branch {name} is not judged yet; " if name else ""
         return f'<p class="empty">{first}{NO_PROOF if first else NO_PROOF.capitalize()}</p>'
-    state, made = desk.judged[name]
-    told = proof(made, name, state.tokens)
-    if not desk.stands(name, state):
-        told = _old(f"branch {name} has changed since: judge again") + told
+    place, made = desk.answers.judged[name]
+    told = proof(made, name, place.tokens)
+    if not place.stands(desk.branches):
+        told = outdated(f"branch {name} has changed since: judge again") + told
     return told
 
 
 def went(desk: Desk) -> str:
     """How the last branch went on elsewhere, and whether it still stands there; nothing once that branch is gone."""
-    if desk.went is None or desk.went[0] not in desk.branches:
+    if desk.answers.went is None or desk.answers.went[0].name not in desk.branches:
         return ""
-    name, here, made, state = desk.went
-    old = "" if desk.stands(name, state) else _old(f"branch {name} has changed since")
-    return old + elsewhere(desk, name, here, made)
+    place, here, made = desk.answers.went
+    old = "" if place.stands(desk.branches) else outdated(f"branch {place.name} has changed since")
+    return old + elsewhere(desk, place.name, here, made)
 
 
-def _old(why: str) -> str:
+def outdated(why: str) -> str:
+    """That an answer is one from before, and why it is no more than that."""
     return f'<p class="said old">\u21ba From before: {safe(why)}.</p>'
 
 
@@ -182,8 +183,8 @@ def comparison(pair: Comparison) -> str:
     where = "have the same text" if pair.parted is None else f"part at token {pair.parted + 1}"
     same = "the same" if pair.metrics["top1_agreement"] else "not the same"
     apart = (
-        f"their most probable next token is {same}. KL {pair.metrics['kl_max']:.3g} nats, largest "
-        f"logit difference {pair.metrics['max_abs_diff']:.3g}."
+        f"their most probable next token is {same}. KL {number(pair.metrics['kl_max'])} nats, largest "
+        f"logit difference {number(pair.metrics['max_abs_diff'])}."
     )
     if len({*pair.at}) > 1:
         apart += " They have read different numbers of tokens, so these are two different places of the text."

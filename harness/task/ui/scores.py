@@ -9,7 +9,7 @@ from harness.snapshot.cells import WHOLE
 from harness.snapshot.cells import name as called
 from harness.task.ui import words
 from harness.task.ui.evaluation import Evaluation
-from harness.task.ui.picture import safe, size
+from harness.task.ui.picture import outdated, safe, size
 
 NOTHING = '<p class="empty">Choose what to try, then see how many questions each setting still answers.</p>'
 SAID = 60  # answers that are shown
@@ -21,14 +21,15 @@ def shown(made: Evaluation) -> str:
     if not made.total:
         return NOTHING
     parts = [_progress(made)]
+    if made.whose != made.model_name:
+        parts.insert(0, outdated(f"asked of another model, {made.whose}: evaluate again"))
     if made.rows:
         parts.append(_table(made.rows))
         parts.append(_otherwise(made))
     if made.place is not None:
-        parts.append(
-            f'<p class="said">Kept in {safe(made.place)}: <a href="reports/{safe(made.place.name)}" '
-            'target="_blank">report.html</a> and every answer.</p>'
-        )
+        link = f': <a href="{safe(made.report)}" target="_blank">report.html</a> and every answer'
+        told = link if made.report else ""
+        parts.append(f'<p class="said">Kept in {safe(made.place)}{told}.</p>')
     return "".join(parts)
 
 
@@ -89,10 +90,10 @@ def _lost(cell: dict[str, Any]) -> bool:
 
 def _otherwise(made: Evaluation) -> str:
     rows = [
-        f'<tr><th scope="row">{safe(cell)}{_of(len(every)) if not number else ""}</th>'
-        f"<td>{safe(said['text'])}</td><td>{safe(whole['text'])}</td></tr>"
-        for cell, every in evaluate.changed(made.answered, made.asking).items()
-        for number, (*_, said, whole, _) in enumerate(every[: evaluate.BEST])
+        f'<tr><th scope="row">{safe(cell)}{_of(many) if not number else ""}</th>'
+        f"<td>{safe(said)}</td><td>{safe(whole)}</td></tr>"
+        for cell, many, some in made.otherwise
+        for number, (said, whole) in enumerate(some)
     ][:SAID]
     if not rows:
         return ""

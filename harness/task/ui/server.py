@@ -23,6 +23,7 @@ POLICY = (
     "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; form-action 'self'; base-uri 'self'"
 )
+RUN = re.compile(r"\w[\w-]*")  # a folder's name
 EVALUATION = re.compile(r"evaluation-\d+-[0-9a-f]{8}")  # a folder's name
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "monospace")
@@ -38,7 +39,7 @@ def prepare() -> None:
 def serving(build: Any, port: int, reports: Path | None = None) -> Iterator[str]:
     """The page that `build()` makes, while the block runs; yields its address.
 
-    reports: the folder whose evaluations' reports are answered for.
+    reports: the folder whose runs' evaluations have their reports answered for.
 
     port: 0 takes the first free one from 7860 on. Call `prepare` first. Raises InputProblem when a given port is taken.
     """
@@ -74,19 +75,20 @@ def serving(build: Any, port: int, reports: Path | None = None) -> Iterator[str]
 
 
 def _reports(folder: Path) -> Any:
-    """`reports/NAME`: the report of an evaluation right inside `folder`, and nothing else there."""
+    """`reports/RUN/NAME`: the report of an evaluation right inside a run of `folder`, and nothing else there."""
     from starlette.requests import Request
     from starlette.responses import FileResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
     def answer(request: Request) -> Response:
-        name = request.path_params["name"]
-        page = folder / name / "report.html"
-        if not EVALUATION.fullmatch(name) or not page.is_file():
+        run, name = request.path_params["run"], request.path_params["name"]
+        page = folder / run / name / "report.html"
+        known = RUN.fullmatch(run) and EVALUATION.fullmatch(name)
+        if not known or not page.is_file():
             return PlainTextResponse("there is no such report\n", 404)
         return FileResponse(page, media_type="text/html")
 
-    return Route("/reports/{name}", answer)
+    return Route("/reports/{run}/{name}", answer)
 
 
 @cache

@@ -1,7 +1,6 @@
 """What can be seen of a thought: its next tokens, the attention that its tokens received, who still holds
 them, two branches side by side. Nothing is changed, and the model is not asked."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,31 +8,15 @@ import torch
 from harness.compare import metrics
 from harness.errors import InputProblem
 from harness.snapshot.state import State
+from harness.task.ui.answers import Comparison, Place
 from harness.task.ui.branches import Branches
 from harness.tokenizer import pieces
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two branches' next-token logits. at: how many tokens each had when they were compared.
-    parted: first place where their tokens differ, or None. stale: the logits are one and the same though
-    the branches hold other keys and values: one of them has not been asked since.
-    rows: `(id, text, probability in a, probability in b)`, of the most probable tokens of either."""
-
-    a: str
-    b: str
-    at: tuple[int, int]
-    parted: int | None
-    metrics: dict[str, Any]
-    rows: list[tuple[int, str, float, float]]
-    stale: bool = False
 
 
 class Sight(Branches):
     """loaded: the model, for its tokenizer."""
 
     loaded: Any
-    compared: tuple[State, State, Comparison] | None = None  # the last comparison, and of what
 
     def compare(self, a: str, b: str, top: int = 8) -> Comparison:
         """The logits that follow branch `a` beside those that follow branch `b`."""
@@ -48,13 +31,9 @@ class Sight(Branches):
         parted = _parted(one, two)
         stale = parted is None and apart["bitwise_equal"] and not _alike(one, two)
         made = Comparison(a, b, (one.tokens, two.tokens), parted, apart, rows, stale)
-        self.compared = one, two, made
+        self.answers.compared = Place.of(a, one), Place.of(b, two), made
+        self._note()
         return made
-
-    def stands(self, name: str, state: State) -> bool:
-        """Whether branch `name` is still as it was in `state`."""
-        now = self.branches[name].state if name in self.branches else None
-        return now is not None and now.layers is state.layers and now.logits is state.logits
 
     def likely(self, top: int = 10) -> list[tuple[int, str, float]]:
         """`(id, text, probability)` of the most probable next tokens, as the sampler sees them."""

@@ -18,6 +18,7 @@ from harness.task.ui import picture, scores, words
 from harness.task.ui.acts import Page
 from harness.task.ui.branches import Growth
 from harness.task.ui.desk import Desk
+from harness.task.ui.evaluation import otherwise
 from harness.task.ui.layout import _slider
 from harness.task.ui.shelf import Shelf
 from harness.task.ui.view import inside
@@ -160,7 +161,7 @@ def test_what_was_said_otherwise_says_of_how_many_answers(monkeypatch):
     row = ["", "after", "k ?", "5", {"text": "here"}, {"text": "there"}, "1"]
     every = {"int4": [row] * 19, "int8": [row] * 3}
     monkeypatch.setattr(evaluate, "changed", lambda *given: every)
-    shown = scores._otherwise(SimpleNamespace(answered={}, asking=[]))
+    shown = scores._otherwise(SimpleNamespace(otherwise=otherwise({}, [])))
     assert shown.count("<td>here</td>") == 6 and shown.count("3 of 19") == 1
     assert "of 3<" not in shown  # the twin: all of it is shown
 

@@ -140,7 +140,7 @@ def test_another_desk_steps_in_the_middle_of_a_verdict_and_neither_changes_the_o
     finally:
         Counted.advance = original
     assert ended(one) == expected.verdict
-    made = one.judged["A"][1]
+    made = one.answers.judged["A"][1]
     assert made.metrics == expected.metrics and made.noise == expected.noise
     assert steps == tokens and torch.equal(two.branch.state.logits, alone.branch.state.logits)
     for mine, theirs in zip(two.branch.state.layers, alone.branch.state.layers, strict=True):
@@ -153,7 +153,9 @@ def test_a_verdict_that_is_stopped_judges_nothing(desk):
     with JUDGING:  # somebody else's is under way
         one.do(Work("Judging"), lambda work: one.verdict(4, work).verdict)
         one.stop()
-    assert "as it was before" in ended(one) and not one.judged and JUDGING.acquire(timeout=1)
+    assert (
+        "as it was before" in ended(one) and not one.answers.judged and JUDGING.acquire(timeout=1)
+    )
     JUDGING.release()
 
 
@@ -164,7 +166,7 @@ def test_a_long_run_is_kept_while_it_goes_on(desk, monkeypatch):
     class Kept:
         problem = ""
 
-        def note(self, current, branches):
+        def note(self, current, branches, answers):
             noted.append((one.running is not None, branches[current][0].tokens))
 
     one._journal = Kept()
