@@ -187,7 +187,7 @@ class Desk(Sight):
         made = self.elsewhere.go_on(branch.state, where, steps, work)
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
         own = (*branch.own, *range(begun, end))
-        name = self._new(self._read(branch.state, made.tokens), "Go on", own, branch.prompt)
+        name = self._add(branch.then(self._read(branch.state, made.tokens), own), "Go on")
         self.answers.went = Place.of(name, self.branches[name].state), here, made
         self._note()
         return made

@@ -64,17 +64,16 @@ class Controls:
             with gr.Column(elem_classes="card", scale=5, min_width=280):
                 self._choice()
         with gr.Column(elem_classes="card later"):
-            gr.HTML(
-                "<h2>Cache</h2><p>What the model remembers of these tokens: their keys and values (K/V).</p>"
-            )
             self.cache = gr.HTML(elem_id="cache")
+        self._verdict()
         with gr.Row(elem_classes="deck"):
-            with gr.Column(elem_classes="stack"):
-                self._verdict()
-                self._shelf()
-            with gr.Column(elem_classes="stack"):
-                self._prune()
-            self._branches(places)
+            self._prune()
+            self._quantize()
+            self._branches()
+            self._shelf()
+        with gr.Row(elem_classes="pairs later"):
+            self._compare()
+            self._elsewhere(places)
         self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")
 
@@ -112,11 +111,7 @@ class Controls:
                 self.penalty = _slider(PENALTIES, 1, 0.05, "Repetition penalty", "penalty")
 
     def _prune(self) -> None:
-        with _card(
-            "Prune and quantize",
-            "Let the cache forget tokens, or keep its numbers in fewer bits; Undo takes it back.",
-            "later",
-        ):
+        with _card("Prune", "Let the cache forget tokens; Undo takes it back.", "later"):
             self.policy = gr.Dropdown(
                 list(POLICIES),
                 value="keep_last",
@@ -127,17 +122,18 @@ class Controls:
             self.keep = _slider((1, 2), 2, 1, "Tokens to keep", "keep")
             self.per_head = gr.Checkbox(True, label="Each KV head for itself", elem_id="per_head")
             self.pruned = _button("Prune", "prune")
+        self.policy.change(None, [self.policy], [self.policy_said], js=_told("prune"))
+
+    def _quantize(self) -> None:
+        said = "Keep the cache's numbers in fewer bits; Undo takes it back."
+        with _card("Quantize", said, "later"):
             with gr.Row(elem_classes="line bottom"):
                 self.coder = gr.Dropdown(
                     list(QUANTIZERS), value=QUANTIZERS[0], label="Quantizer", elem_id="quantizer", min_width=80
                 )  # fmt: skip
                 self.coded = _button("Quantize", "quantize", scale=0, min_width=108)
             self.coder_said = gr.HTML(_about("quantize", QUANTIZERS[0]), elem_id="quantizer_said")
-        for group, asked, said in (
-            ("prune", self.policy, self.policy_said),
-            ("quantize", self.coder, self.coder_said),
-        ):
-            asked.change(None, [asked], [said], js=_told(group))
+        self.coder.change(None, [self.coder], [self.coder_said], js=_told("quantize"))
 
     def _shelf(self) -> None:
         with _card("Save and load", "All that the next token depends on, verified byte by byte."):
@@ -150,7 +146,7 @@ class Controls:
                 self.loaded = gr.Dropdown([], label="Snapshot", elem_id="snapshot", min_width=80)
                 self.load = _button("Load", "load", scale=0, min_width=80)
 
-    def _branches(self, places: list[str]) -> None:
+    def _branches(self) -> None:
         with _card("Branches", "Several ways on from one place, side by side.", "later"):
             self.current = gr.Radio([], label="On branch", elem_id="branches")
             with gr.Row(elem_classes="line bottom"):
@@ -161,15 +157,22 @@ class Controls:
                     1, label="Go back to token", elem_id="place", min_width=80
                 )  # fmt: skip
                 self.back = _button("Branch there", "back", scale=0, min_width=132)
+
+    def _compare(self) -> None:
+        with _card("Compare", "The next tokens of this branch beside those of another."):
             with gr.Row(elem_classes="line bottom"):
                 self.other = gr.Dropdown([], label="Beside", elem_id="other", min_width=80)
                 self.compare = _button("Compare", "compare", scale=0, min_width=100)
             self.compared = gr.HTML(elem_id="compared")
+
+    def _elsewhere(self, places: list[str]) -> None:
+        said = "As many tokens as Run has, in another cache: the same ones as here?"
+        with _card("Go on elsewhere", said):
             with gr.Row(elem_classes="line bottom"):
                 self.where = gr.Dropdown(
                     places,
                     value=places[-1],
-                    label="Continue elsewhere, as long as a run",
+                    label="Continue in",
                     elem_id="where",
                     min_width=80,
                 )
@@ -177,41 +180,45 @@ class Controls:
             self.gone = gr.HTML(elem_id="gone")
 
     def _verdict(self) -> None:
-        with _card("Verdict", "Is what comes back still the same thought?", "later"):
-            self.judge = _button("Save, restore, judge", "judge")
-            self.judged = gr.HTML(elem_id="judged")
+        with gr.Row(elem_classes="card later verdicts"):
+            with gr.Column(scale=3, min_width=240):
+                gr.HTML("<h2>Verdict</h2><p>Is what comes back still the same thought?</p>")
+                self.judge = _button("Save, restore, judge", "judge")
+            with gr.Column(scale=9, min_width=280):
+                self.judged = gr.HTML(elem_id="judged")
 
     def _evaluation(self, questions: str, file: str) -> None:
         said = "What do pruning and quantizing cost in answers? Each question is read once and asked of the "
-        with (
-            _card("Evaluate", said + "whole state and of every setting."),
-            gr.Row(elem_classes="survey"),
-        ):
-            with gr.Column(scale=4, min_width=240):
-                self.prunes = _several(POLICIES, ["keydiff", "snapkv"], "Policies", "prunes")
-                shares = [(f"{share:.0%}", share) for share in BUDGETS]
-                self.budgets = _several(shares, [0.25, 0.5], "Tokens that stay", "budgets")
-                self.coders = _several(QUANTIZERS, [], "Quantizers", "quantizers")
-                with gr.Row(elem_classes="line bottom"):
-                    self.asking = gr.Dropdown(
-                        [(WORDS[kind], kind) for kind in SETS], value=questions, label="Questions",
-                        elem_id="questions", min_width=120,
-                    )  # fmt: skip
-                    self.samples = gr.Number(
-                        12, label="How many", scale=0, min_width=96,
-                        elem_id="samples", visible=questions != FILE,
-                    )  # fmt: skip
-                self.file = gr.Textbox(
-                    file, label="File: lines of context, question, expected (JSON)", elem_id="file",
-                    lines=1, max_lines=1, visible=questions == FILE,
-                )  # fmt: skip
-                with gr.Row(elem_classes="line"):
-                    self.evaluate = _button("Evaluate", "evaluate")
-                    self.enough = _button(
-                        "Stop asking", "enough", scale=0, min_width=110, interactive=False
-                    )
-            with gr.Column(scale=6, min_width=280):
-                self.scores = gr.HTML(scores.NOTHING, elem_id="scores")
+        with _card("Evaluate", said + "whole state and of every setting."):
+            with gr.Row(elem_classes="survey"):
+                with gr.Column(scale=5, min_width=240):
+                    self.prunes = _several(POLICIES, ["keydiff", "snapkv"], "Policies", "prunes")
+                with gr.Column(scale=4, min_width=240):
+                    shares = [(f"{share:.0%}", share) for share in BUDGETS]
+                    self.budgets = _several(shares, [0.25, 0.5], "Tokens that stay", "budgets")
+                    self.coders = _several(QUANTIZERS, [], "Quantizers", "quantizers")
+                with gr.Column(scale=4, min_width=240):
+                    self._questions(questions, file)
+            self.scores = gr.HTML(scores.NOTHING, elem_id="scores")
+
+    def _questions(self, questions: str, file: str) -> None:
+        with gr.Row(elem_classes="line bottom"):
+            self.asking = gr.Dropdown(
+                [(WORDS[kind], kind) for kind in SETS], value=questions, label="Questions",
+                elem_id="questions", min_width=120,
+            )  # fmt: skip
+            self.samples = gr.Number(
+                12, label="How many", scale=0, min_width=96, elem_id="samples", visible=questions != FILE
+            )  # fmt: skip
+        self.file = gr.Textbox(
+            file, label="File: lines of context, question, expected (JSON)", elem_id="file", lines=1,
+            max_lines=1, visible=questions == FILE,
+        )  # fmt: skip
+        with gr.Row(elem_classes="line"):
+            self.evaluate = _button("Evaluate", "evaluate")
+            self.enough = _button(
+                "Stop asking", "enough", scale=0, min_width=110, interactive=False
+            )
 
 
 def _several(values: Any, chosen: list[Any], label: str, name: str) -> gr.CheckboxGroup:

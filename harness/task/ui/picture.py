@@ -24,7 +24,7 @@ WIDE, HIGH = 600, 96  # the growth picture's own units
 LAST = 30  # of which the last act has at least so many: it is the one that was just done
 MARKS = {
     "own": "written by the model",
-    "part": "held by some layers",
+    "part": "dropped by some layers",
     "thin": "dropped by some KV heads",
     "gone": "dropped",
 }
@@ -34,7 +34,15 @@ PATH = (
     "it received.</li><li><b>Save, restore, judge</b> pauses the thought, brings it back from disk, and says "
     "whether it is still the same one.</li></ol>"
 )
-NO_PROOF = "exact, equivalent, drifted or diverged: the answer appears here."
+CACHE = (
+    "<h2>Cache</h2><p>What the model remembers of these tokens: their keys and values (K/V).</p>"
+)
+KINDS = {
+    "exact": "the very same logits, bit by bit",
+    "equivalent": "as far apart as rounding alone goes, the same tokens",
+    "drifted": "further apart than that, still the same tokens",
+    "diverged": "other tokens",
+}
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 
@@ -69,6 +77,7 @@ def thought(desk: Desk) -> str:
         sum(bool(x.segments) for x in branch.state.layers),
     )
     full = _full(bright) if bright else 1.0
+    apart = any(layer.per_head for layer in branch.state.layers if layer.segments)
     own, special = set(branch.own), set(desk.loaded.tokenizer.all_special_ids)
     spans, marks = [], set()
     for place, (token, text) in enumerate(zip(ids, desk.pieces(ids), strict=True)):
@@ -83,7 +92,9 @@ def thought(desk: Desk) -> str:
         if holders is not None:
             assert heads is not None
             here, every = int(heads[0][place]), heads[1]
-            lost = "part" if holders[place] < layers else "thin" if here < every else ""
+            lost = "thin" if here < every else ""
+            if holders[place] < layers and not apart:
+                lost = "part"  # in whole layers: where no head chose for itself
             kinds += ["gone"] if holders[place] == 0 else [lost] if lost else []
             told.append(f"held by {int(holders[place])} of {layers} layers")
             if 0 < here < every:
@@ -116,7 +127,7 @@ def likely(desk: Desk) -> str:
 def cache(desk: Desk) -> str:
     """How much the cache holds, and how it came to that."""
     if not desk.branches:
-        return '<p class="empty">Keys and values appear here as they are written.</p>'
+        return ""
     branch = desk.branch
     now = branch.growth[-1]
     figures = [(f"{now.tokens}", f"token{'s' * (now.tokens != 1)} sent"), (f"{now.kept}", "held")]
@@ -130,7 +141,7 @@ def cache(desk: Desk) -> str:
         if desk.holding
         else "This model keeps a state of one size, whatever it reads."
     )
-    return f'<div class="cache"><div class="figures">{cells}</div><div>{drawn}</div></div>'
+    return f'<div class="cache"><div>{CACHE}<div class="figures">{cells}</div></div><div>{drawn}</div></div>'
 
 
 def compared(desk: Desk) -> str:
@@ -147,8 +158,14 @@ def judged(desk: Desk) -> str:
     """The last verdict on the current branch, and whether it is still one on it as it stands."""
     name = desk.current
     if name not in desk.answers.judged:
-        first = f"Branch {name} is not judged yet; " if name else ""
-        return f'<p class="empty">{first}{NO_PROOF if first else NO_PROOF.capitalize()}</p>'
+        if not name:
+            return ""
+        rows = "".join(
+            f'<div><dt class="verdict {kind(v)}">{SIGNS[v]} {v}</dt><dd>{means}</dd></div>'
+            for v, means in KINDS.items()
+        )
+        first = f"Branch {name} is not judged yet. The usual answers:"
+        return f'<p class="said">{first}</p><dl class="kinds">{rows}</dl>'
     place, made = desk.answers.judged[name]
     told = proof(made, name, place.tokens)
     if not place.stands(desk.branches):
@@ -191,10 +208,10 @@ def comparison(pair: Comparison) -> str:
     if pair.stale:
         apart = "they hold different keys and values, but these figures are of before that. Step both, then compare."
     return (
-        f'<p class="said">B{a[1:]} and {b} {where}; {apart}</p>'
+        f'<div class="side"><div><p class="said">B{a[1:]} and {b} {where}; {apart}</p>'
         f'<p class="legend"><span><i class="key a"></i>branch {safe(pair.a)}</span>'
-        f'<span><i class="key b"></i>branch {safe(pair.b)}</span></p>'
-        f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table>'
+        f'<span><i class="key b"></i>branch {safe(pair.b)}</span></p></div>'
+        f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table></div>'
     )
 
 
@@ -245,14 +262,14 @@ def proof(made: Proof, name: str, tokens: int) -> str:
         for key in SHOWN
     )
     return (
-        f'<p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
+        f'<div class="side"><div><p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
         f"<span>branch {name} beside {safe(made.beside)}</span></p>"
         f'<p class="conclusion">{safe(made.conclusion)}</p>'
-        '<table class="plain" aria-label="Figures of the verdict"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
         f'<p class="said">Branch {name} at {tokens} tokens; {made.steps} tokens after the restore, beside {safe(made.against)}. '
         f"Reason: {safe(made.reason)}. {size(made.stored_bytes)} saved in {made.save_s * 1e3:.0f} ms, "
-        f"read and verified in {made.load_s * 1e3:.0f} ms.</p>"
+        f"read and verified in {made.load_s * 1e3:.0f} ms.</p></div>"
+        '<table class="plain" aria-label="Figures of the verdict"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
     )
 
 

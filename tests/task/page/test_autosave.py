@@ -312,8 +312,10 @@ def test_a_token_that_some_heads_dropped_is_told_apart(desk):
     page = picture.thought(one)
     assert thin and page.count(" thin") >= len(thin) and "KV heads" in page
     one.undo()
+    assert "some layers" not in page  # which layers is no one's choice where each head has its own
     one.prune("keydiff", 6, per_head=False)
-    assert " thin" not in picture.thought(one)
+    page = picture.thought(one)
+    assert " thin" not in page and "dropped by some layers" in page
 
 
 def test_a_tab_gets_its_desk_back_and_another_one_does_not(desk, tmp_path, session):

@@ -141,6 +141,8 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
             assert browser.execute_script(CONTRAST) == []
             assert browser.execute_script(OUTSIDE) == []
             assert browser.find_element("css selector", "#scores thead .kl").is_displayed()
+            bars = browser.find_elements("css selector", "#scores .track")
+            assert min(bar.size["width"] for bar in bars) > 300  # a bar that can be read
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         write(browser, "samples", "120")
         press(browser, "evaluate")
