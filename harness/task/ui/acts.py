@@ -51,7 +51,10 @@ class Page(View):
         c = self.c
         settings = [c.how, c.temperature, c.top_k, c.top_p, c.penalty]  # as ENDS has them
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
-        opened = page.load(self._open, [c.tab, c.prompt], self.everything, js=RECALL, **quiet)
+        typed = [*c.typed.values()]
+        opened = page.load(
+            self._open, [c.tab, c.prompt], [*self.everything, *typed], js=RECALL, **quiet
+        )
         opened.then(None, [c.tab], None, js=SEATED)
         opened.then(self._handled(self._watch), [c.desk], self.everything, **quiet)
         opened.then(self._scored, [c.desk], self.asked, **quiet)
@@ -79,6 +82,13 @@ class Page(View):
         begun = self._on([c.evaluate.click, c.file.submit], self._evaluate, chosen)
         begun.then(self._scored, [c.desk], self.asked, concurrency_limit=None, **quiet)
         self._on([c.enough.click], self._enough, [])
+        gr.on(
+            [one.input for one in typed],
+            self._keep,
+            [c.desk, *typed],
+            trigger_mode="always_last",
+            **quiet,
+        )
         c.asking.change(_asking, [c.asking], [c.samples, c.file], **quiet)
 
     def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any], **how: Any) -> Any:
@@ -139,10 +149,15 @@ class Page(View):
                 view = self._view(desk, words.greeting(desk))
                 if typed is not None or (desk.branches and desk.prompt):
                     view[self.c.prompt] = desk.prompt if typed is None else typed
-                return {**view, **self._turned(desk), **self._chosen(desk, newest), self.c.tab: tab}
+                shown = {**view, **self._turned(desk), **self._chosen(desk, newest)}
+                return {**shown, **self._typed(desk), self.c.tab: tab}
         except Exception as problem:
             log.exception("unexpected")
             return {self.c.status: f'<div class="told">{picture.folded(f"{problem}", [])}</div>'}
+
+    def _keep(self, desk: Desk | None, *values: Any) -> None:
+        if desk is not None:
+            desk.set(dict(zip(self.c.typed, values, strict=True)))
 
     def _left(self, request: gr.Request) -> None:
         self.tabs.leave(str(request.session_hash))

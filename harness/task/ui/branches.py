@@ -75,6 +75,7 @@ class Branches:
         self.turn = threading.RLock()  # one act of this desk at a time
         self.running: Work | None = None
         self.answers = Answers()  # to what was asked
+        self.typed: dict[str, Any] = {}  # into the page's controls, by name
         self.said = ""  # how the last work ended
         self.problem: Exception | None = None  # that ended it
         self._before: list[tuple[Stand, str]] = []  # how it was, and what was done then
@@ -138,6 +139,12 @@ class Branches:
         except Stopped:
             return f"Stopped at {self.branches[name].state.tokens} tokens."
         return f"{work}"
+
+    def set(self, typed: dict[str, Any]) -> None:
+        """Remember what was `typed` into the page's controls."""
+        self.typed = typed
+        if self.branches:
+            self._note()
 
     def fork(self) -> str:
         """A second branch from where the current one stands, sharing all of its memory; its name."""
@@ -263,8 +270,8 @@ class Branches:
         self._journal.note(self.current, kept, answers)
 
     def _answered(self) -> dict[str, Any]:
-        """All that was asked and answered, as JSON; `judged`: by branch."""
-        return self.answers.document(self.branches)
+        """All that was asked and answered, as JSON, and what was typed; `judged`: by branch."""
+        return self.answers.document(self.branches) | {"typed": self.typed}
 
     def _step(self, name: str, act: str) -> int:
         """Choose and feed the next token of branch `name`; return its id."""

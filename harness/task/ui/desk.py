@@ -269,6 +269,8 @@ class Desk(Sight):
         told = {"judged": {name: made for name, made in judged.items() if made}}
         self.answers = answers({**journal.answers, **told}, self.branches)
         self.evaluation.take_up(journal.answers.get("evaluation"))
+        typed = journal.answers.get("typed")
+        self.typed = typed if isinstance(typed, dict) else {}
         if self.branches:
             self.current = current if current in self.branches else next(iter(self.branches))
             self.sampling = self.branch.sampling

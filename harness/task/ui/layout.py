@@ -76,6 +76,13 @@ class Controls:
             self._elsewhere(places)
         self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")
+        # what a person sets and no act changes: there again after a reload, by these names
+        self.typed = {
+            "count": self.count, "policy": self.policy, "keep": self.keep, "per_head": self.per_head,
+            "quantizer": self.coder, "place": self.place, "where": self.where, "prunes": self.prunes,
+            "budgets": self.budgets, "quantizers": self.coders, "questions": self.asking,
+            "samples": self.samples, "file": self.file,
+        }  # fmt: skip
 
     def _thought(self, run: int) -> None:
         gr.HTML("<h2>Thought</h2>")

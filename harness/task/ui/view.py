@@ -66,15 +66,28 @@ class View:
         c, s, many = self.c, desk.sampling, len(desk.branches) > 1
         kept = desk.branch.state.kept_tokens if desk.branches else 1
         others = [name for name in desk.branches if name != desk.current]
-        half = {"maximum": max(kept, 2), "value": max(kept // 2, 1)}
+        keep = desk.typed.get("keep")
+        if not isinstance(keep, int | float) or not 1 <= keep <= kept:
+            keep = max(kept // 2, 1)
         return {
-            c.keep: gr.update(**half, interactive=bool(desk.branches)),
+            c.keep: gr.update(maximum=max(kept, 2), value=keep, interactive=bool(desk.branches)),
             c.other: gr.update(
                 choices=others, value=others[-1] if many else None, interactive=many
             ),
             c.how: s.name,
             **{box: gr.update(value=at, **range_) for box, at, range_ in self._settings(s)},
         }
+
+    def _typed(self, desk: Desk) -> dict[Any, Any]:
+        """What was set on the page, set again; what is no choice any more is left."""
+        made = {}
+        for name, value in desk.typed.items():
+            control = self.c.typed.get(name)
+            known = [at for _, at in getattr(control, "choices", ())]
+            several = value if isinstance(value, list) else [value]
+            if control is not None and name != "keep" and (not known or all(one in known for one in several)):  # fmt: skip
+                made[control] = gr.update(value=value)
+        return made
 
     def _settings(self, sampling: Any) -> list[tuple[Any, float, dict[str, float]]]:
         """Each box of a sampling number, the number, and the ends of the box."""
