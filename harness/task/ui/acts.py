@@ -9,11 +9,13 @@ for each other no longer than one call of the model. A run goes on without a pag
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import is_
 from typing import Any
 
 import gradio as gr
 
+from harness import machine
 from harness.errors import HarnessError, InputProblem
 from harness.task.ui import picture, scores, words
 from harness.task.ui.desk import Desk
@@ -82,13 +84,8 @@ class Page(View):
         begun = self._on([c.evaluate.click, c.file.submit], self._evaluate, chosen)
         begun.then(self._scored, [c.desk], self.asked, concurrency_limit=None, **quiet)
         self._on([c.enough.click], self._enough, [])
-        gr.on(
-            [one.input for one in typed],
-            self._keep,
-            [c.desk, *typed],
-            trigger_mode="always_last",
-            **quiet,
-        )
+        for name, one in c.typed.items():
+            one.input(partial(_set, name), [c.desk, one], trigger_mode="always_last", **quiet)
         c.asking.change(_asking, [c.asking], [c.samples, c.file], **quiet)
 
     def _on(self, events: list[Any], act: Callable[..., Any], inputs: list[Any], **how: Any) -> Any:
@@ -155,10 +152,6 @@ class Page(View):
             log.exception("unexpected")
             return {self.c.status: f'<div class="told">{picture.folded(f"{problem}", [])}</div>'}
 
-    def _keep(self, desk: Desk | None, *values: Any) -> None:
-        if desk is not None:
-            desk.set(dict(zip(self.c.typed, values, strict=True)))
-
     def _left(self, request: gr.Request) -> None:
         self.tabs.leave(str(request.session_hash))
 
@@ -191,15 +184,8 @@ class Page(View):
         yield f"Done again: {desk.redo()}{_now(desk)}.", self._turned(desk)
 
     def _quantize(self, desk: Desk, name: str) -> Any:
-        twice = desk.branch.state.quantized
-        codes, before = desk.quantize(name)
-        again = (
-            " What was codes already stays as it was: it coded what came after that."
-            if twice
-            else ""
-        )
-        said = f"Quantizer {name}: {picture.size(codes)} of codes for {picture.size(before)}; what follows reads the codes' values."
-        yield said + again + words.unasked(desk), {}
+        again = bool(desk.branch.state.quantized)
+        yield words.quantized(desk, name, *desk.quantize(name), again), {}
 
     def _close(self, desk: Desk) -> Any:
         yield f"Branch {desk.close()} is put away. Undo brings it back.", self._turned(desk)
@@ -211,8 +197,8 @@ class Page(View):
 
     def _begin(self, desk: Desk, text: str) -> Any:
         def act(work: Work) -> str:
-            said = f"Read {words.counted(desk.begin(text, work))}"
-            return f"{said}{words.beside(desk)}."
+            said = f"Read {words.counted(desk.begin(text, work))}{words.beside(desk)}."
+            return said if text.strip() else f"{said} The prompt is blank: {words.read(desk)}"
 
         yield from self._doing(desk, Work("Reading"), act)
 
@@ -226,8 +212,13 @@ class Page(View):
         yield from self._watched(desk)
 
     def _stop(self, desk: Desk) -> Any:
+        if desk.running is None:
+            yield desk.said or "Nothing runs.", {}
+            return
+        desk.halt()
+        yield words.STOPPING, {}
         desk.stop()
-        yield desk.said or "Nothing runs.", {}
+        yield words.STOPPING if desk.running is not None else desk.said, {}
 
     def _add(self, desk: Desk, text: str) -> Any:
         def act(work: Work) -> str:
@@ -307,11 +298,13 @@ class Page(View):
         yield f"Asking {made.total} questions of {made.cells} settings.", {}
 
     def _enough(self, desk: Desk) -> Any:
+        desk.evaluation.halt()
+        yield words.STOPPING, {}
         desk.evaluation.stop()
-        yield self._counted(desk), {}
+        yield words.STOPPING if desk.evaluation.running else self._counted(desk), {}
 
     def _counted(self, desk: Desk) -> str:
-        return f"The evaluation ended after {desk.evaluation.done} questions."
+        return f"The evaluation ended after {machine.many(desk.evaluation.done, 'question')}."
 
     def _scored(self, desk: Desk | None) -> Iterator[dict[Any, Any]]:
         """Looks at an evaluation until it has ended; the other acts go on beside it."""
@@ -334,6 +327,11 @@ class Page(View):
 
 def _now(desk: Desk) -> str:
     return f"; now on branch {desk.current}" if desk.current else ""
+
+
+def _set(name: str, desk: Desk | None, value: Any) -> None:
+    if desk is not None:
+        desk.set(name, value)
 
 
 def _asking(kind: str) -> tuple[Any, Any]:

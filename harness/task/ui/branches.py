@@ -140,9 +140,9 @@ class Branches:
             return f"Stopped at {self.branches[name].state.tokens} tokens."
         return f"{work}"
 
-    def set(self, typed: dict[str, Any]) -> None:
-        """Remember what was `typed` into the page's controls."""
-        self.typed = typed
+    def set(self, name: str, value: Any) -> None:
+        """Remember what was typed into the page's control `name`."""
+        self.typed = {**self.typed, name: value}
         if self.branches:
             self._note()
 

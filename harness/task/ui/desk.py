@@ -34,14 +34,14 @@ from harness.pipeline.yardstick import cost
 from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
 from harness.quantize.base import coded_tokens
-from harness.snapshot.state import LayerState, State, aligned
+from harness.snapshot.state import State
 from harness.task.ui.answers import Place, answers
 from harness.task.ui.branches import Branch, Growth
 from harness.task.ui.elsewhere import Continued, Elsewhere
 from harness.task.ui.evaluation import Evaluation
 from harness.task.ui.journal import Journal
 from harness.task.ui.shelf import Shelf
-from harness.task.ui.sight import Sight, bright
+from harness.task.ui.sight import Sight, bright, held, rescored
 from harness.task.ui.verdict import Proof, proven
 from harness.task.ui.work import Turns, Work, counted
 from harness.tokenizer.policy import continuation, encode
@@ -75,6 +75,8 @@ class Desk(Sight):
             raise InputProblem("there is no prompt. Type one first.")
         self._idle()
         row = encode(self.cfg.tokenizer, self.loaded.tokenizer, text)
+        if not text.strip() and not self._worded(row.ids):
+            raise InputProblem("the prompt has nothing but blanks in it. Type some words first.")
         check_length(self.loaded, len(row.ids), 1)
         work = work or Work("Read")
         work.total, first = len(row.ids), row.ids[: self.piece]
@@ -84,6 +86,12 @@ class Desk(Sight):
         work.advance(len(first))
         self._new(self._read(state, row.ids[self.piece :], work), "Start", prompt=text)
         return len(row.ids)
+
+    def _worded(self, ids: Sequence[int]) -> bool:
+        """Whether `ids` are more than blanks between a begin and an end: a chat template's marks are."""
+        own = self.loaded.tokenizer
+        marks = {*own.all_special_ids} - {own.bos_token_id, own.eos_token_id}
+        return bool(own.decode(ids, skip_special_tokens=True).strip() or marks & {*ids})
 
     def say(self, text: str, work: Work | None = None) -> int:
         """Feed `text`, exactly as typed, to the current branch; return how many tokens it has."""
@@ -135,9 +143,9 @@ class Desk(Sight):
             with MODEL:
                 seen = observe_again(self.loaded, before, chosen.observes)
         small = pruned(chosen, seen)
-        if list(map(_held, small.layers)) == list(map(_held, before.layers)):
+        if list(map(held, small.layers)) == list(map(held, before.layers)):
             return 0
-        layers = [_rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
+        layers = [rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
         answered = self._answering(small.with_layers(tuple(map(compact, layers))))
         self._put(branch.then(answered), "Prune")
         return before.kept_tokens - self.branch.state.kept_tokens
@@ -155,11 +163,12 @@ class Desk(Sight):
         if not coded.quantized:
             raise InputProblem(
                 f"{name} keeps the last {coder.recent} tokens in full precision, and this thought has no "
-                "more: nothing would change. Go on first, or choose another."
+                "more: nothing would change. Step or run first, or choose another."
             )
         if coded_tokens(coded.layers) == coded_tokens(branch.state.layers):
             raise InputProblem(
-                f"All that {name} would code is codes already: nothing would change. Go on first."
+                f"All that {name} would code is in codes already, and codes are not coded again: nothing "
+                "would change. Step or run first, or undo the earlier one."
             )
         self._put(branch.then(self._answering(coded)), "Quantize")
         return coded.kv_bytes, branch.state.kv_bytes
@@ -314,26 +323,3 @@ def _unlike(problem: HarnessError, model: str) -> str:
         return "fails its proof: its keys and values do not give the logits it was kept with"
     whose = f", {model}: start the page with that one to go on with it" if model else ""
     return f"belongs to another model{whose}"
-
-
-def _held(layer: LayerState) -> float:
-    """Tokens that `layer` holds, on average over KV heads."""
-    if not layer.segments:
-        return 0.0
-    return float((layer.positions >= 0).sum(-1).double().mean())
-
-
-def _rescored(old: LayerState, new: LayerState) -> LayerState:
-    """`new`, a selection of `old`'s tokens, with the brightness these had in `old`."""
-    if old.received is None or not new.segments:
-        return replace(new, received=None)
-    if not new.per_head:
-        at = torch.searchsorted(old.positions[0].contiguous(), new.positions[0].contiguous())
-        return replace(new, received=old.received[..., at])
-    one, two = aligned([old.positions, new.positions])
-    at = torch.searchsorted(one.contiguous(), two.contiguous()).clamp(max=old.kept - 1)
-    received = old.received
-    if received.dim() == 3:  # summed over the heads: format 1
-        received = received[:, None].expand(-1, at.shape[1], -1, -1)
-    at = at[:, :, None].expand(-1, -1, received.shape[2], -1)
-    return replace(new, received=received.gather(3, at))

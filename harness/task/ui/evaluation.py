@@ -123,9 +123,13 @@ class Evaluation:
         )
         self._thread.start()
 
-    def stop(self) -> None:
-        """End after the call of the model that is under way; what was answered stays."""
+    def halt(self) -> None:
+        """Ask it to end after the call of the model that is under way; what was answered stays."""
         self._end.set()
+
+    def stop(self) -> None:
+        """End it after that call."""
+        self.halt()
         if self._thread is not None:
             self._thread.join(STOPPING)
 

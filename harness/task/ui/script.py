@@ -12,10 +12,19 @@ SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
       if (document.activeElement !== document.body) return;
       box.focus({preventScroll: true});
       box.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})) }, 50, e.target) }, true);
+  let last, begun;  // where the focus was; the button that began what runs
+  document.addEventListener('focusin', (e) => { last = e.target });
+  for (const name of ['stop', 'enough']) new MutationObserver(() => {
+    const stop = document.getElementById(name), now = document.activeElement;
+    if (!last || (now !== document.body && !now.disabled)) return;
+    if (!stop.disabled && last.disabled) { begun = last; stop.focus({preventScroll: true}) }
+    else if (stop.disabled && last === stop && begun) begun.focus({preventScroll: true});
+  }).observe(document.getElementById(name), {attributes: true, attributeFilter: ['disabled']});
   let missed = 0;
   const beat = setInterval(() => fetch('gradio_api/app_id', {cache: 'no-store'}).then(() => { missed = 0 }, () => {
     if (++missed < 2) return;
     clearInterval(beat);
+    document.body.classList.add('gone');  // gradio would say it once more, in its own words
     status.querySelector('.told').hidden = false;
     status.querySelector('.told').textContent = 'The server has stopped: start it again and reload; every branch is kept.';
   }), 1500);

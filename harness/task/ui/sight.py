@@ -1,13 +1,14 @@
 """What can be seen of a thought: its next tokens, the attention that its tokens received, who still holds
 them, two branches side by side. Nothing is changed, and the model is not asked."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from harness.compare import metrics
 from harness.errors import InputProblem
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State, aligned
 from harness.task.ui.answers import Comparison, Place
 from harness.task.ui.branches import Branches
 from harness.tokenizer import pieces
@@ -131,6 +132,29 @@ def bright(state: State) -> bool:
     """Whether every layer that holds tokens carries the attention they received."""
     holding = [layer for layer in state.layers if layer.segments]
     return bool(holding) and all(layer.received is not None for layer in holding)
+
+
+def held(layer: LayerState) -> float:
+    """Tokens that `layer` holds, on average over KV heads."""
+    if not layer.segments:
+        return 0.0
+    return float((layer.positions >= 0).sum(-1).double().mean())
+
+
+def rescored(old: LayerState, new: LayerState) -> LayerState:
+    """`new`, a selection of `old`'s tokens, with the brightness these had in `old`."""
+    if old.received is None or not new.segments:
+        return replace(new, received=None)
+    if not new.per_head:
+        at = torch.searchsorted(old.positions[0].contiguous(), new.positions[0].contiguous())
+        return replace(new, received=old.received[..., at])
+    one, two = aligned([old.positions, new.positions])
+    at = torch.searchsorted(one.contiguous(), two.contiguous()).clamp(max=old.kept - 1)
+    received = old.received
+    if received.dim() == 3:  # summed over the heads: format 1
+        received = received[:, None].expand(-1, at.shape[1], -1, -1)
+    at = at[:, :, None].expand(-1, -1, received.shape[2], -1)
+    return replace(new, received=received.gather(3, at))
 
 
 def _parted(a: State, b: State) -> int | None:

@@ -37,6 +37,7 @@ REMEDIES = (
     (r"\b1 tokens\b", "1 token"),
 )  # fmt: skip
 ELEMENT = re.compile(r"(?<=  - )element \w+ \w+: ")  # which of the thirteen says it is for the list
+STOPPING = "Stopping, as soon as the model has finished what it is at."
 NAMES = (*POLICIES, *QUANTIZERS)
 SETTING = re.compile(r"(?<![\w.`])[a-z_]+(?:\.[a-z_]+)*=[\w./]+")
 
@@ -83,6 +84,12 @@ def beside(desk: Desk) -> str:
     return f", as branch {desk.current}; the others are kept" if len(desk.branches) > 1 else ""
 
 
+def read(desk: Desk) -> str:
+    """What the tokenizer policy made of a blank prompt."""
+    text = desk.text(desk.branch.state.token_ids[0].tolist())
+    return f"what was read is {desk.cfg.tokenizer.name}'s own, <code>{picture.shown(text)}</code>."
+
+
 def needing(manifest: dict[str, Any]) -> str:
     """Which snapshots the one of `manifest` takes files from; nothing where it is complete in itself."""
     places = sorted({row["place"] for row in manifest["lineage"]})
@@ -110,6 +117,17 @@ def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
     if not gone:
         return f"Policy {policy} dropped nothing: the cache holds {counted(left)}, and {keep} may stay. Choose fewer tokens to keep."
     return f"Policy {policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{unasked(desk)}"
+
+
+def quantized(desk: Desk, name: str, codes: int, before: int, again: bool) -> str:
+    """What a quantizer did. again: some were codes before."""
+    said = (
+        f"Quantizer {name}: the cache takes {picture.size(codes)} instead of {picture.size(before)}"
+    )
+    what = "; the model now reads what the codes say."
+    if again:
+        what = "; it coded what was not yet in codes, and the earlier codes stay as they were."
+    return f"{said}{what}{unasked(desk)}"
 
 
 def unasked(desk: Desk) -> str:

@@ -211,7 +211,9 @@ def test_acts_that_cannot_be_done_say_why_and_change_nothing(desk):
         with pytest.raises(HarnessError):
             act()
         assert one.branch is held
-    one.begin("   ")  # spaces are text
+    with pytest.raises(HarnessError):
+        one.begin("   ")
+    one.say("   ")  # spaces are text to add
 
 
 def test_a_foreign_or_damaged_snapshot_is_refused_and_the_thought_stays(desk, session):
@@ -269,8 +271,7 @@ def test_long_work_is_announced_by_the_page(desk, monkeypatch):
 def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
     one = begun(desk(), 2)
     whole = one.branch.state
-    for _ in range(2):
-        one.quantize("fp8_e4m3")
+    one.quantize("fp8_e4m3")
     made = one.verdict(4)
     assert made.verdict != "exact" and "recomputed" in made.against
     one.save("small")

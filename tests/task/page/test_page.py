@@ -307,7 +307,7 @@ def test_a_run_goes_on_while_the_page_is_closed_and_undo_takes_it_back(browser, 
     press(browser, "back")
     said(browser, "Branch B stands after 5 tokens.")
     press(browser, "quantize")
-    said(browser, "of codes for")
+    said(browser, "instead of")
     autosave = folder / "shelf" / ".autosave"
     assert autosave.stat().st_mode & 0o777 == 0o700
 

@@ -204,11 +204,11 @@ def test_quantizing_what_was_quantized_says_so(desk):
     def quantized() -> str:
         return next(Page._quantize(page, one, "fp8_e4m3"))[0]
 
-    assert "already" not in quantized()
-    with pytest.raises(InputProblem, match=r"codes already.*nothing would change"):
+    assert "earlier" not in quantized()
+    with pytest.raises(InputProblem, match=r"in codes already.*nothing would change"):
         quantized()
     one.step()
-    assert "What was codes already stays" in quantized()
+    assert "the earlier codes stay" in quantized()
 
 
 def test_the_prompt_of_a_branch_is_found_again(desk):
@@ -314,3 +314,15 @@ def test_a_run_that_ends_while_its_picture_is_drawn_is_drawn_again():
     assert list(acts._handled(act)(desk)) == [
         {"picture": "writing"}, {"picture": "written"}, {"words": "nothing new"},
     ]  # fmt: skip
+
+
+def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(desk, session, tmp_path):
+    one = desk()
+    for blank in (" ", "\n\t  "):
+        with pytest.raises(InputProblem, match="nothing but blanks"):
+            one.begin(blank)
+    assert list(one.branches) == ["A"]
+    opened = session("task=ui", "tokenizer=chat")
+    chat = Desk(opened, Shelf(tmp_path / "chat", opened.cfg.save), tmp_path)
+    assert chat.begin("  ") > 1
+    assert "what was read is chat's own, <code>" in words.read(chat)
