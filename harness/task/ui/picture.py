@@ -44,6 +44,7 @@ KINDS = {
     "diverged": "other tokens",
 }
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
+NO_TRIP = '<p class="empty">The tokens it writes there appear here, above those it writes here.</p>'
 SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 
 
@@ -174,9 +175,9 @@ def judged(desk: Desk) -> str:
 
 
 def went(desk: Desk) -> str:
-    """How the last branch went on elsewhere, and whether it still stands there; nothing once that branch is gone."""
+    """How the last branch went on elsewhere, and whether it still stands there."""
     if desk.answers.went is None or desk.answers.went[0].name not in desk.branches:
-        return ""
+        return NO_TRIP
     place, here, made = desk.answers.went
     old = "" if place.stands(desk.branches) else outdated(f"branch {place.name} has changed since")
     return old + elsewhere(desk, place.name, here, made)

@@ -79,7 +79,10 @@ def test_answers_that_cannot_be_read_are_left_out_and_the_branches_stay(asked, k
     index.write_text(json.dumps(told))
     two = kept("second")
     assert [*two.branches] == ["A", "B"] and two.aside == []
-    assert "not judged yet" in pictures(two)[0] and pictures(two)[2:] == [picture.NO_PAIR, ""]
+    assert "not judged yet" in pictures(two)[0] and pictures(two)[2:] == [
+        picture.NO_PAIR,
+        picture.NO_TRIP,
+    ]
     assert scores.shown(two.evaluation) == scores.NOTHING
 
 
