@@ -11,6 +11,13 @@ from harness.snapshot.state import State
 from harness.task.ui.elsewhere import Continued
 from harness.task.ui.verdict import Proof
 
+FIGURES = (
+    "bitwise_equal",
+    "max_abs_diff",
+    "kl_max",
+    "top1_agreement",
+    "first_divergence",
+)  # shown of a proof
 log = logging.getLogger(__name__)
 
 
@@ -100,7 +107,7 @@ def answers(document: Mapping[str, Any], branches: Mapping[str, Any]) -> Answers
         with _Readable():
             if name in branches:
                 proof = Proof(**told["made"])
-                if proof.verdict not in SIGNS:
+                if proof.verdict not in SIGNS or not proof.metrics.keys() >= set(FIGURES):
                     raise ValueError(proof.verdict)
                 made.judged[name] = place(told["place"]), proof
     if told := document.get("compared"):

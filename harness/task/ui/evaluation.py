@@ -161,6 +161,10 @@ class Evaluation:
         try:
             told = {key: kept[key] for key in TOLD}
             evaluate.conclusion(told["rows"])
+            told["otherwise"] = [
+                (cell, int(many), [(said, whole) for said, whole in some])
+                for cell, many, some in told["otherwise"]
+            ]
             place = Path(kept["place"]) if kept["place"] else None
         except (KeyError, TypeError, ValueError, AttributeError):
             return

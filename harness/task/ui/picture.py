@@ -12,7 +12,7 @@ from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.names import plain
 from harness.snapshot.result import counted
-from harness.task.ui.answers import Comparison
+from harness.task.ui.answers import FIGURES, Comparison
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
 from harness.task.ui.elsewhere import Continued
@@ -45,7 +45,6 @@ KINDS = {
 }
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 NO_TRIP = '<p class="empty">The tokens it writes there appear here, above those it writes here.</p>'
-SHOWN = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 
 
 def safe(text: Any) -> str:
@@ -260,7 +259,7 @@ def proof(made: Proof, name: str, tokens: int) -> str:
     rows = "".join(
         f'<tr><th scope="row">{plain(key)}</th><td>{_figure(key, made.metrics[key])}</td>'
         f"<td>{_figure(key, made.noise.get(key))}</td></tr>"
-        for key in SHOWN
+        for key in FIGURES
     )
     return (
         f'<div class="side"><div><p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '

@@ -86,6 +86,18 @@ def test_answers_that_cannot_be_read_are_left_out_and_the_branches_stay(asked, k
     assert scores.shown(two.evaluation) == scores.NOTHING
 
 
+def test_an_answer_that_lacks_what_is_shown_is_left_out(asked, kept, place):
+    asked.flush()
+    index = place / "shelf" / journal.FOLDER / TAB / journal.INDEX
+    told = json.loads(index.read_text())
+    del told["branches"]["A"]["judged"]["made"]["metrics"]["kl_max"]
+    rows = [{"measure": "contains"}]
+    told["answers"]["evaluation"] = dict.fromkeys(("rows", "otherwise"), rows) | {"place": None}
+    index.write_text(json.dumps(told))
+    two = kept("second")
+    assert "not judged yet" in pictures(two)[0] and scores.shown(two.evaluation) == scores.NOTHING
+
+
 def test_an_evaluation_comes_back_with_its_report_and_says_which_model_was_asked(kept):
     one = kept("first")
     one.begin(TEXT)
