@@ -11,7 +11,8 @@ from typing import Any
 
 from harness import config, machine
 from harness.cli import search
-from harness.config.literal import TEXTS, decoded, texts, typed
+from harness.config import notes
+from harness.config.literal import decoded, typed
 from harness.config.tracking import unheeded
 from harness.snapshot.result import DONE, UNJUDGED
 from harness.snapshot.result import outcome as words
@@ -78,33 +79,8 @@ def deleted(many: int) -> str:
 
 
 def _unsaid(overrides: Sequence[str]) -> list[str]:
-    """What would else happen in silence: a text with a comma is one text, a key is not heeded by all."""
-    told = []
-    for override in overrides:
-        key, _, value = decoded(override).partition("=")
-        if key.lstrip("+") in TEXTS and "," in value and not texts(override):
-            told.append(
-                f"""note:    {key} is one text with a comma, not swept; several: '{key}="a","b"'"""
-            )
-    several = [o for o in overrides if o.startswith("seed=") and config.jobs([o]) != 1]
-    if several and _greedy(overrides):
-        told.append("note:    seed draws nothing with sampling=greedy")
-        if "random" in config.chosen("prune", overrides):
-            told[-1] += "; prune=random draws by prune.seed"
-    for key, twice in config.repeated(overrides).items():
-        told.append(
-            f"note:    {key}={', '.join(twice)} is there more than once, and is run as often"
-        )
-    for key, deaf in config.unheeded(overrides).items():
-        without = ", ".join(f"{key.partition('.')[0]}={option}" for option in deaf)
-        told.append(f"note:    {key} is not read by {without}, which runs without it")
-    return told
-
-
-def _greedy(overrides: Sequence[str]) -> bool:
-    """Whether no point of the main line draws anything by `seed`."""
-    task, sampling = (config.chosen(group, overrides) for group in ("task", "sampling"))
-    return task == ["experiment"] and sampling == ["greedy"]
+    """What would else happen in silence, a line each."""
+    return [f"note:    {told}" for told in notes.of_sweep(overrides)]
 
 
 def _cut(value: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.config import launched
+from harness.config import launched, notes
 from harness.config.grid import varied
 from harness.config.launched import of_point
 from harness.config.literal import MULTIRUN, whole
@@ -189,14 +189,27 @@ def _asked(part: str, axes: Sequence[str]) -> str:
 
 def declared(folder: Path) -> list[str]:
     """The keys that the sweep in `folder` varies by its own configuration: more than one point may have shown."""
+    told = _hydra(folder)
+    return [*varied(_overrides(told)), *map(str, (told.get("sweeper") or {}).get("params") or {})]
+
+
+def noted(folder: Path) -> list[str]:
+    """What the sweep in `folder` does in silence, as its console said before the first point."""
+    return notes.of_sweep(_overrides(_hydra(folder)))
+
+
+def _hydra(folder: Path) -> Record:
+    """What the sweep in `folder` was configured with; empty where nothing tells it."""
     import yaml
 
     try:
-        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]
-        typed = varied(list(map(str, told["overrides"]["task"])))
+        return yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]
     except (OSError, KeyError, TypeError):
-        return []
-    return [*typed, *map(str, (told.get("sweeper") or {}).get("params") or {})]
+        return {}
+
+
+def _overrides(told: Record) -> list[str]:
+    return list(map(str, (told.get("overrides") or {}).get("task") or []))
 
 
 def swept(rows: list[Record], axes: list[str], name: str) -> str:

@@ -4,11 +4,11 @@ import re
 from statistics import median_high
 from typing import Any
 
-from harness.report import panels, plots, pruned, search
+from harness.report import panels, plots, pruned, search, stopped
 from harness.report.badge import kind, sign
 from harness.report.console import number
 from harness.report.html import cell, grouped, section
-from harness.report.names import in_brief, plain
+from harness.report.names import plain
 from harness.report.summary import counts
 from harness.report.verdicts import STOPPED, marked, target, word
 from harness.snapshot.objective import ANSWERS, front
@@ -32,10 +32,11 @@ OWN = (
     "an exact point repeats every bit of the uninterrupted run, and so its rounding too: against float64 an equivalent "
     "one, which rounds otherwise, can be nearer"
 )
-SHORT = 80  # characters of a reason that stands whole elsewhere on the page
 ROOM = 12  # columns beside each other on a page of 1400 pixels
 # Of a reason: what stands beside it as figures.
 SHOWN = re.compile(r"error against float64 [^,;]+, plain path [^;]+(; )?")
+ABOVE = 'see "What failed"'
+WITH = " that has figures"
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
 
@@ -54,14 +55,16 @@ def every(
         keys = [k for k in keys if k not in HELD]
     if panels.doubled(points):
         keys = [k for k in keys if k != "error_ratio"]
-    same = [k for k in keys if points[1:] and len({r.get(k) for r in points}) == 1]
+    ended = [r for r in points if r["verdict"] not in STOPPED] or points
+    same = [k for k in keys if ended[1:] and len({r.get(k) for r in ended}) == 1]
     keys = [k for k in keys if k not in same]
     told = [
-        f"{plain(k)} {number(_shown(k, points[0][k])) + '%' if k == panels.SAME else number(points[0][k])}"
+        f"{plain(k)} {number(_shown(k, ended[0][k])) + '%' if k == panels.SAME else _number(ended[0][k])}"
         for k in same
         if k not in TOUCHED
     ]
-    reasons = [] if alone else list(map(_why, points))
+    listed = len(points) - len(ended) <= stopped.MOST
+    reasons = [] if alone else [_why(r, listed) for r in points]
     if points[1:] and len(set(reasons)) == 1:
         told, reasons = [*told, *filter(None, reasons[:1])], []
     figured = [*ways, *(n for n in ANSWERS if n in points[0] and n not in ways)]
@@ -69,6 +72,9 @@ def every(
     best = {id(points[place]) for place in front(points, ways)}
     columns = ["folder", *axes, *map(search.heading, figured), *["front"] * bool(best)]
     both = not alone and any(map(pruned.judged, points))
+    came_back = {r.get(pruned.RESTORE) for r in ended}
+    if both and ended[1:] and len(came_back) == 1:
+        told, both = [*told, f"{pruned.RESTORE} {came_back.pop()}"], False
     columns += [pruned.RESTORE] * both
     columns += [
         *["pruning" if all(map(pruned.judged, points)) else "verdict"] * (not alone),
@@ -99,7 +105,9 @@ def every(
     text = ". ".join(
         sentence[:1].upper() + sentence[1:]
         for sentence in (
-            f"the same in every point: {'; '.join(map(_said, told))}" if told else "",
+            f"the same in every point{WITH * (len(ended) < len(points))}: {'; '.join(map(_said, told))}"
+            if told
+            else "",
             "; ".join(said.removesuffix(FREE * free) for k, said in MEANT.items() if k in keys),
             OWN * ("error_ratio" in keys and nearer(points)),
             "every figure: sweep.csv" * bool(spare),
@@ -126,7 +134,7 @@ def by_option(points: list[Row], axes: list[str]) -> list[Row]:
     said = list(counts(points))
     keys = [
         k
-        for k in ("kl_max", "stored_bytes", "per_token_s")
+        for k in ("kl_mean", "stored_bytes", "per_token_s")
         if any(r.get(k) is not None for r in points)
     ]
     table = []
@@ -143,14 +151,13 @@ def by_option(points: list[Row], axes: list[str]) -> list[Row]:
     return [section("By option", columns=columns, rows=table)] if table else []
 
 
-def _why(row: Row) -> str:
-    """The reason of a point without what its figures say."""
+def _why(row: Row, listed: bool) -> str:
+    """The reason of a point without what its figures say. listed: those that came to no end are told above."""
     reason = str(row["reason"] or "")
-    if row["verdict"] in STOPPED:  # "What failed" says it whole
-        return in_brief(reason, SHORT)
-    return (
-        SHOWN.sub("", reason).removesuffix("; ") if row.get("error_ratio") is not None else reason
-    )
+    if row["verdict"] in STOPPED:
+        return ABOVE if listed else reason.partition("\n")[0]
+    figured = row.get("error_ratio") is not None
+    return SHOWN.sub("", reason).removesuffix("; ") if figured else reason
 
 
 def _shown(key: str, value: Any) -> Any:
@@ -160,6 +167,10 @@ def _shown(key: str, value: Any) -> Any:
         return _percent(value)
     whole = key == "bytes_copied_per_token" and isinstance(value, float)
     return grouped(round(value) if whole else value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else number(value)
 
 
 def _percent(share: float | None) -> float | None:

@@ -1,5 +1,6 @@
 """What a sweep came to over its seeds: one line for all that were run under the same options."""
 
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -12,9 +13,10 @@ from harness.report.summary import counts
 from harness.report.verdicts import STOPPED, marked, word
 from harness.snapshot.result import GOOD
 
-FIGURES = ("evaluate.contains", "kl_max")  # the first that is there
+FIGURES = ("evaluate.contains", "kl_mean", "kl_max")  # the first that is there
 FEW = 4  # options that a sentence tells one by one
 MANY = 16  # names that fit under one picture
+ENDS: dict[str, Callable[[list[float]], float]] = {"median": median, "smallest": min, "largest": max}  # fmt: skip
 NARROW = 0.12  # half as wide as a median's mark
 
 Row = dict[str, Any]
@@ -71,6 +73,8 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     words = list(counts(rows))
     asked = any(r.get("answer") for r in rows)
     spread = {name: _values(some, key) for name, some in groups.items()}
+    moved = any(len(set(values)) > 1 for values in spread.values())
+    shown = ENDS if moved else {plain(key): median}
     lines = []
     for name, some in groups.items():
         line: list[Any] = [*map(plots.short, name), len(some)]
@@ -78,14 +82,12 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
         if asked:
             line.append(sum(r.get("answer") == "right" for r in some))
         values = spread[name]
-        line += [median(values), min(values), max(values)] if values else [None] * 3
-        lines.append(line if key else line[:-3])
-    figure = plain(key)
-    heads = [*others, "seeds", *words, *["right"] * asked]
-    heads += ["median", "smallest", "largest"] * bool(key)
-    text = f"Over {' and '.join(seeds)}: how many points came out how"
-    text += f", and {figure}: its median, smallest and largest." if key else "."
-    moved = any(len(set(values)) > 1 for values in spread.values())
+        line += [of(values) if values else None for of in shown.values()] if key else []
+        lines.append(line)
+    figure, who = plain(key), " and ".join(seeds)
+    heads = [*others, "seeds", *words, *["right"] * asked, *(shown if key else ())]
+    text = f"Over {who}: how many points came out how"
+    text += f", and {figure}{': its median, smallest and largest' * moved}." if key else "."
     if key and not moved:
         text += f" In no line does {' or '.join(seeds)} change it."
     panels = [_picture(spread, figure)] if moved and len(groups) <= MANY else []

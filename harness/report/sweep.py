@@ -9,26 +9,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from harness import machine
 from harness.config import launched
 from harness.config.literal import decoded
 from harness.report import (
     answers,
-    choice,
-    failing,
+    heading,
     panels,
-    price,
     pruned,
     said,
     search,
     seeds,
     stopped,
-    tie,
 )
 from harness.report import points as table
 from harness.report import verdicts as grid
 from harness.report.choice import FROM_1, SECONDS, varied
-from harness.report.closing import constant, of_sweep, swept
+from harness.report.closing import constant, noted, of_sweep, swept
 from harness.report.html import page, section
 from harness.report.names import folder as called
 from harness.report.summary import again, counted, pending, searched
@@ -135,14 +131,13 @@ def _csv(lines: list[dict[str, Any]]) -> str:
 
 def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: str) -> str:
     """The page of the sweep in `folder`, called `name`."""
+    points = stopped.diagnosed(folder, points)
     ways = search.ways(folder, points)
     axes = varied(points, ways)
     left = max((total or 0) - len(points), 0)
-    so_far = " so far" * bool(left)
     told = f"{left} of {total} points have not run. This goes on with them, and runs none again that is done:"
     missing = [section("Missing", text=told, pre=again(folder))] * bool(left)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
-    winners = best or choice.chosen(points, axes)
     first, one = marked(points, ways)
     alone, sure = searched(points, ways), answers.intervals(folder, points)
     sections = [
@@ -159,7 +154,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         *answers.sections(folder, points, axes),
         *panels.sections(points, axes),
         *table.by_option(points, axes),
-        table.every(points, axes, first, ways, alone),
+        table.every(points, axes, first, ways, alone) | {"lines": noted(folder)},
     ]
     if waiting := pending(folder, points):
         told = f"{', '.join(map(called, waiting))}. Upload them: {again(folder)}"
@@ -169,49 +164,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         told = f"{', '.join(map(called, mixed))}: run by other code than the rest. Delete what is to run again "
         sections.append(section("Not of one code", text=f"{told}and resume: {again(folder)}"))
     sections += of_sweep(folder, one, _audit(points))
-    bad = sum(int(r["exit_code"]) != 0 for r in points)
-    verdict = _headline(points, bad, left)
-    if alone and not bad:
-        verdict = search.headline(points, ways) or verdict
-    reason = (
-        f"{len(points)} of {machine.many(total, 'point')}."
-        if total
-        else f"{machine.many(len(points), 'point')}."
-    )
-    if spread := seeds.sentence(points, axes):
-        reason = f"{reason[:-1]} {spread}."
-    elif not verdict.startswith(tally := counted(points)) and not alone:
-        reason = f"{reason[:-1]}: {tally}."
-    if alone and not bad and not left and search.headline(points, ways):
-        reason = ""  # the headline counts them
-    if sought := search.conclusion(points, ways, sure):
-        reason += f" {sought}"
-    lost = search.hopeless(points, ways) or _answerless(points)
-    if lost:
-        reason += (
-            " No point gives a right answer." if _answerless(points) else " None reaches anything."
-        )
-    elif pruning := pruned.told(
-        points, winners, axes, so_far, choice.told(winners, axes, points, so_far)
-    ):
-        reason = f"{reason} {pruning}" if spread else pruning
-        reason += f" {tie.sentence(winners, axes, points)}".rstrip()
-        reason += f" {price.caution(winners, axes, points)}".rstrip()
-    elif winners and not best:
-        reason += f" {choice.told(winners, axes, points, so_far)}"
-        reason += f" {tie.sentence(winners, axes, points)}".rstrip()
-        reason += f" {price.caution(winners, axes, points)}".rstrip()
-        reason += f" {price.sentence(winners, axes, points)}".rstrip()
-    elif told := answers.conclusion(folder, points):
-        reason += f" {told}"
-    if not alone and not left:
-        reason += f"\n{failing.sentence(points, axes, bool(choice.short_of(points)))}".rstrip()
-    if not winners and all(str(row.get("mutated")) == "True" for row in points):
-        reason += " None is called best: every point writes into your cache."
-    if mixed:
-        reason += f" {len(mixed)} of them were run by other code."
-    reason = reason.lstrip(" ")
-    tone = "bad" if bad else "soft" if left else _tone(points, lost or bool(mixed))
+    verdict, reason, tone = heading.told(folder, points, axes, ways, total, len(mixed))
     return page(
         swept(points, axes, name),
         sections,
@@ -236,33 +189,6 @@ def _audit(points: list[dict[str, Any]]) -> list[str]:
     if len(folders) != 1 or not all(row.get("task") in AUDITED for row in points):
         return []
     return [f"python -m harness task=audit {shlex.quote(f'run={folders.pop()}')}"]
-
-
-def _answerless(points: list[dict[str, Any]]) -> bool:
-    """Whether answers were expected and every one is wrong."""
-    said = {row.get("answer") for row in points} - {None}
-    return said == {"wrong"}
-
-
-def _tone(points: list[dict[str, Any]], lost: bool) -> str:
-    """The colour of the whole: that of its worst verdict, and no success where every answer is wrong."""
-    kinds = set(map(pruned.tone, points))
-    worst = next((k for k in ("bad", "fair", "soft", "alike") if k in kinds), "good")
-    return "fair" if lost and worst in ("good", "alike", "soft") else worst
-
-
-def _headline(points: list[dict[str, Any]], bad: int, left: int) -> str:
-    """What the points came to, in one line. A sweep that asked for little says what it got, not only
-    that it got what it asked for; one of which points are `left` says so, and blames none of them."""
-    stopped = Counter(row["verdict"] for row in points if row["verdict"] in grid.STOPPED)
-    if stopped:
-        (first, count), *others = sorted(stopped.items())
-        said = ", ".join([f"{count} of {len(points)} {first}", *(f"{n} {w}" for w, n in others)])
-    elif bad:
-        said = f"{len(points) - bad} of {len(points)} as required"
-    else:
-        said = f"{counted(points)} so far" if left else counted(points)
-    return f"{said}, {left} missing" if left else said
 
 
 def _of_other_code(folder: Path, points: list[dict[str, Any]]) -> list[str]:

@@ -92,8 +92,10 @@ def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -
     assert "Its restore by itself: 2 equivalent." in main
     assert "task=audit run=runs/the-sweep</pre>" in main
     block = table.every(rows, ["prune.ratio"], {}, {}, alone=False)
+    assert block["columns"][2] == "pruning" and "restore equivalent" in block["text"], "said once"
+    block = table.every([rows[0], {**rows[1], "restore": "exact"}], ["prune.ratio"], {}, {}, False)
     assert block["columns"][2:4] == ["restore", "pruning"]
-    assert [row[2]["text"] for row in block["rows"]] == ["equivalent"] * 2
+    assert [row[2]["text"] for row in block["rows"]] == ["equivalent", "exact"]
     assert "equivalent" in (tmp_path / "sweep.csv").read_text()
 
 

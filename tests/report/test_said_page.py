@@ -18,5 +18,11 @@ def test_each_seed_has_a_line_with_its_verdict_and_how_its_texts_begin(tmp_path)
     assert first[1]["text"] == "diverged" and first[1]["href"] == "0/report.html"
     assert first[2]["text"].startswith("k is 0 . the man") and first[2]["text"].endswith(" ...")
     assert len(first[2]["text"]) <= said.BEGINNING and first[3]["text"] == "k is 5 ."
+    text = json.dumps({"text": {"continuation": " k is 1 .", "restored": " k is 6 ."}})
+    for i in (0, 2):
+        (tmp_path / str(i)).mkdir(exist_ok=True)
+        (tmp_path / str(i) / "result.json").write_text(text)
+    (block,) = said.sections(tmp_path, [rows[0], rows[2]], ["seed"])
+    assert [line[0] for line in block["rows"]] == ["0, 2"], "seeds that said the same"
     assert not said.sections(tmp_path, rows, ["prune"])  # no seed was varied
-    assert not said.sections(tmp_path, rows[2:], ["seed"])
+    assert not said.sections(tmp_path / "none", rows[2:], ["seed"])

@@ -269,6 +269,29 @@ def test_a_failed_point_among_two_is_one_row_with_its_reason_and_its_command(tmp
     assert "What failed" not in drawn(tmp_path, points({}, {"prune.ratio": "1.0"}))
 
 
+def test_a_sweep_with_points_that_came_to_no_end_says_it_short_and_each_diagnosis_whole(tmp_path):
+    """A stranger reads one sentence; why a point was refused is its diagnosis, not the start of its message."""
+    none = dict.fromkeys(("kl_max", "max_abs_diff", "error_ratio", "kept_tokens", "stored_bytes", "per_token_s", "save_s", "load_s"))  # fmt: skip
+    ended = {"verdict": "refused", "exit_code": 3, "reason": f"restore refused: x\n{'y' * 400}"}
+    idle = {"verdict": "failed", "exit_code": 2, "reason": "1.5 is not possible", "prune": "tova"}
+    rows = points({}, ended | none | {"prune": "a"}, ended | none | {"prune": "b"}, idle | none)
+    found = {"cause": "layer_swap", "element": "kv_cache", "evidence": f"layers are exchanged {'z' * 90}"}  # fmt: skip
+    for row in rows[1:3]:
+        asked(tmp_path / row["point"])
+        told = {**row, "diagnosis": found, "stages": [{}]}
+        (tmp_path / row["point"] / "result.json").write_text(json.dumps(told))
+    (asked(tmp_path / "3") / "result.json").write_text(json.dumps({**rows[3], "stages": []}))
+    hydra = {"overrides": {"task": ["prune=none,a", "seed=1,2"]}}
+    (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": hydra}))
+    page = drawn(tmp_path, rows)
+    lines = page.split('class="conclusion"')[1].split('class="links"')[0]
+    assert "4 points over prune: 1 diverged, 2 refused, 1 could not begin.</p>" in lines, lines
+    failed, others = page.split("<h2>What failed</h2>")[1].split("<h2>", 1)
+    assert failed.count(found["evidence"]) == 1 and "as .../1</td>" in failed
+    assert "yyy" not in page and "see &#34;What failed&#34;" in others
+    assert "<li>seed draws nothing with sampling=greedy</li>" in others, "as the console says"
+
+
 def test_the_same_command_typed_again_gives_the_same_overrides():
     overrides = ["prune.ratio=1.5", LITERAL]
     words = shlex.split(literal.command(overrides))
@@ -331,7 +354,8 @@ def test_the_table_of_points_says_once_what_is_the_same_and_has_no_more_columns_
     block = table.every(rows, ["prune"], {}, {}, alone=False)
     place = block["columns"].index("reason")
     said = [line[place] for line in block["rows"]]
-    assert said == ["step 2 chooses another token", "every chosen token is the same", told]
+    why = ["step 2 chooses another token", "every chosen token is the same"]
+    assert said == [*why, 'see "What failed"']  # which says it whole
     assert "bytes on disk 1000" in block["text"] and "bytes" not in block["columns"]
     assert "error" in block["columns"] and "sweep.csv" not in block["text"]
     wide = [{**row, **{f"o{i}": i for i in range(9)}, "load_s": float(n), "max_abs_diff": float(n),
@@ -431,6 +455,9 @@ def test_over_seeds_every_other_option_has_one_line_with_its_verdicts_and_its_sp
     still = [{**row, "kl_max": 1.0} for row in rows]
     (block,) = seeds.sections(still, ["prune", "seed"])
     assert not block["panels"] and "In no line does seed change it." in block["text"]
+    assert block["columns"][-1] == "KL divergence per step, largest (nats)", "one figure, once"
+    means = [{**row, "kl_mean": 0.5} for row in still]
+    assert "per step, mean" in seeds.sections(means, ["prune", "seed"])[0]["text"], "as the table"
     assert not seeds.sections(rows, ["prune"])  # no seed was varied
     assert not seeds.sections(rows[:1] + rows[4:5], ["prune", "seed"])  # each line has one
 
