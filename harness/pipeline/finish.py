@@ -219,7 +219,7 @@ def draw_page(
         title = closing.named(title, result, path.parent)
     words, colour = badge(result)
     blocks = [*sections, *closing.sections(result, path.parent, closing.again(result))]
-    said, under = closing.said(result), closing.under(result, path.parent)
+    said, under = html.headed(sections, closing.said(result)), closing.under(result, path.parent)
     own = pills(result) or ([] if words else html.pills(sections))
     text = html.page(title, blocks, words, said, colour, links, under=under, pills=own)
     write_text(path, text)

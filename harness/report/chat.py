@@ -85,5 +85,6 @@ def timing(rows: list[Row]) -> str:
                 label=name,
             )
     axis.set_ylim(bottom=0)
+    plots.whole(axis.xaxis)
     plots.label(axis, "Time per turn", "turn", "ms")
     return plots.svg(made)

@@ -60,7 +60,7 @@ TEMPLATE = """<!doctype html>
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page, all of its parts optional: `text`, `legend` and `panels` (pictures beside
     one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre` (`marked`: as HTML), `lines`;
-    `fold=True` shows it on request; `pills` stand above the page. `id`: what a link on the page leads to. `pill`: a
+    `fold=True` shows it on request; `pills` stand above the page, `headline` before its conclusion. `id`: what a link on the page leads to. `pill`: a
     verdict before the title, with `text`, `kind` and `sign`. `parts`: more of such blocks below it, without their titles."""
     return {"title": title, **parts}
 
@@ -74,6 +74,11 @@ def cell(text: Any, href: str = "", kind: str = "", sign: str = "") -> dict[str,
 def pills(sections: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     """What these blocks put above their page."""
     return [pill for block in sections for pill in block.get("pills", ())]
+
+
+def headed(sections: Iterable[dict[str, Any]], said: str) -> str:
+    """`said` below what these blocks put before it (`headline`), a line each."""
+    return "\n".join([*filter(None, (block.get("headline") for block in sections)), said])
 
 
 def grouped(value: Any) -> Any:

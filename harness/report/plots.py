@@ -88,6 +88,13 @@ def plain(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, digits, power)))
 
 
+def whole(axis: Any) -> None:
+    """Whole numbers alone at the ticks of an axis that counts."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+
+
 def percent(share: float, _: Any = None) -> str:
     """A share at an axis whose unit is %."""
     return f"{100 * share:.3g}"
@@ -163,6 +170,7 @@ def _curves(curves: dict[str, dict[str, list[float]]], key: str, title: str, uni
         axis.set_ylim(-1, 1)
         axis.set_yticks([0])
     plain(axis.yaxis)
+    whole(axis.xaxis)
     label(axis, title, "step", unit)
     return svg(made)
 

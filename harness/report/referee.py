@@ -1,14 +1,15 @@
 """What the referee says: a page, and the same in Markdown to paste into an issue."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.config.literal import whole
+from harness.report import cases
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
-from harness.report.html import cell, page, section
+from harness.report.html import cell, headed, page, section
 from harness.report.names import plain
 from harness.snapshot.result import UNJUDGED, counted, write_text
 
@@ -21,6 +22,13 @@ HEADS = {
 }
 CONSOLE = ["case", "verdict", "reused_tokens", "max_abs_diff", "noise_floor", "bad", "repeats"]
 GOOD = ("exact", "equivalent")
+MEANT = {  # how a case comes back, where the run has nothing more to say of it
+    "hit": "the same prompt asked again, its keys and values reused",
+    "restored": "stored, loaded again, and gone on from",
+    "restarted": "stored, and loaded again after a restart of the engine",
+    "trimmed": "of a longer prompt, cut back to this one",
+    "host_cache": "out of the engine's own cache in host memory",
+}
 BLIND = (
     "Seen are the most probable tokens of each step only; `seen` is the smallest share of the "
     "probability that both runs list. What differs below it is not seen."
@@ -33,11 +41,17 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
         [_coloured(r) if c == "verdict" else counted(c, r.get(c)) for c in COLUMNS] for r in rows
     ]
     heads = [HEADS.get(c) or plain(c) for c in COLUMNS]
-    said = [[r["case"], r.get("evidence", ""), r["reason"]] for r in rows]
+    why = [[r["case"], r.get("evidence") or _how(r["case"]), r["reason"]] for r in rows]
     facts = [*known.items(), *((k, where[k]) for k in ("cpu", "cores", "platform", "python"))]
+    drawn = cases.panel(rows)
+    said = summary(rows)
+    picture = [section("How far each went", text=cases.TEXT, panels=[drawn], headline=said)] * bool(
+        drawn
+    )
     return [
-        section("Cases", text=f"{_summary(rows)} The error against float64 may be twice the cold runs' own, without a cache; where there is no float64 run, the largest difference twice the noise floor.", columns=heads, rows=shown),
-        section("Why", columns=["case", "how", "reason"], rows=said),
+        *picture,
+        section("Cases", headline="" if drawn else said, text="The error against float64 may be twice the cold runs' own, without a cache; where there is no float64 run, the largest difference twice the noise floor.", columns=heads, rows=shown),
+        section("Why", columns=["case", "how", "reason"], rows=why),
         section("Noise floor", text="Cold runs of other composition against the first cold run. Twice the largest is allowed.",
                 columns=["composition", *(HEADS[c] for c in ("max_abs_diff", "kl_max", "top1_agreement"))], rows=[list(r.values()) for r in floor_rows(floors)]),
         section("What this cannot see", text=BLIND, columns=["case", "steps", "seen"], rows=[[r["case"], r.get("steps"), r.get("seen")] for r in rows]),
@@ -67,8 +81,11 @@ def write(
 ) -> None:
     """`referee.html` and `referee.md`, which are handed on alone: with the command, which was `typed`."""
     blocks = [*blocks, section("To see it again", pre=whole(typed))]
-    write_text(folder / "referee.html", page(title, blocks, verdict, reason, verdict in GOOD))
-    write_text(folder / "referee.md", markdown(title, blocks, verdict, reason))
+    write_text(
+        folder / "referee.html",
+        page(title, blocks, verdict, headed(blocks, reason), verdict in GOOD),
+    )
+    write_text(folder / "referee.md", markdown(title, blocks, verdict, headed(blocks, reason)))
 
 
 def markdown(title: str, blocks: list[dict], verdict: str, reason: str) -> str:
@@ -87,6 +104,12 @@ def markdown(title: str, blocks: list[dict], verdict: str, reason: str) -> str:
     return "\n".join(lines)
 
 
+def _how(case: str) -> str:
+    """What a case brings back, of which the run says nothing more."""
+    option = case.removeprefix("hit_")
+    return MEANT.get(case) or f"the same prompt asked again, in cache={option}" * (option != case)
+
+
 def _coloured(row: dict) -> Any:
     """A verdict in its colour; a control is meant to fail, and what nobody judged is neither."""
     verdict = row["verdict"]
@@ -97,15 +120,20 @@ def _coloured(row: dict) -> Any:
     return cell(said, kind="good" if caught else "bad", sign=SIGNS[verdict])
 
 
-def _summary(rows: list[dict]) -> str:
-    """What came out of the cache, and what the controls did, in two sentences."""
-    cases, controls = ([r["verdict"] for r in rows if r["control"] is c] for c in (False, True))
-    counted = ", ".join(f"{n} {verdict}" for verdict, n in Counter(cases).items())
-    caught = sum(verdict not in (*GOOD, UNJUDGED) for verdict in controls)
-    return (
-        f"Out of the cache against without it: {counted}. "
-        f"A control is a wrong state and must fail: {caught} of {len(controls)} did."
+def summary(rows: list[dict]) -> str:
+    """What came out of the cache, and what the controls did, in two sentences that a stranger reads."""
+    own, controls = ([r for r in rows if r["control"] is c] for c in (False, True))
+    good = [r["case"] for r in own if r["verdict"] in GOOD]
+    open_ = [r["case"] for r in own if r["verdict"] == UNJUDGED]
+    wrong = [r["case"] for r in own if r["case"] not in (*good, *open_)]
+    give = "gives" if len(good) == 1 else "give"
+    told = f"{len(good)} of {machine.many(len(own), 'case')} {give} out of the cache what a run without it gives"
+    told += f", {len(wrong)} {'does' if len(wrong) == 1 else 'do'} not ({', '.join(wrong)})" * bool(
+        wrong
     )
+    told += f", of {len(open_)} nobody can tell ({', '.join(open_)})" * bool(open_)
+    caught = sum(r["verdict"] not in (*GOOD, UNJUDGED) for r in controls)
+    return f"{told}. Of {machine.many(len(controls), 'wrong state')} tried as a control, {caught} {'was' if caught == 1 else 'were'} told apart, as each must be."
 
 
 def _plain(value: Any) -> str:

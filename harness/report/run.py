@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import closing, diagnosis, kept, onward, plots, quantization
+from harness.report import closing, diagnosis, kept, loop, onward, plots, quantization, yardstick
 from harness.report.badge import badge, pills
-from harness.report.html import cell, grouped, link, page, section, soundness, within
+from harness.report.html import cell, grouped, link, page, section, within
 from harness.report.names import FORCED, beside, itself_as, judged_by, plain
 from harness.snapshot.elements import DIGEST, called, spoken
 from harness.snapshot.result import (
-    GOOD,
     MOMENT,
     counted,
     exit_code,
@@ -25,7 +24,6 @@ from harness.snapshot.words import Span, altered, other, others, required
 
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
-TWICE = 2.0  # that of the run without a cache is what an error may be
 GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
 PLAIN = re.compile(r"error against float64 (\S+), plain path (\S+)")
 OWN = r"largest error of a logit against float64 \1; rounding's own, of the model run without a cache, \2"
@@ -44,13 +42,18 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         sections += _figures(result)
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"], kept.whole(result)))
-    sections += [_cost(result), *_yardstick(result), *_details(result, path.parent)]
+    sections += [_cost(result), *yardstick.sections(result), *_details(result, path.parent)]
     words, colour = badge(result)
     said = PLAIN.sub(OWN, closing.said(result))
     if exit_code(result) and result.get("required"):
         said += f"\nRequired: {required(result)}"
+    own = pills(result)
+    if "loop" in result:
+        steps = loop.trace(path.parent)
+        said, own = loop.sentence(result, steps), loop.pills(result, steps)
+        sections = [*loop.sections(result, steps), *sections]
     text = page(closing.title(result, path.parent), sections, words, said, colour,
-                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), closing.under(result, path.parent), pills(result))  # fmt: skip
+                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), closing.under(result, path.parent), own)  # fmt: skip
     write_text(path, text)
     return path
 
@@ -72,7 +75,7 @@ def answers(text: dict[str, Any], pruned: bool = False) -> list[dict[str, str]]:
 
 def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
     """To the sweep that the run is a point of, to its own files and to the snapshot's manifest."""
-    tables = (f"{result.get('task')}.json", "answers.jsonl", "questions.jsonl")
+    tables = (f"{result.get('task')}.json", "answers.jsonl", "questions.jsonl", loop.TRACE)
     snapshot = (result.get("snapshot") or {}).get("path")
     made = link("sweep", folder.parent / "sweep.html", folder)
     if not made and (folder.parent / "multirun.yaml").is_file():  # it is written after its points
@@ -250,41 +253,6 @@ def _rows(rows: list[list[Any]]) -> str:
         f'<tr><td>{escape(a)}</td><td class="n">{escape(number(b))}</td></tr>' for a, b in rows
     )
     return f'<table class="figures"><tbody>{lines}</tbody></table>'
-
-
-def _yardstick(result: dict[str, Any]) -> list[dict[str, Any]]:
-    if not result.get("curves"):
-        return []
-    whose = altered(result) or "restored"
-    free = bool(result.get("pruned")) and result.get("required") not in (None, *GOOD)
-    held = (
-        f" The {whose} run is not held to rounding. Required: {required(result).rstrip('.')}."
-        * free
-    )
-    rows: list[list[Any]] = []
-    for key, error in result["oracle"].items():
-        allowed = None if free else _bound(key, result["oracle"])
-        rows.append([_error(key, whose, free), error, allowed, within(error, allowed)])
-    own = section(
-        "Against float64",
-        text="Errors of logits against a float64 run of the same weights without a cache: of the "
-        f"{whose} run, and of the plain path, which is the model run without a cache.{held}",
-        columns=["what", "error", "allowed", ""],
-        rows=rows,
-    )
-    return [own, soundness(result["soundness"])]
-
-
-def _error(key: str, whose: str, free: bool) -> str:
-    """What an error against float64 is called. whose: run it is of. free: it is not held to rounding."""
-    name = plain(key).removesuffix(" (2 is allowed)" * free)
-    return name.replace("restored run", f"{whose} run")
-
-
-def _bound(key: str, oracle: dict[str, Any]) -> Any:
-    """What an error against float64 is held to: twice that of the run without a cache; nothing of what is measured."""
-    least = {"restored": oracle.get("plain"), "ratio": 1.0}.get(key)
-    return None if least is None else TWICE * least
 
 
 def restored_as_saved(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.report import badge, failing, pruned, run, scatter, summary, sweep
+from harness.report import badge, failing, pruned, run, scatter, summary, sweep, yardstick
 from harness.report import html as pages
 from harness.report import points as table
 
@@ -64,13 +64,13 @@ def test_the_chart_and_the_bounds_of_a_pruned_run_are_its_own(tmp_path: Path, fr
     assert "pruned" in chart["legend"] and "restored" not in chart["legend"]
     assert "pruned" in (tmp_path / "divergence.svg").read_text()
     assert "ahead" not in chart["text"], "a bound of twice the largest difference says nothing"
-    yardstick, sound = run._yardstick(result)
+    float64, sound = yardstick.sections(result)
     assert sound["title"] == "Is the yardstick sound?"
-    rows = {row[0]: row[2] for row in yardstick["rows"]}
+    rows = {row[0]: row[2] for row in float64["rows"]}
     assert rows["largest error of the pruned run"] == (None if free else 2e-5)
     ratio = "times the plain path's error against float64"
     assert rows[ratio if free else f"{ratio} (2 is allowed)"] == (None if free else 2.0)
-    assert ("compare.require_pruned=diverged" in yardstick["text"]) is free
+    assert ("compare.require_pruned=diverged" in float64["text"]) is free
 
 
 def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -> None:

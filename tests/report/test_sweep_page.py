@@ -356,7 +356,7 @@ def test_the_table_of_points_says_once_what_is_the_same_and_has_no_more_columns_
     said = [line[place] for line in block["rows"]]
     why = ["step 2 chooses another token", "every chosen token is the same"]
     assert said == [*why, 'see "What failed"']  # which says it whole
-    assert "bytes on disk 1000" in block["text"] and "bytes" not in block["columns"]
+    assert "bytes on disk 1,000" in block["text"] and "bytes" not in block["columns"]
     assert "error" in block["columns"] and "sweep.csv" not in block["text"]
     wide = [{**row, **{f"o{i}": i for i in range(9)}, "load_s": float(n), "max_abs_diff": float(n),
              "per_token_s": float(n)} for n, row in enumerate(rows)]  # fmt: skip

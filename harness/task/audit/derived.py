@@ -18,6 +18,7 @@ from harness.pipeline.environment import code, packages
 from harness.pipeline.evaluation.record import Evaluation
 from harness.pipeline.finish import draw_page
 from harness.report.audited import came
+from harness.report.loop import TRACE
 from harness.snapshot import record as records
 from harness.snapshot.refused import sentences
 from harness.snapshot.result import COMPARED, GOOD
@@ -253,9 +254,9 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
 
     result = {**result, "mlflow": None}
     (folder / ".hydra").mkdir()
-    for typed in (Path(".hydra", "overrides.yaml"), Path(".hydra", "hydra.yaml")):
-        if (point / typed).is_file():
-            (folder / typed).write_bytes((point / typed).read_bytes())
+    for beside in (Path(".hydra", "overrides.yaml"), Path(".hydra", "hydra.yaml"), Path(TRACE)):
+        if (point / beside).is_file():
+            (folder / beside).write_bytes((point / beside).read_bytes())
     if "stages" in result:  # it came to no end
         failure.write(folder / "report.html", result)
         return
