@@ -8,12 +8,14 @@ from harness.errors import UnsupportedModel
 from harness.model.ending import end_tokens
 from harness.pipeline.dialogue import Dialogue, answered_anew
 from harness.report.claims import Layout
+from harness.snapshot.result import UNJUDGED
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Cached turns answer in constant time while naive re-processing grows."
 TURNS, CHATS = 40, 3
 QUARTER = TURNS // 4
 SPREADS = 2.0  # of the clock: a growth up to so many of them is not told apart from constant
+FINE = 0.2  # a clock that tells no smaller growth than that shows no constant time
 COARSE = 0.5  # of the naive growth: a clock that cannot tell so much settles nothing
 LAYOUT = Layout(
     {
@@ -58,11 +60,14 @@ def settled(cached: list[float], plain: list[float], figures: dict[str, int]) ->
     elif ours >= theirs:
         verdict, short = REFUTED, f"It grows as fast: {grew}."
     elif least > COARSE * theirs:
-        verdict = DEPENDS
-        short = f"On the clock: too coarse here, it tells a growth beyond {least:.0%} only; {grew}."
+        verdict = UNJUDGED
+        short = f"Could not be told here: the clock is too coarse, it tells a growth beyond {least:.0%} only; {grew}."
     elif ours > least:
         verdict = DEPENDS
         short = f"On how long the chat is: {grew}, and the clock tells a growth beyond {least:.0%}."
+    elif least > FINE:
+        verdict = UNJUDGED
+        short = f"Could not be told with turns this short: {grew}, and the clock tells only a growth beyond {least:.0%}."
     else:
         verdict = HOLDS
         short = f"Not told apart from constant: {grew}, and the clock tells a growth beyond {least:.0%}."
@@ -87,7 +92,7 @@ def settled(cached: list[float], plain: list[float], figures: dict[str, int]) ->
         f"the same question every turn, both ways side by side; a quarter is {QUARTER} turns, the first one "
         "begins after the prefill; the spread of the clock is the interquartile range of a quarter's turns over "
         "their median, of the two quarters the larger, and a growth up to twice that is not told apart from "
-        f"constant; where that is more than {COARSE:.0%} of the naive growth, nothing is settled",
+        f"constant; where that is more than {FINE:.0%}, or {COARSE:.0%} of the naive growth, nothing is settled",
     )
 
 
