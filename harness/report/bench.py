@@ -1,13 +1,16 @@
 """What a bench says: one table per dtype, time per token against context, copies per token."""
 
+from collections import Counter
 from typing import Any
 
+from harness import machine
 from harness.report import plots
 from harness.report.html import cell, section
 from harness.report.names import plain
 
 COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip
+HEADS = {"per_token_s": "ms per token", "open_s": "ms to open"}
 CONSOLE = COLUMNS[:6]  # what fits a terminal
 BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
           "load_s", "stored_bytes"]  # fmt: skip
@@ -30,10 +33,13 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     panels=_panels(single),
                 )
             )
+    out += _together(rows)
+    if out and out[0].get("panels"):
+        out[0]["headline"] = headline(rows)
     out.append(
         section(
             "All figures",
-            columns=list(map(plain, COLUMNS)),
+            columns=[HEADS.get(c) or plain(c) for c in COLUMNS],
             rows=[[_shown(c, r[c]) for c in COLUMNS] for r in rows],
         )
     )
@@ -51,6 +57,50 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             )
         )
     return out
+
+
+def headline(rows: list[dict[str, Any]]) -> str:
+    """What was measured, on what, and which cache is the fastest how often, in one sentence."""
+    timed = [r for r in rows if r["per_token_s"]]
+    if not timed:
+        return ""
+    caches, contexts = dict.fromkeys(r["cache"] for r in timed), sorted({r["context"] for r in timed})  # fmt: skip
+    settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in timed:
+        settings.setdefault((row["dtype"], row["context"], row["branches"]), []).append(row)
+    won = Counter(min(some, key=lambda r: r["per_token_s"])["cache"] for some in settings.values())
+    (first, count), *_ = won.most_common(1)
+    span = " to ".join(f"{n:,}" for n in dict.fromkeys((contexts[0], contexts[-1])))
+    kinds = " and ".join(dict.fromkeys(r["dtype"] for r in timed))
+    most = f"{first} is the fastest in {count} of {machine.many(len(settings), 'setting')}"
+    return f"Time to decode one token after {span} tokens of past, with {machine.many(len(caches), 'cache')}, in {kinds}: {most}."
+
+
+def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One block with a bar per cache for each setting of several continuations at once; none where there is none."""
+    settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["branches"] > 1 and row["per_token_s"]:
+            settings.setdefault((row["branches"], row["context"], row["dtype"]), []).append(row)
+    if not settings:
+        return []
+    told = "Milliseconds until each of several continuations of one past has its next token, the smallest being the best."
+    drawn = [_bars(some, *setting) for setting, some in settings.items()]
+    return [section("Several continuations at once", text=told, panels=drawn)]
+
+
+def _bars(rows: list[dict[str, Any]], branches: int, context: int, dtype: str) -> str:
+    made, (axis,) = plots.figure(plots.WIDTH, 1.1 + 0.3 * len(rows))
+    values = [row["per_token_s"] * 1e3 for row in rows]
+    axis.barh(range(len(rows)), values, color=plots.COLOURS[0], height=0.6)
+    axis.set_yticks(range(len(rows)), [row["cache"] for row in rows], fontsize=9)
+    axis.invert_yaxis()
+    axis.grid(False, axis="y")
+    axis.set_xlim(0, 1.15 * max(values))
+    for place, value in enumerate(values):
+        axis.text(value, place, f" {value:.3g}", fontsize=8, color=plots.INK, va="center")
+    plots.label(axis, f"{branches} at once, {context:,} past tokens, {dtype}", "ms", "ms")
+    return plots.svg(made)
 
 
 def fastest(rows: list[dict[str, Any]]) -> str:
@@ -79,7 +129,9 @@ def fastest(rows: list[dict[str, Any]]) -> str:
 
 
 def _shown(column: str, value: Any) -> Any:
-    """Bytes are read in groups of three digits."""
+    """Bytes are read in groups of three digits, times in milliseconds, as they are drawn."""
+    if column in HEADS and value is not None:
+        return value * 1e3
     counted = column == "bytes_copied_per_token" and value is not None
     return cell(f"{value:,.0f}", kind="n") if counted else value
 

@@ -12,6 +12,7 @@ from harness.report import names
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
 DECADES = 60  # a logarithmic axis that spans less has ticks between the powers of ten
+NARROW = 8  # one that spans less has more of them
 RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
 VERDICTS = {  # drawn with the first, shown as the second: they follow the page into the dark
     "good": ("#010204", "var(--good)"),
@@ -65,7 +66,7 @@ def against_context(axis: Any, title: str, unit: str) -> None:
     axis.set_yscale("log")
     plain(axis.yaxis)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: f"{tokens:,.0f}"))
-    label(axis, title, "past tokens", unit)
+    label(axis, title, "past tokens (both axes logarithmic)", unit)
 
 
 def plain(axis: Any) -> None:
@@ -76,7 +77,8 @@ def plain(axis: Any) -> None:
     axis.set_minor_locator(NullLocator())
     low, high = axis.get_view_interval()
     if axis.get_scale() == "log" and high <= DECADES * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        few = high > NARROW * low
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1, 1.5, 2, 3, 4, 5, 6, 8)))
     digits = 3  # more where the values are nearly alike
     if axis.get_scale() == "linear" and high > low:
         digits = max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))))
