@@ -14,7 +14,8 @@ MEANT = (
 )
 FEW = 12  # faults whose checks and causes are told without being asked
 NOTE = 30  # characters; a longer cell of the matrix is a sentence
-SHADES = {"error": 0.15, "nothing visible": 0.0, "silent drift": 0.45, "silent wrong tokens": 0.8}
+SHADES = {"error": 0.05, "nothing visible": 0.0, "silent drift": 0.15, "silent wrong tokens": 0.3}
+NAMED, MISSED, SHIFTED = 0.9, 1.0, 0.3  # what the eye is to see first; the darkest of a shift
 
 
 def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -36,7 +37,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         section(
             "The matrix",
             text=f"{MEANT} Each check is measured with the other three switched off. Green: it names the "
-            "fault. The plain script really runs on the same material; red is what nobody would "
+            "fault; a fault that none names is red itself. The plain script really runs on the same material; pale red is what nobody would "
             "have seen. A strict restore refuses whatever validation, digest, identity or the replay "
             "of the last token names; what is done to the decoder after that is named by its "
             "verdict. The shift is the largest change of any logit, in noise floors measured on the "
@@ -113,9 +114,9 @@ def _matrix(rows: list[dict[str, Any]]) -> str:
 def _cells(row: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Text, and colour and strength of its ground, below each heading."""
     return [
-        (row["fault"],),
+        (row["fault"], "--bad", MISSED) if _missed(row) else (row["fault"],),
         (_element(row),),
-        *(("named" if row[c] else "", "--good", 0.55 if row[c] else 0.0) for c in CHECKS),
+        *(("named" if row[c] else "", "--good", NAMED if row[c] else 0.0) for c in CHECKS),
         (row["strict"], "--good", 0.0),
         (_script(row), "--bad", SHADES.get(row["plain"], 0.0)),
         (_shift(row["shift"]), "--bad", _heat(row["shift"])),
@@ -141,6 +142,12 @@ def _shift(value: float | None) -> str:
 
 
 def _heat(value: float | None) -> float:
-    if value is None or value == inf:
-        return 1.0
-    return min(max(log10(max(value, 1e-9)) / 6, 0.0), 1.0)
+    """How dark: nothing where nothing was measured."""
+    if value is None:
+        return 0.0
+    return SHIFTED * (1.0 if value == inf else min(max(log10(max(value, 1e-9)) / 6, 0.0), 1.0))
+
+
+def _missed(row: dict[str, Any]) -> bool:
+    """Whether no check names it, which one that is a fault must be."""
+    return row["fault"] != "none" and not any(row[c] for c in CHECKS)

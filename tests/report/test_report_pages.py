@@ -493,6 +493,10 @@ def test_a_fault_names_the_element_it_hits() -> None:
     drawn = heatmap._matrix([control, row])
     told = re.sub(r' data-label="[^"]*"', "", drawn)
     assert "<td>layer_swap</td><td>1 kv_cache</td>" in told and "<td>none</td><td></td>" in told
+    missed = heatmap._cells(row | dict.fromkeys(heatmap.CHECKS, False) | {"shift": None})
+    assert missed[0] == ("layer_swap", "--bad", 1.0) and missed[-1][-1] == 0.0, "the quietest: it never ran"  # fmt: skip
+    named, shifted = heatmap._cells(row)[2][-1], heatmap._cells(row | {"shift": 1e9})[-1][-1]
+    assert named > 2 * shifted, "what is caught is seen before how far it went"
     assert drawn.count('data-label="strict restore"') == 2  # a card on a phone, as every wide table
     assert "#" not in re.sub(r"style=.*?>", "", drawn)
 
