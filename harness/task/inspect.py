@@ -14,6 +14,7 @@ from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 
 ELEMENT_COLUMNS = ["#", "element", "kept as", DIGEST, called("layer_norm", "digest")]
+RECORD = ("inspect.json", "inspect.json")  # a link of the page: its name, its target
 SHOWN = 2000  # characters of text at most
 
 
@@ -64,7 +65,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         ],
         "intact",
         f"{state.tokens} tokens, {state.kept_tokens} of them kept; every byte matches its digest.",
-        links=html.link("manifest of the snapshot", Path(source) / "manifest.json", folder),
+        links=[
+            *html.link("manifest of the snapshot", Path(source) / "manifest.json", folder),
+            RECORD,
+        ],
         under=closing.under(made),
     )
     write_text(folder / "report.html", page)
@@ -118,7 +122,10 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
     write_text(
         folder / "report.html",
         html.page(
-            path.name, [*sections, *closing.sections(made, folder)], under=closing.under(made)
+            path.name,
+            [*sections, *closing.sections(made, folder)],
+            links=[RECORD],
+            under=closing.under(made),
         ),
     )
     console.tabled(say, "What it is", ["what", "value"], facts)
@@ -143,7 +150,7 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, An
         ("key", frame["key"]),
         ("takes files from", ", ".join(str(r.get("place")) for r in envelope["lineage"]) or None),
     ]
-    rows = [[row["file"], row["nbytes"]] for row in envelope["files"]]
+    rows = [[row["file"], html.grouped(row["nbytes"])] for row in envelope["files"]]
     write_json(folder / "inspect.json", {"public": dict(facts), "files": envelope["files"]})
     public = [list(f) for f in facts]
     sections = [
@@ -155,12 +162,13 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, An
         html.page(
             f"Snapshot {envelope['id'][:16]}",
             [*sections, *closing.sections(made, folder)],
+            links=[RECORD],
             under=closing.under(made),
         ),
     )
     for title, columns, table in (
         ("What anybody can see", ["what", "value"], [[k, str(v)] for k, v in facts]),
-        ("Files", ["file", "bytes, encrypted"], [[f, str(n)] for f, n in rows]),
+        ("Files", ["file", "bytes, encrypted"], [[f, n["text"]] for f, n in rows]),
     ):
         console.tabled(say, title, columns, table)
         say.line()

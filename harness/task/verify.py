@@ -46,7 +46,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         record["elements"] = manifest["elements"]
         record["size"] = {k: manifest[k] for k in ("tokens", "kept_tokens", "kv_bytes")}
         record["size"]["stored_bytes"] = size
-        rows = [[r["file"], r["nbytes"], _owner(manifest, r["file"])] for r in manifest["files"]]
+        rows = [
+            [r["file"], html.grouped(r["nbytes"]), _owner(manifest, r["file"])]
+            for r in manifest["files"]
+        ]
         waived = told(waived_earlier(manifest["documents"]))
         sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
     numbered = [[i, fault] for i, fault in enumerate(faults, 1)]

@@ -25,6 +25,11 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     assert f">{own:,}</td>" in page and "bytes on disk" in page
     (link,) = re.findall(r'<a href="([^"]+)">manifest of the snapshot</a>', page)
     assert (record.parent / link).resolve() == place / "b" / "manifest.json"
+    assert '<a href="inspect.json">inspect.json</a>' in page
+    assert harness("task=verify", "snapshot=a").code == 0
+    (checked,) = place.glob("runs/verify/*/report.html")
+    sizes = [path.stat().st_size for path in (place / "a").glob("*.safetensors")]
+    assert sizes and all(f">{size:,}</td>" in checked.read_text() for size in sizes)
 
     manifest = json.loads((place / "b" / "manifest.json").read_text())
     for e in manifest[
