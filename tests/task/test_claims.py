@@ -48,7 +48,7 @@ def test_the_claim_settles(name, bench):
 @pytest.mark.parametrize("name", ("template_drift", "save_formats", "turn_latency"))
 def test_the_claim_that_needs_chance_or_a_clock_settles_somehow(name, bench):
     settled = claim_named(name).settle(bench)
-    assert settled.verdict in ("holds", "refuted", "depends", "unjudged") and settled.answer
+    assert settled.verdict in ("holds", "refuted", "depends") and settled.answer
     layout = claim_named(name).LAYOUT
     assert set(settled.figures) <= {*layout.names, *layout.cells()}, "each has a name in words"
 
@@ -60,7 +60,6 @@ def turns(growth: float, wide: float) -> list[float]:
 
 def test_a_noisy_clock_makes_no_claim_of_time_hold():
     """What could be a growth that the clock cannot tell is no constant time: the noisier, the less is settled."""
-    from harness.task import claims
     from harness.task.claims import turn_latency
 
     def verdict(cached, plain):
@@ -69,11 +68,10 @@ def test_a_noisy_clock_makes_no_claim_of_time_hold():
 
     grows = turns(2.0, 0.02)
     assert verdict(turns(0.0, 0.02), grows)[0] == "holds"
-    assert verdict(turns(0.0, 3.0), grows)[0] == "unjudged"
+    assert verdict(turns(0.0, 3.0), grows)[0] == "depends"
     assert "too coarse" in verdict(turns(0.3, 3.0), grows)[1]
     hidden = verdict(turns(0.3, 0.5), grows)
-    assert hidden[0] == "unjudged" and hidden[1].startswith("Could not be told with turns this short: ")  # fmt: skip
-    assert claims.counted(["holds", "unjudged"]) == "2 claims: 1 holds, 1 could not be told"
+    assert hidden[0] == "depends" and hidden[1].startswith("On the clock: turns this short do not")
     slow = verdict(turns(0.4, 0.02), grows)
     assert slow[0] == "depends" and slow[1].startswith("On how long the chat is: cached turns grew")
     within = verdict(turns(0.05, 0.1), grows)

@@ -16,8 +16,7 @@ from harness.task.claims.registry import ORDER, claim_named
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
-    """All claims, or those of `task.only`; `claims.json` and one page. `refuted` is a result, not a failure, and so
-    is `unjudged`: what was measured cannot tell."""
+    """All claims, or those of `task.only`; `claims.json` and one page. `refuted` is a result, not a failure."""
     chosen = {name: claim_named(name) for name in cfg.task.only or ORDER}
     session = Session.open(one_thread(cfg), folder, say)
     rows = []
@@ -60,12 +59,7 @@ def counted(verdicts: list[str]) -> str:
         for verdict in words
         if (count := verdicts.count(verdict))
     ]
-    left = verdicts.count(UNJUDGED)
-    if not left:
-        return f"{machine.many(len(verdicts), 'claim')} settled: {', '.join(told)}"
-    return (
-        f"{machine.many(len(verdicts), 'claim')}: {', '.join([*told, f'{left} could not be told'])}"
-    )
+    return f"{machine.many(len(verdicts), 'claim')} settled: {', '.join(told)}"
 
 
 def _child(row: dict[str, Any]) -> dict[str, Any]:

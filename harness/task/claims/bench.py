@@ -27,7 +27,7 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Settled:
-    """verdict: holds, refuted or depends; unjudged where what was measured cannot tell. figures: measured, flat. answer: the verdict in a line, of what depends
+    """verdict: holds, refuted or depends. figures: measured, flat. answer: the verdict in a line, of what depends
     on what it does. because: one or two sentences. conditions: under which the verdict was reached. model: what
     it was measured with, where that is not the model of the run."""
 

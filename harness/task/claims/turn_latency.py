@@ -8,7 +8,6 @@ from harness.errors import UnsupportedModel
 from harness.model.ending import end_tokens
 from harness.pipeline.dialogue import Dialogue, answered_anew
 from harness.report.claims import Layout
-from harness.snapshot.result import UNJUDGED
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
 
 CLAIM = "Cached turns answer in constant time while naive re-processing grows."
@@ -60,14 +59,14 @@ def settled(cached: list[float], plain: list[float], figures: dict[str, int]) ->
     elif ours >= theirs:
         verdict, short = REFUTED, f"It grows as fast: {grew}."
     elif least > COARSE * theirs:
-        verdict = UNJUDGED
-        short = f"Could not be told here: the clock is too coarse, it tells a growth beyond {least:.0%} only; {grew}."
+        verdict = DEPENDS
+        short = f"On the clock: too coarse here, it tells a growth beyond {least:.0%} only; {grew}."
     elif ours > least:
         verdict = DEPENDS
         short = f"On how long the chat is: {grew}, and the clock tells a growth beyond {least:.0%}."
     elif least > FINE:
-        verdict = UNJUDGED
-        short = f"Could not be told with turns this short: {grew}, and the clock tells only a growth beyond {least:.0%}."
+        verdict = DEPENDS
+        short = f"On the clock: turns this short do not tell, {grew}, and it tells only a growth beyond {least:.0%}."
     else:
         verdict = HOLDS
         short = f"Not told apart from constant: {grew}, and the clock tells a growth beyond {least:.0%}."
