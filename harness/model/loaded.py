@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +17,11 @@ from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
 from harness.model.oracle import Cost, Oracle
-from harness.model.pace import Pace
+from harness.model.pace import TIMED, Pace, calls
 from harness.model.singly import Singly
 from harness.model.standing import standing
 from harness.model.switch import switch_of
 from harness.progress import FEWEST
-
-TIMED = 64  # tokens of a pass that says how fast this model is; with fewer, weights are read once
 
 
 @dataclass
@@ -177,6 +175,10 @@ class Loaded:
         operations = 2.0 * self.parameters * tokens
         return Cost(self.pace.seconds(operations, self.dtype, self.device), 0)
 
+    def ahead(self, tokens: Sequence[int]) -> float:
+        """How long calls of so many `tokens` each are going to take, by those timed so far."""
+        return calls(self.pace, self.parameters, tokens, self.dtype, self.device)
+
     def probe(self) -> None:
         """Time a short pass where none was timed yet: what lies ahead is judged by this very model, not by a guess."""
         if self.pace.rate is None:
@@ -255,9 +257,11 @@ class Loaded:
         start = time.perf_counter()
         with torch.no_grad():
             logits = self.model(input_ids=ids, **arguments).logits
+        seconds = time.perf_counter() - start
         if ids.numel() >= TIMED and not logits.is_cuda:
-            seconds = time.perf_counter() - start
             self.pace.timed(2.0 * self.parameters * ids.numel(), seconds)
+        elif ids.numel() <= FEWEST and not logits.is_cuda:
+            self.pace.stepped(seconds)
         return logits[:, -keep:] if keep else logits
 
     def uncached(self, ids: torch.Tensor, keep: int) -> torch.Tensor:

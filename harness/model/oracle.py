@@ -7,7 +7,7 @@ What fits in `KEEP` of the free memory stays widened between passes, which makes
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from harness import machine
 from harness.model import recurrence
-from harness.model.pace import Pace
+from harness.model.pace import TIMED, Pace, reading, widening
 
 KEEP = 0.25  # share of the free memory that may hold widened weights between passes
 PATIENCE, NOTICED = 5.0, 1 << 30  # seconds, bytes: what takes more is announced
@@ -120,7 +120,7 @@ class Oracle:
                 once = self.loaded.once
                 return recurrence.one_by_one(once, ids, positions, mask, cache, keep)
             logits = self.loaded.once(ids, positions, mask, cache, keep)
-        if ids.numel() >= 16:  # of a single token, reading the weights is most of the time
+        if ids.numel() >= TIMED:
             self._pace.timed(self._operations(ids.numel()), time.perf_counter() - start)
         return logits
 
@@ -151,10 +151,24 @@ class Oracle:
         activations = 8 * batch * tokens * (6 * width + config.vocab_size)
         weights = [p.numel() * 8 for p in self.loaded.model.parameters()]
         growth = min(sum(weights), self._weights.room) - self._weights.nbytes
-        operations = self._operations(batch * tokens)
-        share = self._working.pace.share(self._working.dtype, self.device)
-        seconds = self._pace.seconds(operations, torch.float64, self.device, share)
-        return Cost(seconds, max(weights) + max(growth, 0) + activations + scores)
+        return Cost(
+            self.ahead([batch * tokens]), max(weights) + max(growth, 0) + activations + scores
+        )
+
+    def ahead(self, tokens: Sequence[int], like: "Oracle | None" = None) -> float:
+        """How long calls of so many `tokens` each are going to take: their sums, and in each of them every weight
+        is read; those that are not kept are widened as well. like: of the whole model, where this is a part."""
+        device, numbers, timed = self.device, self.loaded.parameters, (like or self)._pace
+        working, dtype = (like or self)._working, self._working.dtype
+        operations = self._operations(sum(tokens))
+        sums = timed.seconds(operations, torch.float64, device)
+        if timed.rate is None:
+            sums += working.pace.beyond(operations, dtype, device)
+        if device.type != "cpu":
+            return sums
+        lost = max(1 - self._weights.room / max(8 * numbers, 1), 0)
+        widened = widening(dtype, str(device)) * (1 + lost * (len(tokens) - 1))
+        return sums + numbers * (widened + 2 * reading(torch.float32, str(device)) * len(tokens))
 
     def _operations(self, tokens: int) -> float:
         return 2.0 * sum(p.numel() for p in self.loaded.model.parameters()) * tokens

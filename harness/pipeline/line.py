@@ -26,7 +26,7 @@ from harness.pipeline.bounded import Bounded, continuation
 from harness.pipeline.damage import aid_for, changed, comparable, damaged
 from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.finish import Outcome, finish_run, shown
-from harness.pipeline.itself import Way, beside
+from harness.pipeline.itself import Way, beside, meant
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
@@ -316,17 +316,20 @@ class Line:
         session.say.stage("noise floor, oracle, verdict")
         settings, chunk = session.cfg.compare, session.cfg.prompt.chunk
         end, chunks = state.tokens + path.fed.shape[1], reference.chunks
-        cost(session.loaded, state.batch, end, settings.oracle, chunks).announce(session.say.note)
+        small, kept = restored.state, self.way.kept if self.way else ()
+        rest = {"again": False, "small": bool(kept) or meant(small)}
+        ahead = cost(session.loaded, state.batch, end, settings.oracle, chunks, **rest)
+        ahead.announce(session.say.note)
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
-        loaded, small = restored.session.loaded, restored.state
+        loaded = restored.session.loaded
         if self.way is not None:
             before = (session.loaded, self.made) if self.made and self.made is not small else None
             judgement = beside(judgement, loaded, small, self.way, path, settings, before)
-        session.say.done(judgement.verdict)
         if judgement.verdict not in GOOD or judgement.broken:
             lossless = "" if "bound" in self.record else session.cfg.cache.name
             judgement = diagnosed(judgement, loaded, small, waived, reference.fed, lossless)
             self.record["diagnosis"] = judgement.diagnosis
+        session.say.done(judgement.verdict)
         return judgement
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:

@@ -16,12 +16,11 @@ from harness import progress
 from harness.capture import new_cache, positions_of, prefill
 from harness.compare.soundness import PlainPath, Soundness, carried, exact_path, rounded_path
 from harness.config import CompareConfig
-from harness.model import pace
 from harness.model.experts import experts
 from harness.model.loaded import Loaded
 from harness.model.oracle import Cost, Oracle
-from harness.model.twin import kinds_seen
 from harness.pipeline.drive import Rollout, Uninterrupted
+from harness.pipeline.noise import CHUNK
 from harness.pipeline.past import Floors, floors, past_of
 from harness.pipeline.tail import Tail, committed, tail_of
 from harness.snapshot.digest import digest_named
@@ -50,25 +49,32 @@ class Yardstick:
     soundness: Soundness
 
 
-def cost(loaded: Loaded, batch: int, tokens: int, oracle: bool, chunks: Sequence[int] = ()) -> Cost:
-    """What a verdict on `[batch, tokens]` takes, the last of them fed in calls of `chunks`: three runs in the
-    working dtype (uninterrupted, without a cache, in other chunks) and five in float64, four of them by a
-    twin where that is dear. By the passes of this very model that were timed last, see `Pace`."""
-    new, all_ = sum(chunks), batch * tokens
-    fewest = pace.fewest(loaded.dtype, str(loaded.device))
-    cached = progress.weight((batch * n for n in (tokens - new, *chunks)), fewest)
-    singly = progress.weight((batch * n for n in (tokens - new, *[1] * new)), fewest)
-    working = loaded.cost(cached + singly + all_).seconds
-    if not oracle:
-        return Cost(working, 0)
-    exact = loaded.oracle.cost(batch, tokens)
-    whole = loaded.parameters * tokens <= WORK or loaded.twin is loaded
-    passes = 5 if whole else 1 + 4 * max(kinds_seen(loaded.model), 2) / loaded.layers
-    fed = progress.weight(
-        batch * n for n in (tokens - new, *chunks)
-    )  # each call widens the weights
-    passes += (passes - 1) / 2 * (fed / all_ - 1)  # half of these four feed as the run does
-    return Cost(working + passes * exact.seconds, exact.nbytes)
+def cost(
+    loaded: Loaded,
+    batch: int,
+    tokens: int,
+    oracle: bool,
+    chunks: Sequence[int] = (),
+    *,
+    again: bool = True,
+    small: bool = False,
+) -> Cost:
+    """What a verdict on `[batch, tokens]` takes, the last of them fed in calls of `chunks`: every pass that
+    `measure` makes, by those of this very model that were timed last, see `Pace`. again: and the uninterrupted
+    run. small: and what a pruned or a quantized state takes besides: the same steps under another cache and as
+    products of one row, and prefills in four splits that tell a rounding from a fault."""
+    new = sum(chunks)
+    plan = _plan(loaded, batch, tokens - new, chunks, None, oracle)
+    run = [batch * count for count in (tokens - new, *chunks)]
+    more = [run] * again
+    if small:
+        splits = {None, max((tokens - new) // 4, 1), max(tokens - new - 1, 1), CHUNK}
+        prefills = [batch * n for split in splits for n in progress.pieces(tokens - new, split)]
+        more += [run[1:], [run[0], *[batch] * new], prefills]
+    seconds = sum(loaded.ahead(calls) for calls in more)
+    for model, calls in plan:
+        seconds += model.ahead(calls, loaded.oracle) if isinstance(model, Oracle) else model.ahead(calls)  # fmt: skip
+    return Cost(seconds, loaded.oracle.cost(batch, tokens).nbytes if oracle else 0)
 
 
 def measure(
@@ -91,7 +97,9 @@ def measure(
         digest_named(tensors),
     )
     if key not in known:
-        with progress.whole("judging", _planned(loaded, state, reference, settings, chunk)):
+        batch, run = len(reference.fed), reference.chunks
+        plan = _plan(loaded, batch, state.tokens, run, chunk, settings.oracle, settings.noise_chunk)
+        with progress.whole("judging", sum(_worth(model, calls) for model, calls in plan)):
             known[key] = _measured(loaded, state, reference, settings, chunk)
         if len(known) > KEPT:
             del known[next(iter(known))]
@@ -249,12 +257,13 @@ def _asked(loaded: Loaded, tokens: int) -> Loaded:
     return loaded.twin if loaded.parameters * tokens > WORK else loaded
 
 
-def _calls(state: State, fed: torch.Tensor, chunks: Sequence[int], chunk: int | None) -> list[int]:
+def _calls(
+    batch: int, tokens: int, new: int, chunks: Sequence[int], chunk: int | None
+) -> list[int]:
     """Tokens of each call of a cached run; of one without a cache, a row each, where `chunks` is empty."""
-    batch, new = fed.shape
     if not chunks:
-        return [state.tokens + new] * batch
-    return [batch * piece for piece in (*progress.pieces(state.tokens, chunk), *chunks)]
+        return [tokens + new] * batch
+    return [batch * piece for piece in (*progress.pieces(tokens, chunk), *chunks)]
 
 
 def _worth(model: Loaded | Oracle, calls: Sequence[int]) -> float:
@@ -262,21 +271,29 @@ def _worth(model: Loaded | Oracle, calls: Sequence[int]) -> float:
     return progress.weight(calls) * model.layers * (EXACT if isinstance(model, Oracle) else 1)
 
 
-def _planned(
-    loaded: Loaded, state: State, reference: Rollout, settings: CompareConfig, chunk: int | None
-) -> float:
-    """The `_worth` of all passes that `_measured` counts."""
-    fed, other = reference.fed, settings.noise_chunk
-    begun, ones = fed[:, :FEW], (1,) * fed.shape[1]
-    total = _worth(loaded, _calls(state, fed, (), None))
-    total += _worth(loaded, _calls(state, fed, ones, other))
-    if settings.oracle:
-        total += _worth(loaded.oracle, _calls(state, fed, (), None))
-    for ids, chunks, size in ((fed, reference.chunks, chunk), (begun, ones[:FEW], other)):
-        model = _asked(loaded, state.tokens + ids.shape[1]).oracle
-        total += _worth(model, _calls(state, ids, chunks, size))
-        total += _worth(model, _calls(state, ids, (), None))
-    return total
+def _plan(
+    loaded: Loaded,
+    batch: int,
+    tokens: int,
+    chunks: Sequence[int],
+    chunk: int | None,
+    oracle: bool,
+    noise_chunk: int = CompareConfig.noise_chunk,
+) -> list[tuple[Loaded | Oracle, list[int]]]:
+    """Who runs in `_measured`, in order, and the tokens of each of its calls."""
+    new = sum(chunks)
+    begun, ones = min(new, FEW), (1,) * new
+    plan: list[tuple[Loaded | Oracle, list[int]]] = [
+        (loaded, _calls(batch, tokens, new, (), None)),
+        (loaded, _calls(batch, tokens, new, ones, noise_chunk)),
+    ]
+    if oracle:
+        plan.append((loaded.oracle, _calls(batch, tokens, new, (), None)))
+    for count, fed, size in ((new, chunks, chunk), (begun, ones[:begun], noise_chunk)):
+        model = _asked(loaded, tokens + count).oracle
+        plan.append((model, _calls(batch, tokens, count, fed, size)))
+        plan.append((model, _calls(batch, tokens, count, (), None)))
+    return plan
 
 
 def _counted(
@@ -288,7 +305,7 @@ def _counted(
     chunk: int | None = None,
 ) -> AbstractContextManager[None]:
     """One run of `model` over the whole buffer and `fed`, for whoever looks; see `_calls`."""
-    calls = _calls(state, fed, chunks, chunk)
+    calls = _calls(len(fed), state.tokens, fed.shape[1], chunks, chunk)
     return progress.passes(model.model, model.layers, what, calls, _worth(model, calls))
 
 
