@@ -316,12 +316,11 @@ class Line:
         session.say.stage("noise floor, oracle, verdict")
         settings, chunk = session.cfg.compare, session.cfg.prompt.chunk
         end, chunks = state.tokens + path.fed.shape[1], reference.chunks
-        small, kept = restored.state, self.way.kept if self.way else ()
-        rest = {"again": False, "small": bool(kept) or meant(small)}
+        loaded, small = restored.session.loaded, restored.state
+        rest = {"again": False, "small": "bound" in self.record or meant(small)}
         ahead = cost(session.loaded, state.batch, end, settings.oracle, chunks, **rest)
         ahead.announce(session.say.note)
         judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
-        loaded = restored.session.loaded
         if self.way is not None:
             before = (session.loaded, self.made) if self.made and self.made is not small else None
             judgement = beside(judgement, loaded, small, self.way, path, settings, before)
