@@ -46,3 +46,22 @@ def test_a_place_that_is_taken_is_told_at_once(compose, tmp_path) -> None:
     place.check(compose("task=save", f"out={held}", "overwrite=true"))
     (held / "mine.txt").touch()  # who writes says what that is
     place.check(compose("task=save", f"out={held}"))
+
+
+def test_what_is_to_be_read_is_looked_at_before_torch_is(compose, tmp_path) -> None:
+    binary, bare, held = tmp_path / "binary", tmp_path / "bare", tmp_path / "held"
+    binary.write_bytes(b"let \xff")
+    for folder in (bare, held):
+        folder.mkdir()
+    (held / "manifest.json").write_text(json.dumps({"tokens": 9}))
+    back = ("task=resume", f"snapshot={held}")
+    for given, said in (
+        (("text=a", "prompt=file", f"prompt.path={binary}"), "text= and prompt=file both say"),
+        (("prompt=file", f"prompt.path={binary}"), "is not UTF-8: byte 4 is 0xff"),
+        (("model=path", f"model.path={bare}"), "it has no config.json"),
+        ((*back, "at=99"), "has 9 tokens: give 1 to 9"),
+    ):
+        with pytest.raises(HarnessError, match=said):
+            place.check(compose(*given))
+    place.check(compose(*back, "at=9"))
+    place.check(compose("task=inspect", f"snapshot={held}"))

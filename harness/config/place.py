@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.config import utf8
 from harness.config.schema import Config, ModelConfig
 from harness.errors import ConfigProblem, InputProblem
 
@@ -26,6 +27,11 @@ NEEDED = {  # keys without which a task has nothing to do, and how it says so
     "audit": (("run",), "run=DIR (a run or a sweep) or run=ID (of MLflow)."),
 }
 WRITING = ("save", "prune", "resume", "loop")  # `out=` names one snapshot
+REPLACED = ("turns", "text")  # prompts that `text=` may stand in for
+NO_CONFIG = (
+    "is not a save_pretrained directory: it has no config.json. Give the folder that holds config.json and the "
+    "weights, or a GGUF file."
+)
 DRIVERS = ("/dev/kfd", "/dev/nvhost-gpu", "/dev/nvmap")  # of AMD, and of boards
 POSITIONS = ("max_position_embeddings", "n_positions")  # as a model's config.json calls them
 
@@ -41,6 +47,9 @@ def check(cfg: Config) -> None:
             f"model.path={cfg.model.path} is a file, and no GGUF file. Give the folder that holds config.json "
             "and the weights, or a GGUF file."
         )
+    folder = Path(cfg.model.path or "").expanduser()
+    if cfg.model.path and folder.is_dir() and not (folder / "config.json").is_file():
+        raise InputProblem(f"model.path={cfg.model.path} {NO_CONFIG}")
     _check_needed(cfg)
     _check_out(cfg)
     _check_device(cfg)
@@ -60,6 +69,39 @@ def check(cfg: Config) -> None:
         what = "directory" if key in FOLDERS else "file"
         raise InputProblem(
             f"{CALLED.get(key, key)}={path}: there is no such {what}. Check the path."
+        )
+    _check_prompt(cfg)
+    _check_at(cfg)
+
+
+def _check_prompt(cfg: Config) -> None:
+    """Raise InputProblem for a prompt that is said twice, and for a file of it that is no text."""
+    if "text" not in cfg.task.reads or cfg.snapshot:
+        return
+    said_twice(cfg)
+    if cfg.prompt.name in ("file", "jsonl") and cfg.prompt.path and not cfg.prompt.ids:
+        utf8.read(cfg.prompt.path)
+
+
+def said_twice(cfg: Config) -> None:
+    """Raise InputProblem where `text=` stands beside a prompt that it does not replace."""
+    if cfg.text is not None and (cfg.prompt.name not in REPLACED or cfg.prompt.ids):
+        other = "prompt.ids" if cfg.prompt.ids else f"prompt={cfg.prompt.name}"
+        raise InputProblem(f"text= and {other} both say what is read. Leave one of them out.")
+
+
+def _check_at(cfg: Config) -> None:
+    """Raise InputProblem for a place that the snapshot's manifest, which is verified later, does not have."""
+    if cfg.at is None or not cfg.snapshot or "at" not in cfg.task.reads:
+        return
+    try:
+        manifest = Path(cfg.snapshot).expanduser() / "manifest.json"
+        tokens = json.loads(manifest.read_text("utf-8"))["tokens"]
+    except (OSError, ValueError, LookupError, TypeError):  # who reads it finds out
+        return
+    if type(tokens) is int and not 1 <= cfg.at <= tokens:
+        raise InputProblem(
+            f"at={cfg.at} is not a place in this state, which has {tokens} tokens: give 1 to {tokens}."
         )
 
 

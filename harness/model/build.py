@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from harness.config import ModelConfig
+from harness.config.place import NO_CONFIG
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import files, footprint, gguf
 from harness.model.hub import hub
@@ -158,10 +159,7 @@ def _place(settings: ModelConfig) -> tuple[str, str | None]:
     if settings.path:
         folder = Path(settings.path).expanduser()
         if not (folder / "config.json").is_file():
-            raise InputProblem(
-                f"model.path={settings.path} is not a save_pretrained directory: it has no "
-                "config.json. Give the folder that holds config.json and the weights, or a GGUF file."
-            )
+            raise InputProblem(f"model.path={settings.path} {NO_CONFIG}")
         return str(folder), None
     if settings.id in SHIPPED:
         return str(SHIPPED[settings.id]), None

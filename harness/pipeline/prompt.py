@@ -4,16 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.config import Config
+from harness.config import Config, utf8
+from harness.config.place import said_twice
 from harness.errors import InputProblem
-from harness.pipeline import utf8
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.questions.recall import recall_dialogue
 from harness.pipeline.questions.score import scores
 from harness.snapshot.digest import digest_document
 from harness.tokenizer.policy import Encoded, decode, encode
-
-REPLACED = ("turns", "text")  # prompts that `text=` may stand in for
 
 
 def check_prompt(cfg: Config) -> None:
@@ -21,9 +19,7 @@ def check_prompt(cfg: Config) -> None:
     said twice."""
     prompt = cfg.prompt
     if cfg.text is not None:
-        if prompt.name not in REPLACED or prompt.ids:
-            other = "prompt.ids" if prompt.ids else f"prompt={prompt.name}"
-            raise InputProblem(f"text= and {other} both say what is read. Leave one of them out.")
+        said_twice(cfg)
         _refuse_empty(cfg.text, "text=")
     elif prompt.name == "file" and not prompt.ids:
         _refuse_empty(_read(prompt.path), f"prompt.path={prompt.path}")

@@ -5,9 +5,8 @@ import json
 import re
 from typing import Any
 
-from harness.config import PromptConfig
+from harness.config import PromptConfig, utf8
 from harness.errors import InputProblem
-from harness.pipeline import utf8
 from harness.pipeline.questions.question import Question
 
 NEEDED, ALLOWED = ("context", "question", "expected"), ("regex",)
