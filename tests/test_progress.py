@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness import progress
 from harness.pipeline import drive, yardstick
-from harness.report import bar
+from harness.report import bar, fold
 from harness.report.console import Say
 from harness.report.passing import Passing
 
@@ -120,6 +120,32 @@ def test_a_bar_says_how_much_is_left_and_gives_the_line_back(monkeypatch) -> Non
     assert text.endswith("  prefill ... ")
 
 
+def test_a_line_that_takes_several_rows_is_taken_away_whole(monkeypatch) -> None:
+    """A path longer than the terminal: else its first row stays and the line is there twice."""
+    file = io.StringIO()
+    display = bar.Bar(Console(file=file, force_terminal=True, width=40))
+    display.line = "  load " + "a" * 80 + " ... "
+    display.begin("load", 4)
+    display.name("kernels", still=True)
+    display.end()
+    assert file.getvalue().startswith("\r\x1b[2K" + "\x1b[1A\x1b[2K" * 2 + "\x1b[?25l")
+
+
+def test_a_stage_breaks_between_words_on_a_terminal_and_nowhere_else() -> None:
+    path = "runs/" + "long" * 12
+    start, line = fold.continued("", "  load a snapshot ... ", 40)
+    assert (start, line) == ("  load a snapshot ... ",) * 2
+    more, line = fold.continued(line, f"103 tokens of {path}, verified\n", 40)
+    assert path in more and max(len(row) for row in more.split("\n")) <= len(path) + 6
+    assert all(row.startswith("    ") for row in more.rstrip().split("\n")[1:])
+    assert (
+        f"{start}{more}".split() == f"  load a snapshot ... 103 tokens of {path}, verified".split()
+    )
+    assert fold.continued(start, f"{path}\n", None)[0] == f"{path}\n"
+    date = "see runs/save/2026-11-25_10-21-35_6386e4705c"
+    assert fold.filled(date, 30).split("\n")[1] == date[4:]
+
+
 def test_where_nothing_is_done_yet_no_estimate_is_made(monkeypatch) -> None:
     monkeypatch.setattr(bar, "MOMENT", 0)
     monkeypatch.setattr(bar, "OFTEN", 0)
@@ -152,8 +178,8 @@ def noted(monkeypatch, seconds: float, steps: int) -> list[str]:
     return said
 
 
-def test_a_log_says_once_how_much_is_left_of_long_work(monkeypatch) -> None:
-    assert noted(monkeypatch, 1, 40) == ["about 37s left"]
+def test_a_log_says_once_how_long_long_work_takes(monkeypatch) -> None:
+    assert noted(monkeypatch, 1, 40) == ["about 40s in all"]  # that stays true in what is written
     assert noted(monkeypatch, 1, 8) == [] == noted(monkeypatch, 0.01, 100)
 
 
@@ -184,11 +210,11 @@ def test_a_log_counts_no_layers(captured) -> None:
 @pytest.mark.parametrize("given", [("task=loop", "text=let k be 5 ."), ("text=let k be 5 .",)])
 def test_many_tokens_are_never_a_silent_minute(harness, monkeypatch, given) -> None:
     given = (*given, "steps=12", "compare.oracle=false", "name=long")
-    assert " left" not in harness(*given).out
+    assert " in all" not in harness(*given).out
     monkeypatch.setattr(bar, "SURE", 0)
     monkeypatch.setattr(bar, "LONG", -1)
     shown = harness(*given).out
-    stages = [line for line in shown.splitlines() if "about" in line and " left" in line]
+    stages = [line for line in shown.splitlines() if "about" in line and " in all" in line]
     wanted = ["loop 12 steps"] if "task=loop" in given else ["uninterrupted run", "restored run"]
     assert all(any(w in line for line in stages) for w in wanted), shown
 

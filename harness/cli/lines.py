@@ -2,7 +2,6 @@
 
 import json
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -174,6 +173,7 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
     from harness.report import names, plots, search
     from harness.report.choice import varied
     from harness.report.console import Say, tabled
+    from harness.report.fold import filled
     from harness.snapshot.objective import shown
 
     if not (chosen := search.ranked(rows, ways)):
@@ -182,7 +182,7 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
     say = Say()
     said = [f"{headline}."] if (headline := search.headline(rows, ways)) else []
     said.append(search.conclusion(rows, ways))
-    say.line("\n" + textwrap.fill(" ".join(said), say.out.width))
+    say.line("\n" + filled(" ".join(said), say.out.width))
     say.line()
     cells = [
         [

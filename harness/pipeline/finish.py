@@ -4,7 +4,6 @@
 a page without a model put into it. What a failed job leaves is in `failure.py`.
 """
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -134,6 +133,7 @@ def finish_table(
     in place of the verdict, where that is not what the table is about.
     """
     from harness.report import console
+    from harness.report.fold import filled
 
     cfg, say = session.cfg, session.say
     blank = {"size": NO_SIZE, "snapshot": NOTHING_STORED, "elements": [], "text": {}}
@@ -148,7 +148,7 @@ def finish_table(
             console.tabled(say, name, list(columns), cells)
             say.line()
             for more in reason.splitlines()[1:]:  # than the sentence above the table
-                say.line(textwrap.fill(more, say.out.width))
+                say.line(filled(more, say.out.width))
             if closing:
                 if closing.partition(": ")[2].strip().rstrip(".") not in result["conclusion"]:
                     say.line(closing)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from harness.progress import looked_at_by
+from harness.report.fold import rows
 
 if TYPE_CHECKING:
     from rich import progress
@@ -25,18 +26,18 @@ class Pace:
 
     def __init__(self, total: float, now: float):
         self.total, self.done = total, 0.0
-        self._spent, self._slowest = 0.0, (0.0, 0.0)  # seconds; seconds and amount of one step
+        self.spent, self._slowest = 0.0, (0.0, 0.0)  # seconds; seconds and amount of one step
         self._last = now
 
     def advance(self, by: float, now: float) -> None:
         """`by` more is done at the time `now`, in seconds."""
         step = (now - self._last, by)
-        self._last, self.done, self._spent = now, self.done + by, self._spent + step[0]
+        self._last, self.done, self.spent = now, self.done + by, self.spent + step[0]
         self._slowest = max(self._slowest, step)
 
     def rest(self, sure: float) -> float | None:
         """Seconds left, None before `sure` seconds of work were counted."""
-        seconds, amount = self._spent - self._slowest[0], self.done - self._slowest[1]
+        seconds, amount = self.spent - self._slowest[0], self.done - self._slowest[1]
         if amount <= 0 or seconds < sure:
             return None
         return seconds / amount * max(self.total - self.done, 0)
@@ -97,7 +98,8 @@ class Bar:
         from rich import progress
         from rich.table import Column
 
-        self.console.file.write("\r\x1b[2K")
+        above = rows(self.line, self.console.width) - 1
+        self.console.file.write("\r\x1b[2K" + "\x1b[1A\x1b[2K" * above)
         shown = progress.Progress(
             progress.TextColumn("  {task.description}", table_column=Column(no_wrap=True)),
             progress.BarColumn(bar_width=24),
@@ -143,7 +145,7 @@ class Estimate:
             return
         self._said = True
         if rest > LONG:
-            self._note(f"about {span(rest)} left")
+            self._note(f"about {span(rest + self._pace.spent)} in all")
 
     def name(self, what: str, still: bool = False) -> None:
         """A log is told what was done when it is."""

@@ -19,7 +19,7 @@ from rich.table import Table
 from harness import interrupt, machine, process, progress
 from harness.report import onward
 from harness.report.bar import Bar, Estimate
-from harness.report.fold import labelled, shown
+from harness.report.fold import continued, filled, labelled, shown
 from harness.report.names import FLOOR, beside, itself_as, judged_by, plain
 from harness.report.passing import Passing
 from harness.snapshot.elements import DIGEST
@@ -65,6 +65,7 @@ class Say:
         self._start = time.perf_counter()
         log.info("%s ...", what)
         if not self.quiet:
+            self._bar.line = ""
             self._begun(f"  {what} ... ")
         elif self._passing:
             self._passing.stage(what)
@@ -75,9 +76,9 @@ class Say:
         if self.quiet:
             return
         if self._open:
-            self._begun(f"{self._bar.line}{what} ... ", f"{what} ... ")
+            self._begun(f"{what} ... ")
         else:
-            sys.stderr.write(f"  {what}\n")
+            sys.stderr.write(continued("", f"  {what}\n", self._width)[0])
             sys.stderr.flush()
 
     def _left(self, what: str) -> None:
@@ -97,7 +98,8 @@ class Say:
         self._stages.append((self.what, seconds))
         log.info("%s: %s%s(%.2f s)", self.what, result, " " * bool(result), seconds)
         if not self.quiet:
-            sys.stderr.write(f"{result}{' ' * bool(result)}({seconds:.2f} s)\n")
+            ending = f"{result}{' ' * bool(result)}({seconds:.2f} s)\n"
+            sys.stderr.write(continued(self._bar.line, ending, self._width)[0])
             sys.stderr.flush()
         self._open, self.what, self._bar.line = False, "", ""
 
@@ -107,13 +109,19 @@ class Say:
         going = [(self.what, time.perf_counter() - self._start)] if self.what else []
         return [*self._stages, *going]
 
-    def _begun(self, line: str, more: str | None = None) -> None:
-        """What now stands on the open line of stderr, and the last part of it, which is written.
+    def _begun(self, more: str) -> None:
+        """Write more of the open line of stderr.
 
-        The line counts as begun before it is: a signal may come as soon as it is written."""
-        self._open, self._bar.line = True, line
-        sys.stderr.write(line if more is None else more)
+        It counts as begun before it is: a signal may come as soon as it is written."""
+        self._open = True
+        written, self._bar.line = continued(self._bar.line, more, self._width)
+        sys.stderr.write(written)
         sys.stderr.flush()
+
+    @property
+    def _width(self) -> int | None:
+        console = self._bar.console
+        return console.width if console.is_terminal else None
 
     def line(self, text: str = "", end: str = "\n") -> None:
         """One plain line of result."""
@@ -132,7 +140,7 @@ class Say:
         if not self.out.is_terminal:
             return f"{name + ':':<{LABEL - 1}} {text}"
         width, (first, *more) = self.out.width, text.splitlines() or [""]
-        below = (textwrap.fill(line, width, subsequent_indent="  ") for line in more)
+        below = (filled(line, width, "  ") for line in more)
         return "\n".join([labelled(name, first, LABEL, width), *below])
 
     def broken(self) -> None:
@@ -200,7 +208,7 @@ def tabled(say: Say, title: str, columns: list[str], rows: list[list[Any]]) -> N
         title += f" ({same})" if same else ""
         rows = [[cell for i, cell in enumerate(row) if i not in alike] for row in rows]
         columns = [column for i, column in enumerate(columns) if i not in alike]
-    say.line(textwrap.fill(title, width))
+    say.line(filled(title, width))
     if widths := fitted(columns, rows, width):
         say.out.print(table("", columns, rows, widths))
         return
@@ -299,7 +307,7 @@ def _itself(block: dict[str, Any]) -> str:
 
 def concluded(say: Say, result: dict[str, Any]) -> None:
     """The sentence that says it all, and an empty line."""
-    say.line(textwrap.fill(result["conclusion"], say.out.width))
+    say.line(filled(result["conclusion"], say.out.width))
     say.line()
 
 

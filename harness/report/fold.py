@@ -1,10 +1,38 @@
 """Words folded for a terminal."""
 
+import re
 import shutil
 import textwrap
 from typing import TextIO
 
+from rich.cells import cell_len
+
 from harness import process
+
+BELOW = " " * 4  # before what goes on below a line of progress
+
+
+def filled(text: str, width: int, below: str = "") -> str:
+    """`text` in rows of at most `width`, broken between words alone: a path or a command stays whole."""
+    return textwrap.fill(text, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)  # fmt: skip
+
+
+def continued(line: str, more: str, width: int | None) -> tuple[str, str]:
+    """What to write of `more` behind the open `line`, and the row that stands open then: words that do not fit into
+    `width` stand below, a longer one by itself. None: no terminal, where lines stay whole."""
+    if width is None:
+        return more, line + more
+    written = ""
+    for word in re.findall(r"\s*\S+\s*", more):
+        if line.strip() and cell_len(line + word.rstrip()) >= width:
+            written, line, word = f"{written}\n{BELOW}", BELOW, word.lstrip()
+        written, line = written + word, line + word
+    return written, line
+
+
+def rows(line: str, width: int) -> int:
+    """How many rows of a terminal `line` takes."""
+    return max(-(-cell_len(line) // max(width, 1)), 1)
 
 
 def folded(line: str, width: int) -> str:
