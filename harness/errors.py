@@ -81,10 +81,24 @@ class UntrustedPlugin(ConfigProblem):
 
 
 MANY = 40  # names that are still listed one by one
+REFERRED = "which this one goes on from"  # says of a fault that it is in another snapshot's folder
 MISSING_PARENT = (
     "It refers to another snapshot: put that one into the same folder, under any name, or, where both lie together, "
     "make this one self-contained (task=save compact=true snapshot=DIR out=DIR2) and take that. "
 )
+DAMAGED_PARENT = (
+    "The damage is in the snapshot that this one goes on from: put an undamaged copy of that folder beside it, under "
+    "any name, and this one can be restored as it is. Without one, save again; "
+)
+
+
+def mending(faults: Sequence[str]) -> str:
+    """What can be done about the faults of a snapshot."""
+    missing = any("does not lie beside it" in f for f in faults)
+    whole = "Restore it from a backup or save it again; "
+    if all(REFERRED in f for f in faults) and not missing:
+        whole = DAMAGED_PARENT
+    return f"{MISSING_PARENT * missing}{whole}`restore.strict=false` does not waive damage."
 
 
 class NotRestored(HarnessError):
@@ -112,10 +126,7 @@ class SnapshotInvalid(NotRestored):
         shown = "\n".join(f"  - {f}" for f in self.faults[:20])
         more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
         what = f"the snapshot at {where} is not valid, nothing was restored from it"
-        remedy = (
-            f"{MISSING_PARENT if any('inherited' in f for f in self.faults) else ''}"
-            "Restore it from a backup or save it again; `restore.strict=false` does not waive damage."
-        )
+        remedy = mending(self.faults)
         if any("memory of a process" in f for f in self.faults):
             remedy = (
                 "save=memory keeps it for that process only: save again, say with save=safetensors."

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from harness import machine
-from harness.errors import HarnessError, InputProblem, SnapshotInvalid, Untrusted
+from harness.errors import REFERRED, HarnessError, InputProblem, SnapshotInvalid, Untrusted
+from harness.process import shown
 from harness.save import cipher, contents, files, lineage
 from harness.save.access import Access
 from harness.save.envelope import own_manifest
@@ -117,20 +118,21 @@ class Reading:
     def _locate(self) -> None:
         """Where each inherited file lies. A snapshot that cannot be found or read is a fault."""
         for row in self.manifest["lineage"]:
-            label = f"inherited from snapshot {row['snapshot'][:16]} ({row['place']})"
+            named = f"snapshot {row['snapshot'][:16]} ({row['place']})"
+            label = f"{named}, {REFERRED}"
             place = self._place(row["snapshot"], row["place"])
             owner = self._owner(place) if place else None
             if place is None or owner is None:
                 self.faults.append(
-                    f"{', '.join(row['files'][:3])} is {label}, which does not lie beside it in {self._siblings.folder}"
+                    f"{', '.join(row['files'][:3])}: of {named}, which does not lie beside it in {self._siblings.folder}"
                 )
                 continue
             self._claimed[place] = row["snapshot"]
             if problem := self._not_itself(owner, row):
-                self.faults.append(f"the snapshot {label} {problem}")
+                self.faults.append(f"{label}, {problem}")
                 self._unsound.add(place)
             for file in row["files"]:
-                self._folders[file] = owner, f" ({label})"
+                self._folders[file] = owner, f" (in {shown(place)}: {label})"
 
     def _place(self, snapshot: str, hint: str) -> Path | None:
         """Where the snapshot with this id is read: the first folder that is not to be avoided, else the

@@ -7,7 +7,7 @@ from typing import Any
 from harness import machine
 from harness.compare.identity import told, waived_earlier
 from harness.config import Config
-from harness.errors import MISSING_PARENT, SnapshotInvalid
+from harness.errors import SnapshotInvalid, mending
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.stored import Stored, snapshot_named
 from harness.report import html
@@ -58,8 +58,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     outcome = finish_page(cfg, folder, say, record, sections, 3 if faults else 0)
     if faults:
         tabled(say, f"Faults of {snapshot}", ["#", "fault"], numbered)
-        hint = MISSING_PARENT if any("inherited" in f for f in faults) else ""
-        say.line(f"Do not restore from it: take a backup, or save again. {hint}".rstrip())
+        say.line(mending(faults))
     else:
         by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
         say.line(f"sound: {record['snapshot']['id']}{by}")

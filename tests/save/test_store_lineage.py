@@ -100,6 +100,29 @@ def test_a_grandchild_refers_to_the_owner_not_to_the_chain(tmp_path):
         store.load(tmp_path / "c")
 
 
+def test_damage_of_a_parent_is_told_with_its_folder_and_what_mends_it(tmp_path):
+    """The files beside the child are sound: a copy of the parent, under any name, is all that is missing."""
+    saved(big(512), tmp_path / "a", settings())
+    back, _ = store.load(tmp_path / "a")
+    saved(grown(back, 16, 1), tmp_path / "b", settings())
+    shutil.copytree(tmp_path / "a", tmp_path / "kept")
+    file = next((tmp_path / "kept").glob("kv-*"))
+    shutil.copytree(tmp_path / "kept", tmp_path / "elsewhere" / "a")
+    shutil.rmtree(tmp_path / "kept")
+    data = bytearray((tmp_path / "a" / file.name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "a" / file.name).write_bytes(data)
+    with pytest.raises(SnapshotInvalid) as told:
+        store.load(tmp_path / "b")
+    said = str(told.value)
+    assert f"in {tmp_path / 'a'}: snapshot" in said and "inherited" not in said
+    assert "put an undamaged copy of that folder beside it" in said and "compact" not in said
+    shutil.copytree(tmp_path / "elsewhere" / "a", tmp_path / "copy")
+    store.load(tmp_path / "b")
+    with pytest.raises(SnapshotInvalid, match="Restore it from a backup"):
+        store.load(tmp_path / "a")
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_compact_needs_nobody(tmp_path, form):
     saved(big(256), tmp_path / "a", settings(form))
