@@ -138,7 +138,7 @@ def _keys(word: str, others: list[str]) -> set[str]:
     group, dot, _ = word.partition(".")
     if dot and group in schemas():
         options = [o for o in chosen(group, others) if o in variants.options(group)]
-        return {f"{group}.{k}=" for o in options for k in readable(group, o) - set(NAMES)}
+        return {f"{group}.{k}=" for o in options for k in readable(group, o) - {*NAMES, "reads"}}
     blocks = {f.name: f.type for f in fields(Config) if is_dataclass(f.type)}
     if dot and group in blocks:
         return {f"{group}.{f.name}=" for f in fields(blocks[group])}

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import traceback
+from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
@@ -313,6 +314,13 @@ def _no_pair(word: str, argv: list[str]) -> str:
     )
 
 
+def _of_many(option: str, known: Sequence[str]) -> str:
+    """The names nearest to `option`, and how all are listed."""
+    near = get_close_matches(option, known, n=3, cutoff=0.5)
+    meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"{meant} `python -m harness experiment --help` lists all {len(known)}."
+
+
 def option_meant(group: str, option: str) -> str:
     if group == "model" and ("/" in option or option.startswith((".", "~"))):
         if option.startswith((".", "~", "/")) or Path(option).exists():
@@ -323,5 +331,7 @@ def option_meant(group: str, option: str) -> str:
         )
     if meant := called(group, option):
         return f" Did you mean '{meant}'?"
+    if group == "experiment":
+        return _of_many(option, options(group))
     hint = " For words of your own: text='...'." if group == "prompt" else ""
     return ("" if option == "null" else suggestion(option, options(group))) + hint

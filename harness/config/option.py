@@ -106,14 +106,22 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
         if able:
             misses = " or ".join(f"{group}={o}" for o in chosen)
             return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
-        every = {k for o in known for k in readable(group, o)} - set(NAMES)
-        near = suggestion(key, sorted(every))
-        near = (
-            near if "Did you mean" in near else suggestion(key, sorted(reads - set(NAMES) or every))
-        )
-        near = near.replace("mean '", f"mean '{group}.")
-        return f"'{group}.{key}' is not a key of the configuration.{near}"
+        return f"'{group}.{key}' is not a key of the configuration.{_nearest(group, key, reads)}"
     return None
+
+
+def _nearest(group: str, key: str, reads: Iterable[str]) -> str:
+    """The key that was probably meant: one that the chosen option `reads`, else one of another's, which is named."""
+    mine = sorted({*reads} - {*NAMES})
+    near = suggestion(key, mine)
+    if "Did you mean" in near:
+        return near.replace("mean '", f"mean '{group}.")
+    able = {k: o for o in reversed(variants.sound(group)) for k in readable(group, o) - {*NAMES}}
+    other = suggestion(key, sorted(able))
+    if "Did you mean" not in other:
+        return near if mine else other
+    (meant,) = (k for k in able if f"'{k}'" in other)
+    return f" Did you mean '{group}.{meant}', which {group}={able[meant]} reads?"
 
 
 def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:

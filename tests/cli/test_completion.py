@@ -18,6 +18,7 @@ from harness.errors import ConfigProblem
         ("harness cache=manual,cl", ["cache=manual,cloned"]),
         ("harness prune=snapkv prune.w", ["prune.window="]),
         ("harness prune=knorm prune.w", []),
+        ("harness task=ui task.r", ["task.run="]),
         ("harness --c", ["--cfg", "--config-dir"]),
         ("harness restore.st", ["restore.strict="]),
         ("harness restore.strict=f", ["restore.strict=false"]),
