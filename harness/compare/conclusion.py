@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
-from harness.snapshot.result import GOOD, MOMENT, recomputing, times_faster
+from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
 from harness.snapshot.words import purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
@@ -23,6 +23,9 @@ def conclusion(result: Mapping[str, Any]) -> str:
         return sentence
     again, back = recomputing(result)
     both = f"{back:.2g} s to load, verify and restore, {again:.2g} s to prefill, each timed once"
+    if timed_twice(result):
+        beside = f"{again:.2g} s for the faster of two prefills of the same tokens"
+        both = f"{back:.2g} s to load, verify and restore, timed once; {beside}"
     faster = speed(result) and f"{speed(result)} ({both})"
     kept = stored(result) and f"{stored(result)} {_where(result)}"
     facts = [fact for fact in (faster, kept) if fact]

@@ -65,6 +65,12 @@ def recomputing(result: Mapping[str, Any]) -> tuple[float, float]:
     return again, sum(times.get(key) or 0.0 for key in ("load", "verify", "restore"))
 
 
+def timed_twice(result: Mapping[str, Any]) -> bool:
+    """Whether the same tokens were prefilled a second time, so that the faster one of two is compared with."""
+    times = result.get("time_s") or {}
+    return bool(times.get("recompute") and times.get("prefill"))
+
+
 def counted(key: str, value: Any) -> Any:
     """The value of a figure as people count it: the first step is step 1."""
     return value + 1 if key in STEPS and value is not None else value
