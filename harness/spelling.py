@@ -22,7 +22,7 @@ ARGUMENTS = {
 # Groups whose own keys are arguments by their own names.
 OPTIONS = ("save", "sampling", "prune", "quantize")
 _COMMAND = r"(?:python -m harness )?task=\w+(?: [\w.]+=\S*[\w\]])*"
-_KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>[^\s,;:()]*\w\]?(?::\d+)?)"
+_KEY = r"(?<![\w.=+])(?P<key>[a-z_]+(?:\.\w+)?)=(?P<value>(?:env:)?[^\s,;:()]*\w\]?(?::\d+)?)"
 _WORD = rf"(?<![\w.])(?:{'|'.join(OPTIONS)})\.(?P<word>\w+)"
 _SPELLED = re.compile(rf"(?P<command>{_COMMAND})|{_KEY}|{_WORD}")
 
