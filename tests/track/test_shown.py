@@ -34,6 +34,14 @@ def test_how_many_times_faster_is_a_figure_where_its_times_say_more_than_the_mac
     assert "speed/times_faster" not in {key for key, *_ in measured.metrics(quick)}
 
 
+def test_noise_that_no_chart_can_tell_from_nothing_is_not_drawn():
+    curves = {"restored": {"kl": [0.0]}, "noise of one": {"kl": [1e-12, None], "max_abs_diff": [2e-6, 0.0]}}  # fmt: skip
+    drawn = {key for key, *_ in measured.metrics({"curves": curves})}
+    assert drawn == {"by_step/kl", "by_step/noise_max_abs_diff"}
+    older = {key for key, *_ in measured.metrics({"curves": curves}, once=True)}
+    assert older - drawn == {"by_step/noise_kl"}, "which an audit still compares"
+
+
 def test_it_is_a_column_where_two_runs_have_it():
     for key, runs in (("logits/kl_max", 2), ("speed/times_faster", 1), ("speed/times_faster", 2)):
         experiment.show(client := Client({key: 4.0}, runs), "7")
