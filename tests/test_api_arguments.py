@@ -74,6 +74,12 @@ MISTAKES = {
     "no sampler": (lambda m, s: harness.capture_text(m, "a", sampling=None), "sampling is None"),
     "a key of a quantizer": (lambda m, s: harness.quantize_state(s, Coarse), "give group="),
     "a key of a policy": (lambda m, s: harness.prune_state(m, s, Forgetful, ratio=0.5), "give alpha="),
+    "the state of another model": (
+        lambda m, s: harness.prune_state(
+            m, harness.capture_text(harness.load_model("tiny_gpt2"), "let k be"), "snapkv", ratio=0.5
+        ),
+        "of a model with other layers or heads",
+    ),
     "scales of NaN": (lambda m, s: harness.quantize_state(s, NoNumbers), "NoNumbers.*not finite"),
     "another span": (lambda m, s: harness.quantize_state(s, WrongSpan), "WrongSpan.*has a scale of"),
 }  # fmt: skip
