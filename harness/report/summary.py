@@ -193,30 +193,41 @@ def closing(
 
 
 def _missed(rows: list[Row], say: Say) -> list[str]:
-    """Why a sweep of which every point came to its end still ends with exit code 1."""
+    """Why a sweep of which every point came to its end still ends with another exit code than 0: its worst point's."""
     missed = [r for r in rows if int(r.get("exit_code") or 0) == 1 and r["verdict"] in ORDER]
     if not missed:
         return []
+    worst = max(int(row["exit_code"]) for row in rows)
     words = sorted({r["verdict"] for r in missed}, key=ORDER.index)
-    named = ", ".join(called(r["point"]) for r in missed[:SOME])
-    named += f" and {len(missed) - SOME} more" if missed[SOME:] else ""
-    worse = f"{machine.many(len(missed), 'point')} {'is' if len(missed) == 1 else 'are'} worse than required"
-    return [say.labelled("exit code", f"1: {worse} ({named}: {' or '.join(words)})")]
+    worse = f"{machine.many(len(missed), 'point')} {_is(missed)} worse than required"
+    told = [f"{worse} ({_named(missed)}: {' or '.join(words)})"]
+    if worst > 1:
+        ended = [r for r in rows if int(r["exit_code"]) == worst]
+        verdicts = " or ".join(sorted({str(r["verdict"]) for r in ended}))
+        told.insert(0, f"{machine.many(len(ended), 'point')} {_is(ended)} {verdicts}")
+    return [say.labelled("exit code", f"{worst}: {'; '.join(told)}")]
+
+
+def _is(rows: list[Row]) -> str:
+    return "is" if len(rows) == 1 else "are"
+
+
+def _named(rows: list[Row]) -> str:
+    more = f" and {len(rows) - SOME} more" if rows[SOME:] else ""
+    return ", ".join(called(r["point"]) for r in rows[:SOME]) + more
 
 
 def _failed(rows: list[Row]) -> list[str]:
     """Points that came to no end, those that say the same in one line."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[Row]] = {}
     for row in (r for r in rows if r["verdict"] in grid.STOPPED):
         mine = str(row.get("folder") or "")  # which no two points share
         said = str(row["reason"]).replace(f"{mine}/", ".../") if mine else row["reason"]
         said = in_brief(said, 150)
-        alike.setdefault((row["verdict"], said), []).append(row["point"])
+        alike.setdefault((row["verdict"], said), []).append(row)
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:
-        some = ", ".join(map(called, points[:SOME]))
-        some += f" and {len(points) - SOME} more" if points[SOME:] else ""
-        lines.append(f"  {some} {verdict}: {said}")
+        lines.append(f"  {_named(points)} {verdict}: {said}")
     return lines
 
 

@@ -105,7 +105,7 @@ class Mlflow:
                 write_json(folder / "result.json", {**result, "mlflow": block})
             when = int((folder / NAME).stat().st_mtime * 1000)
             self._fill(run_id, folder, result, when, watch, rows)
-            below = self._children(run_id, rows, folder, result)
+            below = self._children(run_id, rows, folder, result, when)
             if below:
                 self._note(run_id, folder, result, rows, below)
             links.audited(self.client, run_id, result, folder)
@@ -304,11 +304,11 @@ class Mlflow:
         self.client.set_tag(run_id, "mlflow.note.content", note)
 
     def _children(
-        self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any]
-    ) -> list[str]:
+        self, above: str, rows: list[dict[str, Any]], folder: Path, result: dict[str, Any], when: int
+    ) -> list[str]:  # fmt: skip
         """The ids of one finished run below the run `above` for each of `rows` (`name`, `tags`, `metrics`; with
-        `params`, of the same model and prompts), unless they are too many. What an earlier try left of them is
-        deleted."""
+        `params`, of the same model and prompts), unless they are too many. Each lasts as long as the job, which ended
+        at `when`. What an earlier try left of them is deleted."""
         made: list[str] = []
         if not rows:
             return made
@@ -317,15 +317,20 @@ class Mlflow:
             self.client.delete_run(run.info.run_id)
         mine, tail = contents.configured(folder), description.of_part(folder)
         where = place.tags(folder, str(result.get("folder", folder))) | contents.of_part(result)
+        began = contents.began(folder)
         for number, row in enumerate(rows if len(rows) <= PARTS else ()):
             with self._ending() as begun:
                 tags = {**where, **row["tags"], **parts.told(row, tail), **colours.tag(number)}
-                begun.append(run_id := self._create(row["name"], tags | {parent.ABOVE: above}))
+                begun.append(
+                    run_id := self._create(
+                        row["name"], tags | {parent.ABOVE: above}, began + number
+                    )
+                )
                 values = [(k, float(v), 0) for k, v in row["metrics"].items()]
                 if row.get("params"):
                     inputs.note(self.client, self.experiment, run_id, folder, result)
-                self._metrics(run_id, values, 0, parts.parameters(row, mine).items())
-                self.client.set_terminated(run_id)
+                self._metrics(run_id, values, when, parts.parameters(row, mine).items())
+                self.client.set_terminated(run_id, end_time=max(when, began + number))
                 made.append(run_id)
         return made
 

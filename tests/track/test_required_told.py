@@ -1,5 +1,6 @@
 """Why one of two runs alike is red, what it said, and what its snapshot needs: all on its own page."""
 
+from harness.report import summary
 from harness.track import contents, description
 
 RESULT = {
@@ -44,3 +45,16 @@ def test_a_refusal_is_found_by_its_exit_code_and_a_run_by_what_computed_it(tmp_p
     assert "torch" not in contents.tags(none, tmp_path), "it loaded no model"
     part = contents.of_part({"task": "evaluate", "environment": {**made, "git": {"dirty": True}}})
     assert part["git_dirty"] == "true" and part["torch"] == "2.13.0"
+
+
+def test_a_sweep_ends_with_the_code_of_its_worst_point_and_says_which(tmp_path) -> None:
+    def line(*ended: tuple[str, int]) -> str:
+        points = [{"point": f"{i}", "folder": "", "verdict": verdict, "exit_code": code, "reason": ""}
+                  for i, (verdict, code) in enumerate(ended)]  # fmt: skip
+        told = summary.closing(tmp_path, points, len(points), [])
+        return next((one for one in told if one.startswith("exit code")), "")
+
+    assert "1: 1 point is worse than required (" in line(("equivalent", 0), ("diverged", 1))
+    worst = line(("diverged", 1), ("diverged", 1), ("refused", 3))
+    assert "3: 1 point is refused; 2 points are worse than required (" in " ".join(worst.split())
+    assert not line(("exact", 0))
