@@ -51,6 +51,7 @@ def test_a_place_that_is_taken_is_told_at_once(compose, tmp_path) -> None:
 def test_what_is_to_be_read_is_looked_at_before_torch_is(compose, tmp_path) -> None:
     binary, bare, held = tmp_path / "binary", tmp_path / "bare", tmp_path / "held"
     binary.write_bytes(b"let \xff")
+    (wide := tmp_path / "wide.txt").write_text("let k be", encoding="utf-16")
     for folder in (bare, held):
         folder.mkdir()
     (held / "manifest.json").write_text(json.dumps({"tokens": 9}))
@@ -58,6 +59,10 @@ def test_what_is_to_be_read_is_looked_at_before_torch_is(compose, tmp_path) -> N
     for given, said in (
         (("text=a", "prompt=file", f"prompt.path={binary}"), "text= and prompt=file both say"),
         (("prompt=file", f"prompt.path={binary}"), "is not UTF-8: byte 4 is 0xff"),
+        (
+            ("prompt=file", f"prompt.path={wide}"),
+            "iconv -f UTF-16 -t UTF-8 .*wide.txt > .*wide.utf8.txt",
+        ),
         (("model=path", f"model.path={bare}"), "it has no config.json"),
         ((*back, "at=99"), "has 9 tokens: give 1 to 9"),
     ):

@@ -316,7 +316,7 @@ def _no_pair(word: str, argv: list[str]) -> str:
 
 def _of_many(option: str, known: Sequence[str]) -> str:
     """The names nearest to `option`, and how all are listed."""
-    near = get_close_matches(option, known, n=3, cutoff=0.5)
+    near = get_close_matches(option, known, n=3, cutoff=0.6)
     meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"{meant} `python -m harness experiment --help` lists all {len(known)}."
 

@@ -1,5 +1,7 @@
 """A text file of the user's, as it stands."""
 
+import shlex
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
 from harness.errors import InputProblem
@@ -15,7 +17,12 @@ def read(path: str) -> str:
     except OSError as problem:
         raise InputProblem(f"prompt.path={path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError as problem:
+        place = Path(path)
+        wide = problem.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+        names = (path, str(place.with_name(f"{place.stem}.utf8{place.suffix}")))
+        read, written = map(shlex.quote, names)
         raise InputProblem(
             f"prompt.path={path} is not UTF-8: byte {problem.start} is "
-            f"0x{problem.object[problem.start]:02x}. Convert it: iconv -t UTF-8 {path}"
+            f"0x{problem.object[problem.start]:02x}. Convert it: "
+            f"iconv -f {'UTF-16' if wide else 'LATIN1'} -t UTF-8 {read} > {written}"
         ) from None

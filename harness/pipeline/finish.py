@@ -132,7 +132,7 @@ def finish_table(
     code: the exit code, by default from the verdict and what is required. closing: the console's line
     in place of the verdict, where that is not what the table is about.
     """
-    from harness.report import console
+    from harness.report import console, onward
     from harness.report.fold import filled
 
     cfg, say = session.cfg, session.say
@@ -155,7 +155,16 @@ def finish_table(
             elif verdict != UNJUDGED:
                 why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
                 say.fact("verdict", f"{verdict.upper()}{why}")
-            say.line(f"report:       {result['folder']}/report.html")
+            kept = (result.get("snapshot") or {}).get("path")
+            following = onward.command(result) if kept else ""
+            named = (
+                ("snapshot", kept),
+                ("report", f"{result['folder']}/report.html"),
+                ("next", following),
+            )
+            for what, told in named:
+                if told:
+                    say.line(f"{what + ':':<14}{told}")
 
     code = exit_code(result) if code is None else code
     page = partial(draw_page, cfg.name, sections)

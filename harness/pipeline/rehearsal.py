@@ -35,7 +35,7 @@ def rehearse(session: Session) -> None:
     except Exception:
         session.say.done("not possible, so the stages below may hold what is imported once")
     else:
-        session.say.done("one token saved, loaded and restored: what that imports is in no time below")  # fmt: skip
+        session.say.done("one token saved, loaded and restored, so that no time below counts imports")  # fmt: skip
 
 
 def _token(session: Session) -> State:
