@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness.report import bench, chat, html, plots
+from harness.report import bench, chat, html, plots, restores
 
 ROW = {
     "ratio_to_dynamic": 1.0, "times_limit": 2.0, "bytes_copied_per_token": 0, "open_s": 0.0005, "limit_s": 0.001,
@@ -46,3 +46,32 @@ def test_a_chat_says_that_its_times_are_too_short_to_compare(seconds: float, sho
     turn = {"turn": 1, "ask": "a", "answer": "b", "cached_s": seconds, "naive_s": seconds}
     (first, *_) = chat.sections([turn], {})
     assert ("a ratio of two of them says little" in first["text"]) is short
+
+
+def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
+    def row(cache: str, context: int, seconds: float | None, ratio: float | None) -> dict:
+        return {"cache": cache, "dtype": "float32", "context": context, "branches": 1,
+                "per_token_s": seconds, "ratio_to_dynamic": ratio}  # fmt: skip
+
+    rows = [row("dynamic", 256, 0.001, 1.0), row("dynamic", 1024, 0.02, 1.0), row("view", 1024, 0.005, 4.0)]  # fmt: skip
+    said = (
+        "after 1,024 tokens in float32, view is the fastest: 5 ms a token, 4.0 times as fast as dynamic, "
+        "another cache in 1 of all 2 settings; "
+    )
+    assert bench.fastest([*rows, row("manual", 1024, None, None)]) == said
+    always = [*rows, row("view", 256, 0.0005, 2.0)]
+    assert bench.fastest(always) == said.replace("another cache in 1 of", "and so it is in")
+    assert (
+        bench.fastest(rows[1:2])
+        == "after 1,024 tokens in float32, dynamic is the fastest: 20 ms a token; "
+    )
+    assert bench.fastest([]) == ""
+
+
+def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
+    row = {"context": 2048, "speedup": 4.0}
+    rows = [{"context": 512, "speedup": 9.0}, row, {"context": 9999, "speedup": None}]
+    said = "a restore is {} to the first token than a prefill of 2,048 tokens; "
+    assert restores.conclusion(rows) == said.format("4.0 times faster")
+    assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
+    assert restores.conclusion(rows[2:]) == ""

@@ -1,37 +1,16 @@
-"""Pages and tables: what is shown is what was measured, and nothing of it is run or fetched."""
+"""Pages: what is shown is what was measured, nothing of it is run or fetched, and tables fit."""
 
 import json
-import os
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from harness import __main__ as front
-from harness import machine, process
-from harness.compare.conclusion import conclusion
-from harness.pipeline.questions.question import Question
-from harness.report import (
-    audit,
-    audited,
-    badge,
-    bench,
-    chat,
-    closing,
-    evaluate,
-    heatmap,
-    html,
-    plots,
-    referee,
-    restores,
-    verdicts,
-)
-from harness.report.console import Say, dashboard, number, show, table, tabled
+from harness.report import badge, closing, html, plots, referee, verdicts
+from harness.report.console import Say, tabled
 from harness.snapshot import words
 from harness.snapshot.result import ORDER
-from harness.task import faults
 
 NASTY = "<script>alert(1)</script>"
 
@@ -102,166 +81,6 @@ def test_cells_link_and_colour_and_escape_their_text() -> None:
     assert '<td class="bad"><a href="a/report.html">&lt;script&gt;' in page
 
 
-def test_numbers_are_short_and_unambiguous() -> None:
-    shown = [number(v) for v in (None, True, False, 0.000123456, 12345.678, 7, "x")]
-    assert shown == ["-", "yes", "no", "0.000123", "1.23e+04", "7", "x"]
-
-
-def test_a_table_shows_every_cell() -> None:
-    say = Say()
-    with say.out.capture() as caught:
-        say.out.print(table("Title", ["name", "value"], [["a", 1.5], ["b", None]]))
-    lines = caught.get()
-    assert all(word in lines for word in ("Title", "name", "value", "a", "1.5", "b", "-"))
-
-
-NAMES = ("position_wrong_after_pruning", "padding_attended_twice_over", "logits_of_another_request")
-
-
-@pytest.mark.parametrize("prose", ["short", "a sentence of many words, " * 8])
-@pytest.mark.parametrize("columns", [2, 4, 9])
-def test_no_name_is_cut_or_folded_at_80_columns(prose, columns) -> None:
-    rows = [[f"{name}_{'x' * columns}", *[True] * (columns - 2), prose] for name in NAMES]
-    say = Say()
-    say.out = Console(width=80, highlight=False)
-    with say.out.capture() as caught:
-        tabled(say, "faults", [f"column_{i}" for i in range(columns)], rows)
-    lines = caught.get().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert all(any(row[0] in line for line in lines) for row in rows)
-    assert "".join("".join(lines).replace("|", "").split()).count("sentence") in (0, 24)
-
-
-def _before_a_run(text: str) -> None:
-    assert front._fail(text.removeprefix("harness: "), 2) == 2
-
-
-@pytest.mark.parametrize("said", [Say().problem, _before_a_run], ids=["a run's", "before a run"])
-def test_a_problem_is_folded_on_a_terminal_and_a_command_in_it_is_not(
-    monkeypatch, capsys, said
-) -> None:
-    command = f"Go on with: python -m harness -m resume={'x' * 90}"
-    text = f"harness: {'refused ' * 20}:\n  - {'a difference ' * 12}\n{command}"
-    monkeypatch.setenv("COLUMNS", "80")
-    said(text)
-    text, command = map(process.retold, (text, command))  # as it is typed here
-    assert command in text and process.spelled() in command
-    assert capsys.readouterr().err == f"{text}\n"  # elsewhere a line stays whole
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    said(text)
-    lines = capsys.readouterr().err.splitlines()
-    assert command in lines and max(len(line) for line in lines if line != command) <= 80
-    assert lines[4].startswith("    a ") or lines[4].startswith("    difference")
-    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
-
-
-def test_no_word_is_broken_and_nothing_empty_is_shown() -> None:
-    """The table of a diff, whose cells are names, places and sentences of many lengths."""
-    columns = ["what", "where", "a", "b", "bits", "how much"]
-    rows = [
-        ["prompt_meta", "buffer.digest", "898ac10db4d517a75c018...", "ce17e6c47f597b14fd455...", "", ""],
-        ["layer.0.key", "[0, 0, 4, 0]", "-1.04006314", "-1.79165244", "bit 2, 8 in all", "128 of 1280 elements"],
-    ]  # fmt: skip
-    say = Say()
-    for width in (60, 80, 100, 120, 160):
-        say.out = Console(width=width, highlight=False)
-        with say.out.capture() as caught:
-            tabled(say, "runs/a against runs/b", columns, rows)
-        shown = caught.get()
-        assert max(map(len, shown.splitlines())) <= width
-        assert all(word in shown.split() for row in rows for cell in row for word in cell.split())
-        assert width >= 120 or shown.count("how much") == 1
-
-
-def test_the_conclusion_comes_first_and_digests_only_when_asked(recorded) -> None:
-    result = json.loads((recorded / "result.json").read_text())
-    say = Say()
-    for digests in (False, True):
-        with say.out.capture() as caught:
-            show(say, result, digests)
-        text = caught.get()
-        assert text.split()[:2] == result["conclusion"].split()[:2]
-        assert (result["elements"][0]["digest"][:16] in text) is digests
-        assert digests or len(text.splitlines()) < 30
-
-
-def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
-    result = json.loads((recorded / "result.json").read_text())
-    say = Say()
-    for width in (60, 80):
-        say.out = Console(width=width, highlight=False)
-        with say.out.capture() as caught:
-            show(say, result)
-        text = caught.get()
-        cost = text[text.index("\nsize:") : text.index("\ncontinuation:")].strip("\n")
-        assert max(map(len, cost.splitlines())) <= width and "\u00a0" not in cost
-        flat = " ".join(cost.split())
-        for key, value in result["time_s"].items():
-            assert (f"{key.replace('_', ' ')} " in flat) is bool(value), key
-        assert f"size: {result['size']['tokens']} tokens, " in flat and "your cache: not" in flat
-    ids = result["text"]["token_ids"]
-    assert f"({len(ids)} tokens, the first before any step)" in text
-    with say.out.capture() as caught:
-        show(say, {**result, "mutation": {**result["mutation"], "mutated": True}})
-    assert "your cache:   written into" in caught.get()
-
-
-def test_on_a_terminal_words_are_folded_below_themselves_and_paths_stay_whole(recorded) -> None:
-    result = json.loads((recorded / "result.json").read_text())
-    path = "/deep" * 30
-    result["text"] |= {"continuation": " the man said" * 12, "restored": None}
-    result |= {"folder": path, "reason": "error against float64 1.2e-05, plain path 3.54e-05; " * 3}
-    result["itself"] = {
-        "verdict": "exact",
-        "required": "exact",
-        "cache": "",
-        "reason": "word " * 30,
-    }
-    say, shown = Say(), []
-    for terminal in (True, False):
-        say.out = Console(width=80, highlight=False, force_terminal=terminal, color_system=None)
-        with say.out.capture() as caught:
-            show(say, result)
-        shown.append(caught.get().splitlines())
-    folded, whole = shown
-    long = [line for line in folded if len(line) > 80]
-    assert f"report:       {path}/report.html" in long
-    assert {line.partition(":")[0] for line in long} <= {"snapshot", "report", "next", "dashboard"}
-    for name in ("continuation:", "verdict:", "cross-check:"):
-        place = next(i for i, line in enumerate(folded) if line.startswith(name))
-        assert folded[place + 1].startswith(" " * 14) and folded[place + 1][14] != " "
-        assert max(len(line) for line in whole if line.startswith(name)) > 80  # one line in a pipe
-    assert " ".join(" ".join(folded).split()) == " ".join(" ".join(whole).split())
-
-
-@pytest.mark.parametrize(
-    "seconds, told", [(2.345, "2.35 s"), (0.6, "600 ms"), (0.0164, "16 ms"), (0.00041, "0.41 ms")]
-)
-def test_seconds_are_told_as_a_person_does(seconds, told) -> None:
-    assert machine.seconds(seconds).replace("\u00a0", " ") == told
-
-
-def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:
-    monkeypatch.setattr("sys.argv", ["harness"])
-    assert dashboard({"uri": "sqlite:///runs/mlflow.db"}) == "harness dashboard"
-    assert dashboard({"uri": "sqlite:////a/b c/mlflow.db"}) == "harness dashboard runs_dir='/a/b c'"
-    own = {"uri": "sqlite:////tmp/own/x.db", "experiment": "mine"}
-    words = "track.uri=sqlite:////tmp/own/x.db track.experiment=mine"
-    assert dashboard(own) == f"harness dashboard {words}"
-    assert dashboard({"uri": "http://host:5000"}) == "http://host:5000"
-    page = "http://host:5000/#/experiments/1/runs"
-    assert dashboard({"uri": "http://host:5000", "page": page}) == page
-
-
-def test_a_quiet_reporter_says_problems_only(capsys) -> None:
-    say = Say(quiet=True)
-    say.stage("work")
-    say.note("slow")
-    say.done("result")
-    say.problem("harness: broken")
-    assert capsys.readouterr().err == "harness: broken\n"
-
-
 def test_a_table_without_rows_says_so_and_a_text_in_its_place_is_enough() -> None:
     empty = html.section("Differences", columns=["what"], rows=[])
     assert "None." in html.page("t", [empty]) and "None." not in html.page("t", [{**empty, "text": "Nothing differs."}])  # fmt: skip
@@ -326,31 +145,6 @@ def test_a_card_that_begins_with_a_number_says_of_what() -> None:
     assert "translateX" not in style  # a wide table begins where the text does
 
 
-def test_an_audit_says_first_of_how_many_runs_and_folds_what_is_the_same(tmp_path, capsys) -> None:
-    result = {"verdict": "exact", "metrics": {"kl_max": 0.0}}
-    (tmp_path / "r.json").write_text(json.dumps(result))
-    told = {"record": "ab" * 32, "where": {}, "noise_floor": {}, "floors": {},
-            **{side: {"result.json": {"file": "r.json"}} for side in ("recorded", "again")}}  # fmt: skip
-    document = {"verdict": "same", "run": "runs/s", "points": 3, "compared": "bitwise", "differences": [],
-                "environment": {p: [] for p in "012"}, "evidence": dict.fromkeys("012", told)}  # fmt: skip
-    audit.write(tmp_path / "report.html", document)
-    page = (tmp_path / "report.html").read_text()
-    assert "Every figure and token of 3 runs is reproduced, bitwise." in page
-    assert page.count("<summary>Run again") == 1 and "the same: 3 runs</summary>" in page
-    (tmp_path / "other.json").write_text(json.dumps({**result, "metrics": {"kl_max": 1.0}}))
-    document["evidence"]["1"] = {**told, "again": {"result.json": {"file": "other.json"}}}
-    audit.write(tmp_path / "report.html", document)
-    assert "<summary>Run again: 1</summary>" in (tmp_path / "report.html").read_text()
-    wrong = {"what": "verdict", "recorded": "exact", "found": "drifted", "explanation": "why"}
-    differs = {**document, "verdict": "differs", "differences": [wrong], "compared": "nothing"}
-    for said, first in ((document, "SAME: "), (differs, "DIFFERS: ")):
-        audit.show(Say(), said, "runs/a")
-        line = capsys.readouterr().out.splitlines()[0]
-        assert line.startswith(first) and "3 runs" in line
-    assert audit.sentence(differs).startswith("3 runs: verdict: recorded exact, found drifted")
-    assert audit.sentence(differs).endswith("Compared: nothing.")
-
-
 def test_four_columns_are_cards_where_their_names_do_not_fit_a_phone():
     wide = [["git.diff_digest", "256bbb05eca5…", "d5760adc3653…", False]]
     few = [["torch", "2.12", "2.13", True]]
@@ -369,15 +163,6 @@ def test_a_page_can_be_heard_and_reached_by_keys() -> None:
     assert '<svg role="img" aria-label="Time &quot;per&quot; turn, ms, by turn"' in page
     levels = [int(n) for n in re.findall(r"<h(\d)", page)]
     assert levels == [1, 2, 2]
-
-
-def test_what_is_said_of_a_record_is_the_conclusion_then_the_reason_where_that_says_more() -> None:
-    result = {"conclusion": "Same thought.", "reason": "error 1.2\nseconds: 3"}
-    assert closing.said(result).splitlines() == ["Same thought.", "error 1.2", "seconds: 3"]
-    again = {"conclusion": "All noticed.", "reason": "all noticed.\nseconds: 3"}
-    assert closing.said(again).splitlines() == ["All noticed.", "seconds: 3"]
-    page = html.page("t", [], "exact", closing.said(result))
-    assert '<p class="soft">seconds: 3</p>' in page
 
 
 def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_an_empty_cell() -> (
@@ -466,128 +251,6 @@ def test_a_point_of_a_sweep_is_run_alone_by_a_command_of_its_own(tmp_path) -> No
     )[1]["text"]
 
 
-ROW = {"turn": 1, "ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, "total_tokens": 9,
-       "cached_s": 0.0126, "naive_s": None, "naive_equal": None, "restored_equal": True,
-       "stored_bytes": 2048, "mismatch": None, "expect": "5", "recalled": True}  # fmt: skip
-
-
-def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
-    wrong = ROW | {"turn": 2, "recalled": False, "restored_equal": False}
-    _, turns, figures = chat.sections([ROW, wrong], {"recalled": 1, "naive_growth": None})
-    assert turns["columns"] == ["turn", "asked", "answered", "tokens sent", "tokens in all",
-                                "cached, ms", "restored says the same", "KiB on disk"]  # fmt: skip
-    first, second = turns["rows"]
-    assert first[2] == {"text": "k is 5 . (right)", "href": "", "kind": "good long", "sign": ""}
-    assert second[2]["text"] == "k is 5 . (wrong, expected 5)" and second[6]["kind"] == "bad"
-    assert first[5:] == [12.6, True, 2]
-    assert figures["rows"] == [["answers that were right", 1]]
-    _, turns, _ = chat.sections([ROW, ROW | {"restored_equal": None}], {})
-    assert "restored says the same" not in turns["columns"]
-    assert turns["text"].startswith("In every turn the chat restored from the pause before it says")
-
-
-def test_a_fault_names_the_element_it_hits() -> None:
-    row = {"fault": "layer_swap", "element": 1, "element_name": "kv_cache", "strict": "refused",
-           "plain": "error", "shift": 2.0, **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
-    control = row | {"fault": "none", "element": 0, "element_name": "control"}
-    drawn = heatmap._matrix([control, row])
-    told = re.sub(r' data-label="[^"]*"', "", drawn)
-    assert "<td>layer_swap</td><td>1 kv_cache</td>" in told and "<td>none</td><td></td>" in told
-    missed = heatmap._cells(row | dict.fromkeys(heatmap.CHECKS, False) | {"shift": None})
-    assert missed[0] == ("layer_swap", "--bad", 1.0) and missed[-1][-1] == 0.0, "the quietest: it never ran"  # fmt: skip
-    named, shifted = heatmap._cells(row)[2][-1], heatmap._cells(row | {"shift": 1e9})[-1][-1]
-    assert named > 2 * shifted, "what is caught is seen before how far it went"
-    assert drawn.count('data-label="strict restore"') == 2  # a card on a phone, as every wide table
-    assert "#" not in re.sub(r"style=.*?>", "", drawn)
-
-
-def test_what_explains_the_others_comes_first_in_an_audit() -> None:
-    told = [{"point": p, "what": w} for p in "10" for w in ("verdict", "run")]
-    assert [d["point"] + d["what"] for d in audit.explaining(told)] == ["1run", "1verdict", "0run", "0verdict"]  # fmt: skip
-
-
-FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
-
-
-def test_an_evaluation_quotes_the_first_other_word_and_gives_ids_where_it_reads_the_same() -> None:
-    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
-    alike = full | {"prune": "knorm", "budget": 0.5}
-    other = alike | {"divergence_step": 2, "ids": [4, 5, 9], "said": " y is 5"}
-    ended = alike | {"divergence_step": 2, "ids": [4, 5], "said": " y is", "contains": 0.0}
-    asking = [Question("c", "what is y ?", "y is 5")] * 3
-    answered = {"0/after": [full, alike], "1/after": [full, other], "2/after": [full, ended]}
-    short, same = evaluate.otherwise(answered, asking)
-    assert (
-        same[:4] == ["knorm 50%", "after", "what is y ?", "y is 5"]
-        and same[-1] == "token 3: the same words, id 9 for 6"
-    )
-    assert [c["text"] for c in same[4:6]] == ["y is 5 (right)"] * 2
-    assert short[-1] == "token 3: the end for \u201c5\u201d" and short[4]["kind"] == "bad long"
-    assert evaluate.otherwise({"0/after": [full, alike]}, asking) == []
-
-
-def test_no_wrong_answer_is_hidden_behind_right_ones_or_behind_itself() -> None:
-    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
-    changed = {"prune": "knorm", "budget": 0.5, "divergence_step": 2, "ids": [4, 5, 9]}
-    right, wrong = full | changed, full | changed | {"said": " y is 7", "contains": 0.0}
-    asking = [Question("c", f"what is {name} ?", "y is 5") for name in "abcde"]
-    answered = {f"{n}/after": [full, right] for n in range(4)} | {"4/after": [full, wrong]}
-    other = {"cache": "manual"}  # which says the same
-    answered["4/after"] += [full | other, wrong | other]
-    answered |= {
-        "4/before": [full | {"asked": "before"}, right | {"asked": "before", "prune": "random"}]
-    }
-    answered["4/before"] += [right | {"asked": "before"}]
-    rows = evaluate.otherwise(answered, asking)
-    assert [row[4]["kind"] for row in rows] == ["bad long", *["good long"] * 4]
-    assert [row[:3] for row in rows if row[0] == "knorm 50%"] == [
-        ["knorm 50%", when, f"what is {name} ?"]
-        for when, name in (("after", "e"), ("after", "a"), ("after", "b"), ("before", "e"))
-    ]
-
-
-def test_of_the_answers_that_are_others_it_is_said_how_many_there_are() -> None:
-    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
-    asking = [Question("c", f"what is {n} ?", "y is 5") for n in range(9)]
-
-    def told(policies: str, *askings: str) -> str:
-        other = {"budget": 0.5, "divergence_step": 2, "ids": [4, 5, 9]}
-        answered = {
-            f"{n}/{when}": [full | {"asked": when}, *(full | other | {"prune": p, "asked": when} for p in policies)]
-            for n in range(len(asking)) for when in askings
-        }  # fmt: skip
-        return evaluate._some(answered, asking)
-
-    assert told("ab", "after") == "Shown: 3 of 9 by a 50%; 3 of 9 by b 50%"
-    both = "Shown: 3 of 9 by a 50% asked after; 3 of 9 by a 50% asked before"
-    assert told("a", "after", "before") == both
-    many = "Shown: 21 of 63 answers, up to 3 of each cell and asking"
-    assert told("abcdefg", "after") == many
-
-
-def test_a_difference_is_called_worse_only_where_its_interval_says_so() -> None:
-    def said(measure: str, low: float | None, high: float | None) -> str:
-        row = FULL | {"prune": "knorm", "measure": measure, "delta": 0.0, "delta_low": low, "delta_high": high}  # fmt: skip
-        return evaluate._differences([row])[0][-1]["text"]
-
-    assert [said("contains", -0.5, -0.1), said("nll", 0.1, 0.2)] == ["worse", "worse"]
-    assert [said("contains", 0.1, 0.2), said("nll", -0.2, -0.1)] == ["better", "better"]
-    assert [said("contains", -0.1, 0.1), said("nll", None, None)] == ["not told apart"] * 2
-
-
-def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
-    def row(budget: float, value: float, size: int) -> dict:
-        return FULL | {"prune": "keydiff", "measure": "contains", "budget": budget, "value": value, "low": 0.7, "n": 16,
-                       "kv_bytes": size, "delta": value - 1.0, "delta_low": -0.3, "delta_high": 0.0}  # fmt: skip
-
-    full = FULL | {"measure": "contains", "value": 1.0, "low": 0.8, "kv_bytes": 100, "n": 16}
-    lost, kept = row(0.1, 0.9375, 10), row(0.25, 0.96, 25)
-    said = evaluate.conclusion([full, lost, kept])
-    assert said.startswith("Smallest safe choice: keydiff 25% (15 of 16 right, 16 with")
-    lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
-    assert lines == ["not told apart, but 6.2 percentage points down", "not told apart"]
-
-
 def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:
     say = Say()
     say.out = Console(width=60, highlight=False)
@@ -615,114 +278,6 @@ def test_names_and_values_stand_one_below_the_other_where_no_table_fits() -> Non
     assert caught.get().splitlines()[1:] == [f"id:          {'b' * 64}", "needs dtype: float32"]
 
 
-def test_a_bench_says_which_cache_is_fastest_at_the_longest_past() -> None:
-    def row(cache: str, context: int, seconds: float | None, ratio: float | None) -> dict:
-        return {"cache": cache, "dtype": "float32", "context": context, "branches": 1,
-                "per_token_s": seconds, "ratio_to_dynamic": ratio}  # fmt: skip
-
-    rows = [row("dynamic", 256, 0.001, 1.0), row("dynamic", 1024, 0.02, 1.0), row("view", 1024, 0.005, 4.0)]  # fmt: skip
-    said = (
-        "after 1,024 tokens in float32, view is the fastest: 5 ms a token, 4.0 times as fast as dynamic, "
-        "another cache in 1 of all 2 settings; "
-    )
-    assert bench.fastest([*rows, row("manual", 1024, None, None)]) == said
-    always = [*rows, row("view", 256, 0.0005, 2.0)]
-    assert bench.fastest(always) == said.replace("another cache in 1 of", "and so it is in")
-    assert (
-        bench.fastest(rows[1:2])
-        == "after 1,024 tokens in float32, dynamic is the fastest: 20 ms a token; "
-    )
-    assert bench.fastest([]) == ""
-
-
-def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
-    row = {"context": 2048, "speedup": 4.0}
-    rows = [{"context": 512, "speedup": 9.0}, row, {"context": 9999, "speedup": None}]
-    said = "a restore is {} to the first token than a prefill of 2,048 tokens; "
-    assert restores.conclusion(rows) == said.format("4.0 times faster")
-    assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
-    assert restores.conclusion(rows[2:]) == ""
-
-
-@pytest.mark.parametrize("paper", [Say().out.__class__, Console])
-def test_a_reader_who_stops_ends_no_job(paper, monkeypatch) -> None:
-    """`| head`: rich itself would end the process with 1, whatever the verdict."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "w") as closed, monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", closed)
-        say = Say()
-        say.out = paper(highlight=False)
-        with pytest.raises(SystemExit) if paper is Console else nullcontext():
-            say.line("first")
-            say.line("second")
-
-
-def test_an_audit_shows_what_was_recorded_beside_what_came_again(tmp_path):
-    results = {
-        "recorded": {"verdict": "exact", "metrics": {"kl_max": 1e-12, "max_ulp": 3000}},
-        "again": {"verdict": "exact", "metrics": {"kl_max": 2e-12, "max_ulp": 3000}},
-    }
-    for side, result in results.items():
-        (tmp_path / f"{side}.json").write_text(json.dumps(result))
-    told = {side: {"result.json": {"file": f"{side}.json"}} for side in results}
-    held = {"metrics.kl_max": {"held_to": "at most 5e-12 apart", "why": "noise"}}
-    one, two = audited.results(tmp_path, told)
-    said, rows = audited.rows(one, two, held)
-    assert "2 of 3" in said
-    assert all(cell["kind"] == "n" for row in rows for cell in row[1:3]), "no screen breaks them"
-    assert [[c["text"] if isinstance(c, dict) else c for c in row] for row in rows] == [
-        ["verdict", "exact", "the same", "", ""],
-        [
-            "KL divergence per step, largest (nats)",
-            "1e-12",
-            "2e-12",
-            "at most 5e-12 apart",
-            "noise",
-        ],
-        ["largest difference in units in the last place", "3,000", "the same", "", ""],
-    ]
-    assert len(audited.rows(one, two, {})[1][0]) == 3
-
-
-def test_two_figures_of_an_audit_have_as_many_digits_as_tell_them_apart():
-    assert audited.apart(0.340000001, 0.351) == ("0.34", "0.351")
-    assert audited.apart(1.20338070535834e-05, 1.20339e-05) == ("1.20338e-05", "1.20339e-05")
-    assert audited.apart(12.71629788078059, 12.716297880780587) == ("12.7", "12.7 (3.6e-15 less)")
-
-
-def test_a_fault_that_only_the_checked_line_shows_is_explained() -> None:
-    row = {"fault": "buffer_reordered", "element": 4, "element_name": "token_ids", "strict": "refused", "why": "as before",
-           "plain": "nothing visible", "shift": 422580.0, "expected": "", "cause": "", "evidence": "", "what": "",
-           "said": [], **dict.fromkeys(heatmap.CHECKS, True)}  # fmt: skip
-    note = ">nothing visible: as before</td>"
-    assert note in heatmap._matrix([row]) and "min-width" not in heatmap._matrix([row])
-    for other in ({"plain": "error"}, {"shift": 0.46}, {"fault": "none"}):
-        assert note not in heatmap._matrix([row | other])
-    long = row | {"why": "the cache answers as before; a recomputation does not"}
-    assert "min-width:14rem" in heatmap._matrix([long]), "a sentence may break"
-
-
-def test_the_faults_that_move_no_logit_are_counted_as_the_column_of_shifts_has_them() -> None:
-    """The replay of the last token may name one of them; that is no logit of the continuation."""
-    row = {"fault": "position_restarted", "element": 3, "element_name": "positions", "strict": "refused", "why": "w",
-           "plain": "error", "shift": 0.46, "expected": "", "cause": "", "evidence": "", "what": "", "said": [],
-           "proof": True, **dict.fromkeys(heatmap.CHECKS, False), "logits": True}  # fmt: skip
-    moved = row | {"fault": "layer_swap", "shift": 3e5, "logits": False}
-    dead = row | {"fault": "payload_truncated", "shift": None}
-    rows = [row, row | {"logits": False, "digest": True}, moved, dead]
-    title = "Faults that move no logit beyond the noise, and why they still matter"
-    (block,) = (b for b in heatmap.sections(rows) if b["title"] == title)
-    assert [r[1] for r in block["rows"]] == ["replay of the last token", "digest"]
-    assert "and 2 move no logit beyond the noise" in faults.summary(rows)
-
-
-def test_a_sentence_that_begins_with_a_name_leaves_it_as_it_is() -> None:
-    said = {"verdict": "unjudged", "reason": "generate_whole reused nothing"}
-    assert conclusion(said) == "generate_whole reused nothing."
-    assert conclusion({**said, "reason": "nothing was reused"}) == "Nothing was reused."
-
-
 def test_two_places_are_told_apart_by_the_last_parts_that_differ() -> None:
     assert words.apart(["/a/runs/chat/1", "/a/runs/chat/2"]) == ["1", "2"]
     assert words.apart(["runs/x/1/snapshot", "runs/y/1/snapshot"]) == ["x", "y"]
@@ -739,12 +294,3 @@ def test_words_between_backticks_are_code_and_nothing_else_is():
     )
     assert "pass <code>a.b=1</code> &lt;now&gt;, or `it" in told and "see <code>x</code>" in told
     assert "<code>&lt;b&gt;</code>" in html.page("T", [html.section("S", text="`<b>`")])
-
-
-def test_two_long_texts_are_shown_where_they_differ() -> None:
-    was, now = ("the tokens of the run, within rounding", "the tokens of the run, bit for bit")
-    told = {"what": "conclusion", "recorded": was, "found": now}
-    assert [audit._told(told, side, 24) for side in audit.COMPARED] == ["...within rounding", "...bit for bit"]  # fmt: skip
-    assert audit._told(told, "recorded") == was, "where there is room, all of it"
-    digests = {"what": "d", "recorded": "a" * 30 + "b", "found": "a" * 30 + "c"}
-    assert not audit._told(digests, "found", 24).startswith("...")
