@@ -9,34 +9,11 @@ from urllib.parse import urlparse
 
 import pytest
 from browsing import CONTRAST, OUTSIDE, hosts, needs_browser, shown
-from handling import (
-    PROMPT,
-    SENT,
-    at,
-    begun,
-    click,
-    drawn,
-    ended,
-    press,
-    said,
-    started,
-    write,
-    wrote,
-)
+from handling import PROMPT, SENT, at, begun, click, drawn, ended, press, said, write, wrote
 
 
 def typed(browser) -> str:
     return browser.find_element("css selector", "#prompt textarea").get_attribute("value").strip()
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """`(process, address, folder)` of one page that the tests share."""
-    folder = tmp_path_factory.mktemp("ui")
-    process, address = started(folder, f"text={PROMPT}", f"out={folder / 'shelf'}")
-    yield process, address, folder
-    if process.poll() is None:
-        ended(process, folder / "console.txt")
 
 
 @pytest.mark.browser
