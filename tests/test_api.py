@@ -1,27 +1,16 @@
-"""The Python API: its names, streaming, stopping midway, errors."""
+"""The Python API: streaming, stopping midway, saving, what is said of a state."""
 
 import copy
 import pickle
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
 import harness
-from harness.errors import (
-    ConfigProblem,
-    HarnessError,
-    InputProblem,
-    RestoreRefused,
-    SnapshotInvalid,
-    Untrusted,
-)
+from harness.errors import ConfigProblem, InputProblem, RestoreRefused, Untrusted
 from harness.report.bar import Bar
-from harness.spelling import in_python
-from harness.variants import OPEN
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
 
@@ -76,27 +65,6 @@ def test_chat_turns_go_through_the_template(model) -> None:
     assert state.documents["prompt_meta"]["policy"] == "chat"
 
 
-def test_mistakes_are_plain(model, tmp_path, monkeypatch) -> None:
-    state = harness.capture_text(model, PROMPT)
-    with pytest.raises(ConfigProblem, match=r"Did you mean 'temperature'"):
-        harness.resume(model, state, sampling="sample", temprature=1)
-    with pytest.raises(InputProblem, match="no such directory"):
-        harness.load_state(tmp_path / "nowhere")
-    (tmp_path / "runs").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputProblem, match=r"^runs/nothing: there is no such folder"):
-        harness.load_model("runs/nothing")
-    with pytest.raises(InputProblem, match="positions"):
-        harness.resume(model, state, steps=100_000)
-    manifest = harness.save_state(state, tmp_path / "s")
-    payload = tmp_path / "s" / manifest["tensors"][0]["file"]
-    data = bytearray(payload.read_bytes())
-    data[-1] ^= 1
-    payload.write_bytes(data)
-    with pytest.raises(SnapshotInvalid):
-        harness.load_state(tmp_path / "s", model, strict=False)
-
-
 def test_judging_is_counted_on_a_terminal(model, monkeypatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr(Console, "is_terminal", True)
@@ -105,13 +73,6 @@ def test_judging_is_counted_on_a_terminal(model, monkeypatch) -> None:
     state = harness.capture_text(model, PROMPT)
     assert begun == []
     assert harness.judge(model, state, steps=1) and "prefill again" in begun
-
-
-def test_another_model_is_refused(model, tmp_path, session) -> None:
-    harness.save_state(harness.capture_text(model, PROMPT), tmp_path / "s")
-    other = session("model=tiny_gpt2").loaded
-    with pytest.raises(RestoreRefused):
-        harness.load_state(tmp_path / "s", other)
 
 
 @pytest.mark.parametrize("sampling", ["greedy", "sample"])
@@ -134,19 +95,6 @@ def test_a_loop_left_early_goes_on_where_it_was(model, sampling) -> None:
     assert torch.equal(parted.state.logits, whole.state.logits)
     assert torch.equal(parted.state.rng, whole.state.rng)
     assert list(parted) == []  # it has reached its end
-
-
-def test_names_collide_with_no_room() -> None:
-    import harness.capture
-    import harness.compare
-    import harness.save
-
-    rooms = {p.stem for p in Path(harness.__file__).parent.iterdir()}
-    assert not rooms & set(harness.__all__)
-    assert all(callable(getattr(harness, name)) for name in harness.__all__)
-    assert not any(callable(room) for room in (harness.capture, harness.compare, harness.save))
-    with pytest.raises(AttributeError):
-        _ = harness.nothing
 
 
 def test_what_is_there_is_replaced_on_request_and_nobodys_file_ever(model, tmp_path) -> None:
@@ -194,83 +142,6 @@ def test_a_thought_goes_back_to_say_something_else(model, tmp_path) -> None:
     assert "".join(again) == " k is 5 ." and again.ids == first.ids
     with pytest.raises(InputProblem, match="is not a place"):
         harness.resume(model, state, at=state.tokens + 1)
-
-
-@pytest.mark.parametrize(
-    "wrong, says",
-    [
-        (lambda m, s, p: harness.save_state(s, p), "overwrite=True"),
-        (lambda m, s, p: harness.save_state(s, p.parent / "file"), "choose another `out`"),
-        (lambda m, s, p: harness.save_state(s, p / "new", "blosc2", codec="no"), "codec=\"no\""),
-        (lambda m, s, p: harness.load_state(p / "nowhere"), "source="),
-        (lambda m, s, p: harness.load_state(p.parent / "mein"), "/mine?"),
-        (lambda m, s, p: harness.load_state(p, trusted=[p]), "trusted="),
-        (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"auto\""),
-        (lambda m, s, p: harness.load_model(device="cuda:99"), "device=\"cuda:99\""),
-        (lambda m, s, p: harness.quantize_state(m, s, "int8"), "It takes quantize_state(state, quantizer"),
-        (lambda m, s, p: harness.load_model(device="gpu"), "Did you mean 'cuda'"),
-        (lambda m, s, p: harness.load_model(dtype="fp16"), "Did you mean 'float16'"),
-        (lambda m, s, p: harness.load_model("tiny_gpt3"), "Did you mean 'tiny_gpt2'"),
-        (lambda m, s, p: harness.load_model("./nowhere"), "no such directory"),
-        (lambda m, s, p: harness.resume(m, s, cache="nope"), "'nope'"),
-        (lambda m, s, p: harness.resume(m, s, sampling="sample", temperature=0), "sampling=\"greedy\""),
-        (lambda m, s, p: harness.resume(m, s, steps=10**6), "`steps`"),
-        (lambda m, s, p: harness.resume(m, s, at=99), "at=99"),
-    ],
-)  # fmt: skip
-def test_an_error_names_arguments_that_python_can_pass(model, tmp_path, wrong, says) -> None:
-    state, place = harness.capture_text(model, PROMPT), tmp_path / "mine"
-    harness.save_state(state, place)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HarnessError) as told:
-        wrong(model, state, place)
-    message = str(told.value)
-    assert says in message
-    assert not re.search(r"(restore|save|sampling)\.\w|=true|=false|\bsnapshot=", message), message
-
-
-def test_what_breaks_while_a_save_is_checked_is_told(model, tmp_path, monkeypatch) -> None:
-    """The twin: a fault of ours that was told as damage of a snapshot, without its cause."""
-    from harness.snapshot.tables import TensorTable
-
-    def broken(*args, **options):
-        raise RuntimeError("pandera lost its mind")
-
-    monkeypatch.setattr(TensorTable, "validate", broken)
-    state = harness.capture_text(model, "let m be 7 .")
-    with pytest.raises(SnapshotInvalid) as told:
-        harness.save_state(state, tmp_path / "s")
-    message = str(told.value)
-    assert "pandera lost its mind" in message and "nothing was written" in message
-    assert "backup" not in message and "restored" not in message and not (tmp_path / "s").exists()
-
-
-def test_whole_commands_stay_as_the_shell_takes_them() -> None:
-    said = (
-        "save it again (overwrite=true), or: task=save compact=true snapshot=a out=a overwrite=true"
-    )
-    assert in_python(said) == (
-        "save it again (overwrite=True), or: "
-        "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
-    )
-    assert in_python("use model=path model.path=DIR.") == "use the directory as `source`."
-    assert in_python("fault.layer=5 and a == b") == "fault.layer=5 and a == b"
-    assert in_python("encrypt=env:NOPE: no such name") == 'encrypt="env:NOPE": no such name'
-    assert in_python("give prune.tokens=N or prune=knorm") == 'give `tokens` or policy="knorm"'
-
-
-def test_what_is_there_for_people_is_there_for_editors() -> None:
-    import ast
-    import importlib
-
-    assert (Path(harness.__file__).parent / "py.typed").is_file()
-    for name in ("harness", *(f"harness.{g}" for g in OPEN if g != "engine")):
-        package = importlib.import_module(name)
-        tree = ast.parse(Path(package.__file__).read_text())
-        typed = next(node for node in tree.body if isinstance(node, ast.If))
-        names = [alias.name for part in typed.body for alias in part.names]
-        assert sorted(names) == sorted(package.__all__), name
-        assert all(getattr(package, name) is not None for name in names)
 
 
 def test_objects_are_one_line_and_travel(model) -> None:

@@ -1,0 +1,50 @@
+"""The Python API in an editor: its names, and its words beside those of the shell."""
+
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness.spelling import in_python
+from harness.variants import OPEN
+
+
+def test_names_collide_with_no_room() -> None:
+    import harness.capture
+    import harness.compare
+    import harness.save
+
+    rooms = {p.stem for p in Path(harness.__file__).parent.iterdir()}
+    assert not rooms & set(harness.__all__)
+    assert all(callable(getattr(harness, name)) for name in harness.__all__)
+    assert not any(callable(room) for room in (harness.capture, harness.compare, harness.save))
+    with pytest.raises(AttributeError):
+        _ = harness.nothing
+
+
+def test_whole_commands_stay_as_the_shell_takes_them() -> None:
+    said = (
+        "save it again (overwrite=true), or: task=save compact=true snapshot=a out=a overwrite=true"
+    )
+    assert in_python(said) == (
+        "save it again (overwrite=True), or: "
+        "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
+    )
+    assert in_python("use model=path model.path=DIR.") == "use the directory as `source`."
+    assert in_python("fault.layer=5 and a == b") == "fault.layer=5 and a == b"
+    assert in_python("encrypt=env:NOPE: no such name") == 'encrypt="env:NOPE": no such name'
+    assert in_python("give prune.tokens=N or prune=knorm") == 'give `tokens` or policy="knorm"'
+
+
+def test_what_is_there_for_people_is_there_for_editors() -> None:
+    import ast
+    import importlib
+
+    assert (Path(harness.__file__).parent / "py.typed").is_file()
+    for name in ("harness", *(f"harness.{g}" for g in OPEN if g != "engine")):
+        package = importlib.import_module(name)
+        tree = ast.parse(Path(package.__file__).read_text())
+        typed = next(node for node in tree.body if isinstance(node, ast.If))
+        names = [alias.name for part in typed.body for alias in part.names]
+        assert sorted(names) == sorted(package.__all__), name
+        assert all(getattr(package, name) is not None for name in names)
