@@ -45,7 +45,7 @@ from harness.save import store
 from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
 from harness.spelling import python_says
-from harness.tokenizer.policy import continuation, encode
+from harness.tokenizer.policy import encode
 
 
 @python_says
@@ -175,7 +175,8 @@ def prune_state(
     """
     argument.check_model(model)
     argument.check_state(state)
-    return smaller.pruned_by(model, state, policy, options)
+    argument.check_shapes(model, state)
+    return smaller.pruned_by(model, _known(model, state), policy, options)
 
 
 @python_says
@@ -275,10 +276,10 @@ def resume(
         argument.check_count("at", at, 1)
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
-    state, _ = identity_check(_session(model, strict=False, verify="identity"), state, "")
+    state = _known(model, state)
     told, line = sampled(state.documents, sampling, seed, options)
     session = _session(model, seed or 0, sampling=told)
-    prompt = _prompt(model, state, text)
+    prompt = argument.prompt_of(model, state, text)
     added = 0 if prompt is None else prompt.shape[1]
     check_length(model, int(state.next_position.max()), added + steps)
     runner = decoder(model, state, config.CacheConfig(name=cache))
@@ -318,17 +319,11 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     return diagnosed(judgement, model, state, waived, reference.fed, lossless)
 
 
-def _prompt(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:
-    """`[batch, n]` ids of the text that goes on from each row, None for no text."""
-    texts = argument.rows_of(text, state.batch)
-    rows = [continuation("explicit", model.tokenizer, one).ids for one in texts]
-    lengths = sorted({len(row) for row in rows})
-    if len(lengths) > 1:
-        raise InputProblem(
-            f"the texts have {lengths[0]} to {lengths[-1]} tokens, but the rows of a batch grow by the "
-            "same number. Capture these as states of their own, or make the texts equally long."
-        )
-    return torch.tensor(rows) if lengths[0] else None
+def _known(model: Loaded, state: State) -> State:
+    """`state`, which carries from now on how `model` differs from its own; that is warned of."""
+    same, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
+    argument.warn_of(waived, state)
+    return same
 
 
 def _session(

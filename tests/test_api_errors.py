@@ -1,8 +1,11 @@
 """What goes wrong in the Python API is one plain error, in the words of Python."""
 
+import copy
 import re
+import warnings
 
 import pytest
+import torch
 
 import harness
 from harness.errors import (
@@ -96,3 +99,20 @@ def test_what_breaks_while_a_save_is_checked_is_told(model, tmp_path, monkeypatc
     message = str(told.value)
     assert "pandera lost its mind" in message and "nothing was written" in message
     assert "backup" not in message and "restored" not in message and not (tmp_path / "s").exists()
+
+
+def test_a_model_that_the_state_was_not_captured_from_is_warned_of(model) -> None:
+    state = harness.capture_text(model, PROMPT)
+    other = harness.wrap(copy.deepcopy(model.model), model.tokenizer)
+    with torch.no_grad():
+        other.model.model.layers[1].mlp.down_proj.weight.mul_(1.5)
+    other = harness.wrap(other.model, model.tokenizer)
+    for go in (
+        lambda m: list(harness.resume(m, state, steps=1)),
+        lambda m: harness.prune_state(m, state, "keydiff", ratio=0.5),
+    ):
+        with pytest.warns(UserWarning, match="not the one that the state was captured from"):
+            go(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            go(model)

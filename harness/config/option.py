@@ -112,16 +112,14 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
 
 def _nearest(group: str, key: str, reads: Iterable[str]) -> str:
     """The key that was probably meant: one that the chosen option `reads`, else one of another's, which is named."""
-    mine = sorted({*reads} - {*NAMES})
-    near = suggestion(key, mine)
-    if "Did you mean" in near:
-        return near.replace("mean '", f"mean '{group}.")
+    mine = {*reads} - {*NAMES}
     able = {k: o for o in reversed(variants.sound(group)) for k in readable(group, o) - {*NAMES}}
-    other = suggestion(key, sorted(able))
-    if "Did you mean" not in other:
-        return near if mine else other
-    (meant,) = (k for k in able if f"'{k}'" in other)
-    return f" Did you mean '{group}.{meant}', which {group}={able[meant]} reads?"
+    near = suggestion(key, [*sorted(mine), *sorted(able.keys() - mine)])
+    if "Did you mean" not in near:
+        return suggestion(key, sorted(mine)) if mine else near
+    (meant,) = (k for k in {*mine, *able} if f"'{k}'" in near)
+    whose = "" if meant in mine else f", which {group}={able[meant]} reads"
+    return f" Did you mean '{group}.{meant}'{whose}?"
 
 
 def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:

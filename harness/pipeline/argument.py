@@ -1,5 +1,6 @@
 """What a caller from Python passed, checked where it came in: one sentence for what cannot be."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral
@@ -9,9 +10,11 @@ from typing import Any
 import torch
 
 from harness.capture import check_length
-from harness.errors import InputProblem
+from harness.compare.identity import Difference, fits
+from harness.errors import InputProblem, Misfit
 from harness.model.loaded import Loaded
 from harness.snapshot.state import State
+from harness.tokenizer.policy import continuation
 
 ROLES = ("system", "user", "assistant", "tool", "developer", "model")  # that templates know
 
@@ -33,6 +36,26 @@ def check_state(state: Any) -> None:
         raise InputProblem(
             f"the state is a {type(state).__name__}, no State: capture_text and from_cache give one, "
             "load_state(source, model) that of a snapshot."
+        )
+
+
+def check_shapes(model: Loaded, state: State) -> None:
+    """Raise Misfit for a state of a model of other shapes, whose attention would rank the tokens of nothing."""
+    known = (d.get("model_config", {}) for d in (state.documents, model.documents))
+    if not fits(*(one.get("config", {}) for one in known)):
+        raise Misfit(
+            "this state's keys and values are of a model with other layers or heads. Give the model that it was "
+            "captured from."
+        )
+
+
+def warn_of(waived: Sequence[Difference], state: State) -> None:
+    """Warn of a model that is not the one `state` was captured from, unless that was let pass before."""
+    if waived and not state.documents.get("waived"):
+        warnings.warn(
+            f"this model is not the one that the state was captured from ({waived[0]}): what comes of it is "
+            "drifted at best. Load the model it was captured from.",
+            stacklevel=5,
         )
 
 
@@ -140,3 +163,16 @@ def rows_of(text: Any, batch: int) -> list[str]:
     if len(rows) != batch:
         raise InputProblem(f"{len(rows)} texts for the {batch} rows of this state.")
     return list(rows)
+
+
+def prompt_of(model: Loaded, state: State, text: str | Sequence[str]) -> torch.Tensor | None:
+    """`[batch, n]` ids of the text that goes on from each row, None for no text."""
+    texts = rows_of(text, state.batch)
+    rows = [continuation("explicit", model.tokenizer, one).ids for one in texts]
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) > 1:
+        raise InputProblem(
+            f"the texts have {lengths[0]} to {lengths[-1]} tokens, but the rows of a batch grow by the "
+            "same number. Capture these as states of their own, or make the texts equally long."
+        )
+    return torch.tensor(rows) if lengths[0] else None

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness import config, variants
-from harness.compare.identity import fits
 from harness.config.option import suited
 from harness.contract import agree
-from harness.errors import ConfigProblem, Misfit
+from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
 from harness.pipeline.prune import moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantizer_of
@@ -19,14 +18,7 @@ from harness.snapshot.state import State
 
 
 def pruned_by(loaded: Loaded, state: State, policy: str | type, options: dict[str, Any]) -> State:
-    """What `policy`, an option or a class below Policy, leaves of `state`. Raises ConfigProblem, and Misfit for a
-    state of a model of other shapes than `loaded`, whose attention would rank the tokens of nothing."""
-    known = (d.get("model_config", {}) for d in (state.documents, loaded.documents))
-    if not fits(*(one.get("config", {}) for one in known)):
-        raise Misfit(
-            "this state's keys and values are of a model with other layers or heads. Give the model that it was "
-            "captured from."
-        )
+    """What `policy`, an option or a class below Policy, leaves of `state`. Raises ConfigProblem."""
     if None not in (options.get("tokens"), options.get("ratio")):
         raise ConfigProblem("tokens and ratio are two budgets: give one of them.")
     if isinstance(policy, str):

@@ -277,7 +277,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     for what, fact in _facts(result):
         say.line(labelled(what, fact, LABEL, say.out.width))
     if "continuation" in result["text"]:
-        for whose, words in onward.texts(result["text"], bool(result.get("pruned"))):
+        small, judged = bool(result.get("pruned")), bool(result.get("curves"))
+        for whose, words in onward.texts(result["text"], small, judged):
             say.fact(whose, words)
     for label, fact in onward.verdicts(result, _itself(result.get("itself") or {})):
         say.fact(label, fact)

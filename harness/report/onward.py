@@ -14,7 +14,8 @@ from harness.snapshot.words import purpose, required
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
-ONE = "one token {} times over: that both runs choose it says little, how near their logits are says more"
+ONE = "one token {} times over"
+BOTH = ": that both runs choose it says little, how near their logits are says more"
 PURPOSE = ("pruned on purpose", "quantized on purpose")  # as evidence of a diagnosis begins
 WHOSE = {
     False: ("the uninterrupted run", "restored"),
@@ -22,10 +23,11 @@ WHOSE = {
 }
 
 
-def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
+def texts(text: dict[str, Any], pruned: bool, judged: bool = True) -> Iterator[tuple[str, str]]:
     """`(label, words)` of what was said: one line where both runs say the same, else one for each run.
 
-    text: of a result. pruned: whether the restored state holds less than was read.
+    text: of a result. pruned: whether the restored state holds less than was read. judged: whether two runs were
+    compared.
     """
     said, ids = text["continuation"], text.get("token_ids") or []
     count = len(ids)
@@ -36,7 +38,7 @@ def texts(text: dict[str, Any], pruned: bool) -> Iterator[tuple[str, str]]:
         more = f"{machine.many(text['steps'], 'token')} generated"
         if read:
             yield "read", repr(read)
-    if about := of_ids(ids, said):
+    if about := of_ids(ids, said, judged):
         more += f"{more and '; '}{about}"
     restored = text.get("restored")
     if restored in (None, text["continuation"]):
@@ -53,16 +55,16 @@ def split(text: dict[str, Any]) -> tuple[str, str]:
     return (given, whole.removeprefix(given)) if given and whole.startswith(given) else ("", whole)
 
 
-def of_ids(ids: list[int], said: str) -> str:
+def of_ids(ids: list[int], said: str, both: bool = True) -> str:
     """What should be known of `ids` whose text is `said`: that there is no text for them, and that they are one and the
-    same; empty where neither is so."""
+    same; empty where neither is so. both: whether two runs were compared."""
     if not ids:
         return ""
     named = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
     told = "" if said else f"the tokenizer has no text for such ids: {named}"
     if len(ids) < SEVERAL or len(set(ids)) > 1:
         return told
-    return f"{told}{told and '; '}{ONE.format(len(ids))}"
+    return f"{told}{told and '; '}{ONE.format(len(ids))}{BOTH * both}"
 
 
 def asked(diagnosis: dict[str, Any]) -> bool:

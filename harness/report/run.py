@@ -36,7 +36,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     sections += [
         *diagnosis.sections(result.get("diagnosis"), bool(result.get("quantization"))),
         *kept.sections(result),
-        _text(result["text"], bool(result.get("pruned"))),
+        _text(result["text"], bool(result.get("pruned")), bool(result.get("curves"))),
     ]
     if result.get("curves"):
         sections += _figures(result)
@@ -162,7 +162,7 @@ def _step(key: str, value: Any) -> str:
     return f"{name}, counted from 1 (index {value} in result.json)"
 
 
-def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
+def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> dict[str, Any]:
     parts = ("prompt", "read", "expected", "continuation", "restored")
     if "streamed" in said:
         read, answer = onward.split(said)
@@ -184,7 +184,7 @@ def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
     if places:
         start = places[0][0]
         lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
-    note = onward.of_ids(said.get("token_ids") or [], "said")
+    note = onward.of_ids(said.get("token_ids") or [], "said", judged)
     text = f"{note[0].upper()}{note[1:]}." if note else ""
     return section("What was said", text=text, marked="\n".join(lines))
 
@@ -192,7 +192,10 @@ def _text(said: dict[str, Any], pruned: bool = False) -> dict[str, Any]:
 def _silent(said: dict[str, Any], part: str) -> str:
     """What stands where a part has no text: of ids that have none, the first of these."""
     key = {"continuation": "token_ids", "restored": "restored_ids"}.get(part, "")
-    return onward.of_ids(list(dict.fromkeys(said.get(key) or [])), "") or "(no text)"
+    return (
+        onward.of_ids(list(dict.fromkeys(said.get(key) or [])), "", "restored" in said)
+        or "(no text)"
+    )
 
 
 def marked(text: str, spans: Sequence[Span] = ()) -> str:

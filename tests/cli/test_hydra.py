@@ -56,7 +56,7 @@ WRONG = {
     "~task.name": "~task.name: an option brings all of its keys, and is chosen by its group: task=OPTION",
     "prune=knorm prune.pol=1": "Did you mean 'prune.pool', which prune=snapkv reads?",
     "prune=snapkv prune.pol=1": "Did you mean 'prune.pool'?",
-    "experiment=prune_serch": "Did you mean 'prune_search' or 'prune_sweep' or 'prune_evaluate'?",
+    "experiment=prune_serch": "Did you mean 'prune_search' or 'prune_sweep'?",
     "~prune.ratio": "~prune.ratio: there is no prune.ratio here to take away",
     "~seed=3": "~seed=3 cannot be taken away: a run without it would go by its default. Leave it out, or set it: seed=...",
     "~steps": "Leave it out, or set it: steps=...",

@@ -121,6 +121,9 @@ def test_one_prompt_is_no_prompts() -> None:
 def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
     ((_, said),) = onward.texts({"continuation": " a a a a", "token_ids": [9] * 4}, pruned=False)
     assert "one token 4 times over: that both runs choose it says little" in said
+    alone = {"continuation": "a", "token_ids": [9] * 4}
+    ((_, said),) = onward.texts(alone, pruned=False, judged=False)
+    assert "one token 4 times over" in said and "both" not in said
     ((_, said),) = onward.texts({"continuation": " a a a b", "token_ids": [9, 9, 9, 8]}, False)
     assert "says little" not in said
 

@@ -72,8 +72,7 @@ def _scripted(
     session, cfg, say = line.session, line.session.cfg, line.session.say
     rows: list[dict[str, Any]] = []
     stored: Stored | None = None
-    say.stage("chat")
-    say.done(machine.many(len(turns), "turn"))
+    say.note(f"chat of {machine.many(len(turns), 'turn')}")
     for turn in turns:
         row, seconds = spoken(session, dialogue, turn, dialogue.turns + 1)
         state = dialogue.state(pauses.parent)

@@ -326,3 +326,16 @@ def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(desk, ses
     chat = Desk(opened, Shelf(tmp_path / "chat", opened.cfg.save), tmp_path)
     assert chat.begin("  ") > 1
     assert "what was read is chat's own, <code>" in words.read(chat)
+
+
+def test_what_heads_chose_apart_is_said_and_a_full_range_names_what_helps_here(desk):
+    one = desk()
+    one.say(" . the dog ran by the river and the bird sang in the tree . what is k ?")
+    told = words.pruned(one, "keydiff", one.prune("keydiff", 9, True), 9)
+    assert "Each KV head chose its own" in told
+    same = desk()
+    assert "chose its own" not in words.pruned(same, "keydiff", same.prune("keydiff", 9, False), 9)
+    full = InputProblem(
+        "position 4096 is beyond the 4096 positions this model has. Continue fewer tokens, or prune and reindex the state first."
+    )
+    assert words.said(full).endswith("Go back to an earlier token, or start anew.")
