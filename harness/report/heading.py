@@ -5,12 +5,26 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import answers, choice, failing, price, pruned, search, seeds, stopped, tie
+from harness.report import (
+    agreement,
+    answers,
+    choice,
+    failing,
+    price,
+    pruned,
+    search,
+    seeds,
+    stopped,
+    tie,
+)
 from harness.report.summary import counted, counts, searched
 from harness.report.verdicts import STOPPED
 
 FEW = 4  # options that are named one by one
+DRAWS = "The seed draws nothing with sampling=greedy."
 IDLE = "could not begin"
+
+BESIDE = (tie.sentence, agreement.sentence, price.caution)
 
 Row = dict[str, Any]
 
@@ -83,12 +97,19 @@ def _chosen(
     folder: Path, rows: list[Row], axes: list[str], ways: dict[str, int], first: str, left: int
 ) -> tuple[str, str]:
     """`first`, without it where what follows counts the points itself, and which point to choose."""
+    if axes[1:] and seeds.inert(rows, axes):
+        seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
+        once = [row for row in rows if row["seed"] == seed]
+        own, said = _chosen(folder, once, axes, ways, first, left)
+        for few in ("All {}", "None of {}"):
+            said = said.replace(f"{few.format(len(once))} ", f"{few.format(len(rows))} ", 1)
+        return own, _joined(said, DRAWS)
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     winners = best or choice.chosen(rows, axes)
     said = choice.told(winners, axes, rows, so_far)
     if pruning := pruned.told(rows, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) else ""
-        return own, _joined(pruning, tie.sentence(winners, axes, rows), price.caution(winners, axes, rows))  # fmt: skip
+        return own, _joined(pruning, *(say(winners, axes, rows) for say in BESIDE))
     if winners and not best:
         more = (part(winners, axes, rows) for part in (tie.sentence, price.caution, price.sentence))
         return first, _joined(said, *more)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from harness import machine
 from harness.report import plots
 from harness.report.choice import asks, group
 from harness.report.names import folder
@@ -55,4 +56,6 @@ def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     other = winners and all(row["verdict"] == "diverged" for row in winners)
     if asked or not pruned or not other or any(row.get("answer") for row in rows):
         return ""
-    return "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
+    steps = {int(row.get("steps") or 0) for row in rows}
+    over = f" over {machine.many(max(steps), 'step')}" if len(steps) == 1 and any(steps) else ""
+    return f"One prompt{over} says how these runs compare, not which policy is better in general: for that, task=evaluate."

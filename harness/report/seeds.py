@@ -14,6 +14,12 @@ from harness.report.verdicts import STOPPED, marked, word
 from harness.snapshot.result import GOOD
 
 FIGURES = ("evaluate.contains", "kl_mean", "kl_max")  # the first that is there
+MEASURED = (
+    "verdict",
+    "kl_mean",
+    "max_abs_diff",
+    "top1_agreement",
+)  # the same where nothing is drawn
 FEW = 4  # options that a sentence tells one by one
 MANY = 16  # names that fit under one picture
 ENDS: dict[str, Callable[[list[float]], float]] = {"median": median, "smallest": min, "largest": max}  # fmt: skip
@@ -25,6 +31,15 @@ Row = dict[str, Any]
 def is_seed(axis: str) -> bool:
     """Whether an option draws something else and is no amount: nothing leads from one value to the next."""
     return axis.rpartition(".")[2] == "seed"
+
+
+def inert(rows: list[Row], axes: list[str]) -> bool:
+    """Whether `seed` was varied and draws nothing: greedy, and every figure the same for each of its values."""
+    main = all(r.get("task") == "experiment" and r.get("sampling") == "greedy" for r in rows)
+    if "seed" not in axes or not main or any(r["verdict"] in STOPPED for r in rows):
+        return False
+    groups = group(rows, [a for a in axes if a != "seed"]).values()
+    return all(len({tuple(r.get(k) for k in MEASURED) for r in some}) == 1 for some in groups)
 
 
 def sentence(rows: list[Row], axes: list[str]) -> str:
