@@ -58,6 +58,17 @@ def abreast(
     return aside
 
 
+def lanes_of(axis: Any, ys: list[float]) -> list[int]:
+    """By their number, the lanes of marks that are so near one another in height that one may hide another. The
+    axis has its limits."""
+    spots = axis.transData.transform([(0.0, y) for y in ys]) if ys else []
+    numbers = [0] * len(ys)
+    for number, lane in enumerate(_lanes([float(y) * 72 / axis.figure.dpi for _, y in spots])):
+        for place in lane:
+            numbers[place] = number
+    return numbers
+
+
 def _lanes(ys: list[float]) -> list[list[int]]:
     """The marks that lie so near one another in height that one may hide another."""
     lanes: list[list[int]] = []

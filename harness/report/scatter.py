@@ -2,12 +2,13 @@
 its mark is."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
-from harness.report import axes, plots
+from harness.report import axes, marks, plots
 from harness.report.plots import INK, MARKERS, VERDICTS
 
 FULL = {"good": "full", "alike": "left", "soft": "full", "fair": "none", "bad": "none"}
@@ -54,9 +55,11 @@ def scatter(
     groups, large = markers(rows, shape), list(markers(rows, size))
     own = [list(groups).index(str(r[shape])) if shape else 0 for r in shown]
     footed(axis, heights + list((floors or {}).values()))
+    slots = _slots(axis, shown, places, heights, own, size)
     if names:
         named(made, axis, brief(names))
-        aside = [BESIDE * (number / max(len(groups) - 1, 1) - 0.5) if shape else 0.0 for number in own]  # fmt: skip
+        most = max(slots, default=0)
+        aside = [BESIDE * (slot / most - 0.5) if most else 0.0 for slot in slots]
     else:
         axes.between(axis.xaxis, places)
         if few := ticks(places):
@@ -65,7 +68,7 @@ def scatter(
             )
         else:
             axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
-        aside = axes.abreast(axis, places, heights, own)
+        aside = axes.abreast(axis, places, heights, slots)
     moved = [] if names else [place for place, by in enumerate(aside) if by]
     axis.plot([places[i] for i in moved], [heights[i] for i in moved], linestyle="none", marker="|",
               markersize=TRUE, color=INK, markeredgewidth=0.8)  # fmt: skip
@@ -80,13 +83,35 @@ def scatter(
                 _joined(axis, line, colour(number))
         for tone, (ink, _) in VERDICTS.items():
             for place in reversed(range(len(large))):  # the smaller above the larger
-                at = [(places[i] + aside[i], heights[i]) for i in mine if kind(shown[i]) == tone
-                      and (not size or large.index(str(shown[i][size])) == place)]  # fmt: skip
+                some = [i for i in mine if kind(shown[i]) == tone
+                        and (not size or large.index(str(shown[i][size])) == place)]  # fmt: skip
+                at = [(places[i] + aside[i], heights[i]) for i in some]
                 across = SIZES[place] if size else SIZE
-                _marked(axis, at, groups[group], tone, colour(number) if shape else ink, across)
+                whose = marks.gid(
+                    [shown[i] for i in some], dict.fromkeys([x, *filter(None, by), *(apart or ())])
+                )
+                _marked(axis, at, groups[group], tone, colour(number) if shape else ink, across, whose)  # fmt: skip
     _noise(axis, floors or {}, names)
     plots.label(axis, title, under, beside)
-    return plots.svg(made), bool(moved)
+    return marks.linked(plots.svg(made)), bool(moved)
+
+
+def _slots(
+    axis: Any, rows: list[Row], places: list[float], heights: list[float], own: list[int], size: str | None
+) -> list[int]:  # fmt: skip
+    """Which marks may stand in one place: those of one group, where none of its marks hides another; elsewhere
+    each value of `size` has its own, and so has each point that is the same even there."""
+    lane = axes.lanes_of(axis, heights)
+    spots = list(zip(own, places, lane))
+    if len(set(spots)) == len(spots):
+        return own
+    keys, there = [], Counter[Any]()
+    for row, spot in zip(rows, spots):
+        whose = (spot[0], str(row[size]) if size else "")
+        keys.append((*whose, there[whose, spot]))
+        there[whose, spot] += 1
+    order = sorted(dict.fromkeys(keys))
+    return [order.index(key) for key in keys]
 
 
 def ticks(places: list[float]) -> list[float]:
@@ -132,14 +157,20 @@ def lost(values: list[float]) -> float:
 
 
 def _marked(
-    axis: Any, at: list[tuple[float, float]], marker: str, tone: str, ink: str, size: float
+    axis: Any,
+    at: list[tuple[float, float]],
+    marker: str,
+    tone: str,
+    ink: str,
+    size: float,
+    whose: str | None,
 ) -> None:
     """Marks of one kind; a cross inside of what went wrong, where it hides neither shape nor neighbour."""
     if not at:
         return
     xs, ys = zip(*at, strict=True)
     axis.plot(xs, ys, linestyle="none", marker=marker, fillstyle=FULL[tone], markersize=size,
-              color=ink, markerfacecoloralt="none", markeredgewidth=1.1,
+              color=ink, markerfacecoloralt="none", markeredgewidth=1.1, gid=whose,
               alpha=plots.HALF if tone == PALE else 0.95)  # fmt: skip
     if tone == CROSSED:
         axis.plot(xs, ys, linestyle="none", marker="x", color=ink, markersize=INSIDE * size, markeredgewidth=1)  # fmt: skip
