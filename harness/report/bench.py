@@ -8,10 +8,11 @@ from harness.report import plots
 from harness.report.html import cell, section
 from harness.report.names import plain
 
-COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "ratio_to_dynamic", "times_limit",
+COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "middle_half", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip
-HEADS = {"per_token_s": "ms per token", "open_s": "ms to open"}
-CONSOLE = COLUMNS[:6]  # what fits a terminal
+HEADS = {"per_token_s": "ms per token", "middle_half": "middle half, ms", "open_s": "ms to open"}
+LOW, HIGH = "per_token_low_s", "per_token_high_s"  # the quartiles of the steps
+CONSOLE = [*COLUMNS[:5], "ratio_to_dynamic"]  # what fits a terminal
 BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
           "load_s", "stored_bytes"]  # fmt: skip
 
@@ -27,7 +28,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             out.append(
                 section(
                     f"Time per token, {dtype}",
-                    text="Median of the steps, the caches taking turns. The dotted line is what "
+                    text="Median of the steps, the caches taking turns; an upright line is their middle half. The dotted line is what "
                     "reading weights and K/V once takes at the bandwidth measured in between.",
                     legend=plots.colours(dict.fromkeys(r["cache"] for r in single)),
                     panels=_panels(single),
@@ -40,7 +41,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         section(
             "All figures",
             columns=[HEADS.get(c) or plain(c) for c in COLUMNS],
-            rows=[[_shown(c, r[c]) for c in COLUMNS] for r in rows],
+            rows=[[_shown(c, r) for c in COLUMNS] for r in rows],
         )
     )
     if beside := [r for r in rows if r.get("engine")]:
@@ -68,12 +69,27 @@ def headline(rows: list[dict[str, Any]]) -> str:
     settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in timed:
         settings.setdefault((row["dtype"], row["context"], row["branches"]), []).append(row)
-    won = Counter(min(some, key=lambda r: r["per_token_s"])["cache"] for some in settings.values())
-    (first, count), *_ = won.most_common(1)
+    won = Counter(name for some in settings.values() if (name := first_of(some)))
     span = " to ".join(f"{n:,}" for n in dict.fromkeys((contexts[0], contexts[-1])))
     kinds = " and ".join(dict.fromkeys(r["dtype"] for r in timed))
-    most = f"{first} is the fastest in {count} of {machine.many(len(settings), 'setting')}"
+    every = machine.many(len(settings), "setting")
+    said = [f"{name} is the fastest in {count} of {every}" for name, count in won.most_common(1)]
+    apart = sum(len(some) > 1 and not first_of(some) for some in settings.values())
+    if apart and len(caches) > 1:
+        said.append(
+            f"not told apart in {apart} of {every} (the middle halves of the times overlap)"
+        )
+    most = ", ".join(said) or f"{every} measured"
     return f"Time to decode one token after {span} tokens of past, with {machine.many(len(caches), 'cache')}, in {kinds}: {most}."
+
+
+def first_of(rows: list[dict[str, Any]]) -> str:
+    """The cache whose middle half of the times lies below that of every other; empty where there is none, and
+    where there is no spread to tell."""
+    best, *others = sorted(rows, key=lambda r: r["per_token_s"])
+    high = best.get(HIGH)
+    clear = high is not None and all((r.get(LOW) or 0.0) > high for r in others)
+    return str(best["cache"]) if clear and others else ""
 
 
 def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -112,15 +128,23 @@ def fastest(rows: list[dict[str, Any]]) -> str:
     longest = max(r["context"] for r in alone)
     row = min((r for r in alone if r["context"] == longest), key=lambda r: r["per_token_s"])
     ratio = row["ratio_to_dynamic"]
+    others = [r for r in alone if r["context"] == longest and r["dtype"] == row["dtype"]]
+    if others[1:] and not first_of(others):
+        names = " and ".join(dict.fromkeys(r["cache"] for r in others))
+        return (
+            f"after {longest:,} tokens in {row['dtype']}, {names} are not told apart: "
+            f"{row['per_token_s'] * 1e3:.3g} ms a token is the least median, and the middle halves overlap; "
+        )
     beside = (
         f", {ratio:.1f} times as fast as dynamic" if ratio and row["cache"] != "dynamic" else ""
     )
     settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in (r for r in rows if r["per_token_s"]):
         settings.setdefault((one["dtype"], one["context"], one["branches"]), []).append(one)
-    first = [min(some, key=lambda r: r["per_token_s"])["cache"] for some in settings.values()]
-    other = len(first) - first.count(row["cache"])
-    often = f"another cache in {other} of all" if other else "and so it is in all"
+    first = [first_of(some) if some[1:] else some[0]["cache"] for some in settings.values()]
+    other, unclear = len(first) - first.count(row["cache"]) - first.count(""), first.count("")
+    parts = [f"another cache in {other}"] * bool(other) + [f"not told apart in {unclear}"] * bool(unclear)  # fmt: skip
+    often = f"{' and '.join(parts)} of all" if parts else "and so it is in all"
     more = f", {often} {len(first)} settings" if first[1:] else ""
     return (
         f"after {longest:,} tokens in {row['dtype']}, {row['cache']} is the fastest: "
@@ -128,8 +152,12 @@ def fastest(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _shown(column: str, value: Any) -> Any:
-    """Bytes are read in groups of three digits, times in milliseconds, as they are drawn."""
+def _shown(column: str, row: dict[str, Any]) -> Any:
+    """Bytes are read in groups of three digits, times in milliseconds, as they are drawn; their quartiles in one."""
+    if column == "middle_half":
+        low, high = row.get(LOW), row.get(HIGH)
+        return None if low is None or high is None else f"{low * 1e3:.3g}-{high * 1e3:.3g}"
+    value = row[column]
     if column in HEADS and value is not None:
         return value * 1e3
     counted = column == "bytes_copied_per_token" and value is not None
@@ -145,13 +173,18 @@ def _panels(rows: list[dict[str, Any]]) -> list[str]:
         contexts = [r["context"] for r in mine]
         style = {"color": plots.COLOURS[number % len(plots.COLOURS)], "marker": plots.mark(number)}
         left.plot(contexts, [r["per_token_s"] * 1e3 for r in mine], label=cache, **style)
+        known = [r for r in mine if r.get(LOW) is not None]
+        low, high = ([1e3 * r[end] for r in known] for end in (LOW, HIGH))
+        left.vlines([r["context"] for r in known], low, high, color=style["color"], linewidth=1)
         if any(r["ratio_to_dynamic"] for r in mine):
             ratios = [(r["context"], r["ratio_to_dynamic"]) for r in mine if r["ratio_to_dynamic"]]
             right.plot(*zip(*ratios), label=cache, **style)
     limits = {r["context"]: r["limit_s"] * 1e3 for r in rows}
-    left.plot(
-        sorted(limits), [limits[c] for c in sorted(limits)], ":", color=plots.INK, label="limit"
-    )
+    ends = sorted(limits)
+    if ends[1:]:
+        left.plot(ends, [limits[c] for c in ends], ":", color=plots.INK, label="limit")
+    else:
+        left.axhline(limits[ends[0]], linestyle=":", color=plots.INK, label="limit")
     plots.against_context(left, "Time per token", "ms")
     plots.against_context(right, "Speed against dynamic", "times")
     return [plots.svg(times[0]), plots.svg(speed[0])]

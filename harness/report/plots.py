@@ -13,6 +13,7 @@ from harness.report import names
 INK = "#010203"  # drawn with this, shown as the page's text colour
 DECADES = 60  # a logarithmic axis that spans less has ticks between the powers of ten
 NARROW = 8  # one that spans less has more of them
+TWO = 2  # ticks: one alone says nothing of a scale
 RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
 VERDICTS = {  # drawn with the first, shown as the second: they follow the page into the dark
     "good": ("#010204", "var(--good)"),
@@ -59,12 +60,15 @@ def label(axis: Any, title: str, x: str, y: str) -> None:
 
 
 def against_context(axis: Any, title: str, unit: str) -> None:
-    """What grows with the past: both axes logarithmic."""
-    from matplotlib.ticker import FuncFormatter
+    """What grows with the past: both axes logarithmic, with two numbers or more beside what was measured."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     plain(axis.yaxis)
+    low, high = axis.get_ylim()
+    if sum(low <= tick <= high for tick in axis.get_yticks()) < TWO:
+        axis.yaxis.set_major_locator(MaxNLocator(nbins=4))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: f"{tokens:,.0f}"))
     label(axis, title, "past tokens (both axes logarithmic)", unit)
 

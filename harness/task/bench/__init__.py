@@ -26,6 +26,7 @@ from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.bench import beside
 from harness.task.bench.likeness import Likeness
+from harness.task.bench.spread import quartiles
 from harness.task.bench.synthetic import synthetic_state
 
 PROBE_BYTES = {"cpu": 2**28, "cuda": 2**31}  # read to measure the bandwidth: far larger than any
@@ -203,6 +204,7 @@ def _row(
         "new_tokens": len(seconds) if seconds else 0,
         "runs": len(seconds) if seconds else 0,
         "per_token_s": median(seconds) if seconds else None,
+        **quartiles(seconds or []),
         "kv_bytes": decoder.kv_bytes if decoder is not None else None,
         "reason": reason,
     }

@@ -18,6 +18,7 @@ from harness.engine.llamacpp.speed import TOKENS, Timed
 from harness.pipeline.interop import from_cache, to_cache
 from harness.pipeline.session import Session
 from harness.save import store
+from harness.task.bench.spread import quartiles
 from harness.task.bench.synthetic import synthetic_state
 
 OURS, NAME = "transformers", "llamacpp"
@@ -56,7 +57,7 @@ class Beside:
             "engine": NAME, "cache": NAME, "runs": len(self.stepping), "per_token_s": step,
             "new_tokens": (TOKENS - 1) * len(self.stepping), "ratio_to_llamacpp": 1.0,
             "ratio_to_dynamic": dynamic and 1 / dynamic, "times_limit": step / first["limit_s"],
-            **self.figures[NAME],
+            **quartiles(self.stepping), **self.figures[NAME],
         }  # fmt: skip
         return [*mine, theirs]
 
