@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from harness.report import plots
+from harness import machine
+from harness.report import plots, run, yardstick
 from harness.report.html import cell, section
 from harness.report.names import plain
 from harness.snapshot.result import MOMENT
@@ -23,35 +24,67 @@ SAID = {
 }
 
 
-def sections(rows: list[Row], figures: Row) -> list[Row]:
-    """Timing plot, the turns and figures. Columns that no turn has a value for are left out,
-    and what is so in every turn is said."""
+JUDGED = ("metrics", "noise_floor", "oracle", "soundness", "curves", "pruned", "options", "itself")
+GROWTH = ("cached_growth", "naive_growth")
+WHOLE = "whole: what the pauses before it hold is written anew, in one piece, so that a chat stays in few files"
+
+
+def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[Row]:
+    """Timing plot, the turns, what was counted, and what the verdict rests on. Columns that no turn has a value for
+    are left out, and what is so in every turn is said. judged: the run's record, where it was compared."""
     known = {c: {row.get(c) for row in rows} - {None} for c in COLUMNS}
     same = [c for c in SAID if known[c] == {True}]
     columns = [c for c in COLUMNS if known[c] and c not in same]
-    told = " ".join(f"In every turn {SAID[c]}." for c in same)
+    told = " ".join(f"{_often(rows, c)} {SAID[c]}." for c in same)
     told = told or "Restored: the chat that was paused after this turn answers the next one."
+    short = _short(rows)
+    if any(row.get("stored_whole") for row in rows):
+        told += f" {WHOLE[0].upper()}{WHOLE[1:]}."
+    counted = {k: v for k, v in figures.items() if v is not None and not (short and k in GROWTH)}
     return [
         section(
             "Time per turn",
             text="Measured side by side, turn by turn, from the question to the last token of the "
             "answer. Cached: only new ids are sent. Naive: the whole chat is processed again."
-            + _short(rows),
+            + short,
             legend=plots.colours(("naive", "cached")),
             panels=[timing(rows)],
         ),
         section(
             "Turns",
-            text=told if known["restored_equal"] else "",
+            text=told.strip() if known["restored_equal"] or "whole:" in told else "",
             columns=[COLUMNS[c] for c in columns],
             rows=[[_shown(c, row) for c in columns] for row in rows],
         ),
         section(
-            "Figures",
+            "Counted",
             columns=["what", "value"],
-            rows=[[plain(k), v] for k, v in figures.items() if v is not None],
+            rows=[[plain(k), v] for k, v in counted.items()],
         ),
+        *_judged(rows, judged or {}),
     ]
+
+
+def _judged(rows: list[Row], result: Row) -> list[Row]:
+    """The figures of the turn whose logits were compared, and their errors against float64; none of another chat."""
+    if not result.get("curves") or len(rows) < 2:
+        return []
+    result = {key: result[key] for key in JUDGED if key in result}
+    pause, last = (row["turn"] for row in rows[-2:])
+    steps = machine.many(len(result["curves"]["restored"]["kl"]), "step")
+    own, *more = run.figures(result)
+    said = f"Of turn {last}, restored from the pause after turn {pause}, beside a run that was never interrupted: {steps}."
+    return [
+        own | {"text": f"{said} {own.get('text') or ''}".strip()},
+        *more,
+        *yardstick.sections(result),
+    ]
+
+
+def _often(rows: list[Row], column: str) -> str:
+    """In how many turns something was asked, which is so in all of them."""
+    asked = sum(row.get(column) is not None for row in rows)
+    return f"In {asked} of {machine.many(asked, 'turn')}"
 
 
 def _short(rows: list[Row]) -> str:
@@ -70,7 +103,8 @@ def _shown(column: str, row: Row) -> Any:
     if column.endswith("_s"):
         return round(value * 1e3, 1)
     if column == "stored_bytes":
-        return round(value / 1024)
+        kib = f"{value / 1024:.0f} (whole)"
+        return cell(kib, kind="n") if row.get("stored_whole") else round(value / 1024)
     if column == "answer" and row.get("recalled") is not None:
         right = row["recalled"]
         said = "right" if right else f"wrong, expected {row['expect']}"

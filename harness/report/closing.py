@@ -228,9 +228,10 @@ def _alone(words: Sequence[str], folder: Path) -> list[str]:
 
 
 def again(result: Record) -> list[str]:
-    """What else to type of a table of measurements: how an evaluation is checked."""
+    """What else to type of a table of measurements: how an evaluation, or a chat that was judged, is checked."""
     audit = f"python -m harness task=audit run={result.get('folder')}"
-    return [audit] * (result.get("task") == "evaluate")
+    judged = result.get("task") == "chat" and bool(result.get("curves"))
+    return [audit] * (judged or result.get("task") == "evaluate")
 
 
 def of_sweep(folder: Path, best: Sequence[Record] = (), more: Sequence[str] = ()) -> list[Record]:

@@ -39,7 +39,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         _text(result["text"], bool(result.get("pruned")), bool(result.get("curves"))),
     ]
     if result.get("curves"):
-        sections += _figures(result)
+        sections += figures(result)
     if result.get("quantization"):
         sections.append(quantization.section_of(result["quantization"], kept.whole(result)))
     sections += [_cost(result), *yardstick.sections(result), *_details(result, path.parent)]
@@ -134,11 +134,11 @@ def _high(result: dict[str, Any]) -> str:
     )
 
 
-def _figures(result: dict[str, Any]) -> list[dict[str, Any]]:
+def figures(result: dict[str, Any]) -> list[dict[str, Any]]:
     """The figures beside the noise floor, and of a state that was pruned or quantized how it came back."""
     noise, deciding = result["noise_floor"], judged_by(result)
     told = [
-        f"Required: {required(result).rstrip('.')}." * ("required" in result),
+        f"Required: {required(result).rstrip('.')}." if "required" in result else "",
         f"Judged by: {deciding}." * bool(deciding),
     ]
     made = section(

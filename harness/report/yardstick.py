@@ -16,10 +16,11 @@ def sections(result: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     whose = altered(result) or "restored"
     free = bool(result.get("pruned")) and result.get("required") not in (None, *GOOD)
-    held = (
-        f" The {whose} run is not held to rounding. Required: {required(result).rstrip('.')}."
-        * free
-    )
+    held = ""
+    if free:
+        held = (
+            f" The {whose} run is not held to rounding. Required: {required(result).rstrip('.')}."
+        )
     rows: list[list[Any]] = []
     for key, error in result["oracle"].items():
         allowed = None if free else _bound(key, result["oracle"])

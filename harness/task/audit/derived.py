@@ -270,7 +270,7 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
         run.write(folder / "report.html", result)
         return
     rows = json.loads((point / "chat.json").read_text("utf-8"))
-    sections = chat.sections(rows, result["chat"])
+    sections = chat.sections(rows, result["chat"], result)
     draw_page(config["name"], sections, folder / "report.html", result)
 
 

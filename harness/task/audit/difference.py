@@ -225,13 +225,19 @@ def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> I
             yield Finding(f"itself.{key}", a, b, why)
 
 
+STORED = (
+    "stored_bytes",
+    "stored_whole",
+)  # of a turn, beside its times; older chats have not the second
+
+
 def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
     """A chat's turns, but for their times: the words, the ids and what was checked of them."""
     if len(recorded) != len(again):
         yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
     for was, now in zip(recorded, again):
         for key in dict.fromkeys([*was, *now]):
-            if was.get(key) != now.get(key) and not key.endswith((*MEASURED, "stored_bytes")):
+            if was.get(key) != now.get(key) and not key.endswith((*MEASURED, *STORED)):
                 explanation = "the chat run again does not say this"
                 what = f"chat.json: turn {was.get('turn')} {key}"
                 yield Finding(what, was.get(key), now.get(key), explanation)

@@ -79,7 +79,9 @@ def _scripted(
         stored = pauses.save(state, dialogue.turns, overwrite=not cfg.out)
         place = Path(stored.place).absolute()
         snapshot = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
-        rows.append(row | {"snapshot": snapshot, "stored_bytes": stored.nbytes})
+        whole = len(rows) > 0 and not stored.manifest["lineage"]
+        more = {"snapshot": snapshot, "stored_bytes": stored.nbytes, "stored_whole": whole}
+        rows.append(row | more)
         say.line(f"user: {row['ask']}")
         say.line(f"model: {row['answer']}   ({seconds})")
     if stored is None:
@@ -229,7 +231,7 @@ def _conclude(
     record = {**said, "chat": figures, **stored.record(state, state)}
     record |= {"verdict": verdict, "reason": reason, "diagnosis": diagnosis} | line.waiver
     columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
-    sections = chat.sections(rows, figures)
+    sections = chat.sections(rows, figures, record)
     return finish_table(session, "chat", rows, sections, verdict, reason, columns, record=record)
 
 
