@@ -20,7 +20,9 @@ def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
     assert figures["rows"] == [["answers that were right", 1]]
     _, turns, _ = chat.sections([ROW, ROW | {"restored_equal": None}], {})
     assert "restored says the same" not in turns["columns"]
-    assert turns["text"].startswith("In 1 of 1 turn the chat restored from the pause before it says")
+    assert turns["text"].startswith(
+        "In 1 of 1 turn the chat restored from the pause before it says"
+    )
 
 
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
