@@ -6,7 +6,7 @@ from typing import Any
 
 from harness import machine
 from harness.config.literal import whole
-from harness.report import cases
+from harness.report import absent, cases
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 from harness.report.html import cell, headed, page, section
@@ -44,7 +44,7 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
     why = [[r["case"], r.get("evidence") or _how(r["case"]), r["reason"]] for r in rows]
     facts = [*known.items(), *((k, where[k]) for k in ("cpu", "cores", "platform", "python"))]
     drawn = cases.panel(rows)
-    said = summary(rows)
+    said = summary(rows) + absent.sentence(known)
     picture = [section("How far each went", text=cases.TEXT, panels=[drawn], headline=said)] * bool(
         drawn
     )

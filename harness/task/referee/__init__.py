@@ -50,7 +50,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             judged = judge(engine, yard, cfg, say, exact)
         known = {**engine.versions(), "float64 oracle": where}
         if list(cfg.task.cases) == [ALL]:
-            known |= {f"not judged: {name}": why for name, why in engine.absent.items()}
+            known |= {f"{report.absent.BEFORE}{name}": why for name, why in engine.absent.items()}
         scanned = attributed(engine, yard, judged, say)
         wrong = [
             c.name for c in judged if not c.control and c.row("")["verdict"] not in verdict.GOOD
