@@ -93,13 +93,16 @@ def _panels(
     apart = None  # seconds that were taken once are no curve
     if measures is not COST:  # no way leads from one of these to another
         apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
-    panels, constant, noisy, lost, aside = [], [], False, False, False
+    panels, constant, noisy, own, lost, aside = [], [], False, False, False, False
     rows = [{**r, SAME: 100 * r[SAME]} if r.get(SAME) is not None else r for r in rows]
     for key, name, unit in measures:
         values = {r[key] for r in rows if r.get(key) is not None}
         if len(values) > 1:
             floors = _floors(rows) if key == "kl_max" else {}
             noisy = noisy or bool(floors)
+            own = own or (
+                key == "kl_max" and _models(rows) and any(r.get("noise_kl_max") for r in rows)
+            )
             lost = lost or scatter.lost([*values, *floors.values()]) > 0
             panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), name, called, unit, floors, apart, drawn_by_chance)  # fmt: skip
             panels.append(panel)
@@ -113,6 +116,8 @@ def _panels(
         some = len(_floors(rows)) < len(_values(rows, "dtype"))
         none = "; no line where that is nothing" if some else ""
         told += f" Dashed, by the largest KL: its noise floor, what a recompute does with nothing wrong{none}."
+    if own:
+        told += " No noise floor is drawn: each model has its own."
     if lost:
         told += " Shaded: practically nothing beside the rest, and not to scale."
     if constant:
@@ -121,15 +126,21 @@ def _panels(
 
 
 def _floors(rows: list[Row]) -> dict[str, float]:
-    """The noise floor of each dtype that has one; none where the prompts or models of a dtype differ so
-    much that it would be no one line."""
-    lines = {}
+    """The noise floor of each dtype that has one; none where the prompts of a dtype differ so much that it would be
+    no one line, and none over several models, which each have their own."""
+    lines: dict[str, float] = {}
+    if _models(rows):
+        return lines
     for dtype in _values(rows, "dtype"):
         mine = [r["noise_kl_max"] for r in rows if str(r.get("dtype", "")) == dtype]
         floors = sorted(f for f in mine if f)
         if floors and floors[-1] <= NOISE * floors[0]:
             lines[dtype] = floors[len(floors) // 2]
     return lines
+
+
+def _models(rows: list[Row]) -> bool:
+    return any(len(_values(rows, key)) > 1 for key in ("model", "model.path"))
 
 
 def _values(rows: list[Row], key: str) -> list[str]:
