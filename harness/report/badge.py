@@ -55,9 +55,11 @@ def pills(result: dict[str, Any]) -> list[dict[str, str]]:
         "kind": "good" if good else "bad",
         "sign": "\u2713" if good else "\u00d7",
     }
-    allowed = not worse(verdict, str(result.get("required") or GOOD[-1]))
+    asked = str(result.get("required") or GOOD[-1])
+    allowed = not worse(verdict, asked)
     tone = allowed_kind(verdict) if allowed else "bad"
-    return [first, {"text": f"{done}: {verdict}", "kind": tone, "sign": sign(verdict)}]
+    missed = f", not met: {asked} was required" * (not allowed)
+    return [first, {"text": f"{done}: {verdict}{missed}", "kind": tone, "sign": sign(verdict)}]
 
 
 def allowed_kind(verdict: str) -> str:

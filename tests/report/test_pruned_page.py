@@ -39,7 +39,8 @@ def headline(page: str) -> str:
 def test_a_pruned_run_has_a_pill_for_its_restore_and_one_for_what_pruning_changed() -> None:
     assert tones(RESULT) == {"restored as saved": "good", "pruning: diverged": "soft"}
     strict = RESULT | {"required": "equivalent"}
-    assert tones(strict) == {"restored as saved": "good", "pruning: diverged": "bad"}
+    missed = "pruning: diverged, not met: equivalent was required"
+    assert tones(strict) == {"restored as saved": "good", missed: "bad"}
     wrong = RESULT | {"itself": RESULT["itself"] | {"verdict": "diverged"}}
     assert tones(wrong) == {"not restored as saved": "bad", "pruning: diverged": "soft"}
     assert tones(RESULT | {"verdict": "equivalent"})["pruning: equivalent"] == "alike"
@@ -178,7 +179,7 @@ def test_a_quantized_run_came_back_as_saved_whatever_its_codes_lost() -> None:
     lost = RESULT | {"pruned": False, "quantization": {"quantizer": "int4"}, "verdict": "drifted"}
     assert tones(lost) == {"restored as saved": "good", "quantizing: drifted": "soft"}
     strict = lost | {"required": "equivalent"}
-    assert tones(strict)["quantizing: drifted"] == "bad"
+    assert tones(strict)["quantizing: drifted, not met: equivalent was required"] == "bad"
     block = lost["itself"] | {"cache": "dynamic", "max_abs_diff": 2.0, "noise": 1.0, "reason": "r"}
     (section,) = run.restored_as_saved(lost | {"itself": block})
     assert section["columns"][1:3] == ["measured", "allowed"]
