@@ -12,6 +12,8 @@ COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "middle_half"
            "bytes_copied_per_token", "open_s"]  # fmt: skip
 HEADS = {"per_token_s": "ms per token", "middle_half": "middle half, ms", "open_s": "ms to open"}
 LOW, HIGH = "per_token_low_s", "per_token_high_s"  # the quartiles of the steps
+FEWEST = 8  # steps of which quartiles tell something
+APART = f"the middle halves of the times overlap, or fewer than {FEWEST} steps were timed"
 CONSOLE = [*COLUMNS[:5], "ratio_to_dynamic"]  # what fits a terminal
 BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
           "load_s", "stored_bytes"]  # fmt: skip
@@ -76,20 +78,18 @@ def headline(rows: list[dict[str, Any]]) -> str:
     said = [f"{name} is the fastest in {count} of {every}" for name, count in won.most_common(1)]
     apart = sum(len(some) > 1 and not first_of(some) for some in settings.values())
     if apart and len(caches) > 1:
-        said.append(
-            f"not told apart in {apart} of {every} (the middle halves of the times overlap)"
-        )
+        said.append(f"not told apart in {apart} of {every} ({APART})")
     most = ", ".join(said) or f"{every} measured"
     return f"Time to decode one token after {span} tokens of past, with {machine.many(len(caches), 'cache')}, in {kinds}: {most}."
 
 
 def first_of(rows: list[dict[str, Any]]) -> str:
     """The cache whose middle half of the times lies below that of every other; empty where there is none, and
-    where there is no spread to tell."""
+    where there is no spread to tell, as of few steps."""
     best, *others = sorted(rows, key=lambda r: r["per_token_s"])
-    high = best.get(HIGH)
+    high, enough = best.get(HIGH), min(r.get("runs", FEWEST) for r in rows) >= FEWEST
     clear = high is not None and all((r.get(LOW) or 0.0) > high for r in others)
-    return str(best["cache"]) if clear and others else ""
+    return str(best["cache"]) if clear and enough and others else ""
 
 
 def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,7 +133,7 @@ def fastest(rows: list[dict[str, Any]]) -> str:
         names = " and ".join(dict.fromkeys(r["cache"] for r in others))
         return (
             f"after {longest:,} tokens in {row['dtype']}, {names} are not told apart: "
-            f"{row['per_token_s'] * 1e3:.3g} ms a token is the least median, and the middle halves overlap; "
+            f"{row['per_token_s'] * 1e3:.3g} ms a token is the least median ({APART}); "
         )
     beside = (
         f", {ratio:.1f} times as fast as dynamic" if ratio and row["cache"] != "dynamic" else ""

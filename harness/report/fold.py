@@ -5,8 +5,6 @@ import shutil
 import textwrap
 from typing import TextIO
 
-from rich.cells import cell_len
-
 from harness import process
 
 BELOW = " " * 4  # before what goes on below a line of progress
@@ -24,7 +22,7 @@ def continued(line: str, more: str, width: int | None) -> tuple[str, str]:
         return more, line + more
     written = ""
     for word in re.findall(r"\s*\S+\s*", more):
-        if line.strip() and cell_len(line + word.rstrip()) >= width:
+        if line.strip() and _cells(line + word.rstrip()) >= width:
             written, line, word = f"{written}\n{BELOW}", BELOW, word.lstrip()
         written, line = written + word, line + word
     return written, line
@@ -32,7 +30,7 @@ def continued(line: str, more: str, width: int | None) -> tuple[str, str]:
 
 def rows(line: str, width: int) -> int:
     """How many rows of a terminal `line` takes."""
-    return max(-(-cell_len(line) // max(width, 1)), 1)
+    return max(-(-_cells(line) // max(width, 1)), 1)
 
 
 def folded(line: str, width: int) -> str:
@@ -58,3 +56,10 @@ def labelled(name: str, value: str, label: int, width: int) -> str:
     """`name: value`, the value from column `label` on, also where it is folded."""
     lines = textwrap.wrap(value, width - label, break_long_words=False, break_on_hyphens=False)
     return f"{name + ':':<{label - 1}} " + f"\n{'':{label}}".join(lines).replace("\u00a0", " ")
+
+
+def _cells(text: str) -> int:
+    """Columns that `text` takes. Imported here: who has no packages yet is told that, folded."""
+    from rich.cells import cell_len
+
+    return cell_len(text)

@@ -38,15 +38,30 @@ def texts(text: dict[str, Any], pruned: bool, judged: bool = True) -> Iterator[t
         more = f"{machine.many(text['steps'], 'token')} generated"
         if read:
             yield "read", repr(read)
-    if about := of_ids(ids, said, judged):
+    chosen = text.get("restored_ids") or []
+    other = bool(chosen and text.get("token_ids")) and chosen != text["token_ids"]
+    if about := of_ids(ids, said, judged and not other):
         more += f"{more and '; '}{about}"
     restored = text.get("restored")
+    if restored == text["continuation"] and other:  # the same text of other tokens
+        yield "continuation", f"{said!r} ({WHOSE[pruned][0]}{more and f'; {more}'})"
+        yield WHOSE[pruned][1], f"{restored!r}: other ids, {_apart(text['token_ids'], chosen)}"
+        return
     if restored in (None, text["continuation"]):
         yield "continuation", f"{said!r}{more and f' ({more})'}"
         return
     first, second = WHOSE[pruned]
     yield "continuation", f"{said!r} ({first}{more and f'; {more}'})"
     yield second, f"{restored!r} (what it chooses {FORCED})"
+
+
+def _apart(ids: list[int], chosen: list[int]) -> str:
+    """The first place where two runs of ids differ."""
+    pairs = enumerate(zip(ids, chosen), 1)
+    for place, (was, now) in pairs:
+        if was != now:
+            return f"token {place} is {now} where that has {was}"
+    return f"{len(chosen)} of them where that has {len(ids)}"
 
 
 def split(text: dict[str, Any]) -> tuple[str, str]:

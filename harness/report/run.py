@@ -184,7 +184,8 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
     if places:
         start = places[0][0]
         lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
-    note = onward.of_ids(said.get("token_ids") or [], "said", judged)
+    ids = said.get("token_ids") or []
+    note = onward.of_ids(ids, "said", judged and said.get("restored_ids", ids) == ids)
     text = f"{note[0].upper()}{note[1:]}." if note else ""
     return section("What was said", text=text, marked="\n".join(lines))
 

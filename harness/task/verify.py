@@ -51,6 +51,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             for r in manifest["files"]
         ]
         waived = told(waived_earlier(manifest["documents"]))
+        signed = f", signed by {record['signed_by']}" * bool(record["signed_by"])
+        what = f"Snapshot {manifest['id']}: {machine.many(manifest['tokens'], 'token')}, {machine.human(size)} on disk{signed}."
+        sections.append(html.section("What was verified", text=what))
         sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
     numbered = [[i, fault] for i, fault in enumerate(faults, 1)]
     if faults:

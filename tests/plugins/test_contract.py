@@ -94,7 +94,9 @@ def test_it_is_told_before_the_model_is_loaded(harness, place, clean) -> None:
     (place / "conf" / "prune" / "late.yaml").write_text(
         "_target_: my_late.My\nname: late\nratio: 0.5\n"
     )
+    (place / "empty").mkdir()
+    (place / "empty" / "config.json").write_text("{}")
     wrong = harness(
-        "--config-dir", "conf", "plugins.path=.", "prune=late", "model=path", "model.path=conf"
+        "--config-dir", "conf", "plugins.path=.", "prune=late", "model=path", "model.path=empty"
     )
     assert wrong.code == 2 and "my_late.My has no `score`" in wrong.out, wrong.out

@@ -25,6 +25,8 @@ def test_times_whose_middle_halves_overlap_or_are_not_known_name_no_winner(low, 
         assert "told apart" in said and "fastest" not in said
     for said in (bench.headline(rows(0.018, 0.02)), bench.fastest(rows(0.018, 0.02))):
         assert "manual is the fastest" in said and "told apart" not in said
+    few = [row | {"runs": 3} for row in rows(0.018, 0.02)]
+    assert "fewer than 8 steps" in bench.headline(few) and "fastest" not in bench.fastest(few)
 
 
 def test_the_middle_half_stands_beside_its_median() -> None:

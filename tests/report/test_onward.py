@@ -121,6 +121,14 @@ def test_one_prompt_is_no_prompts() -> None:
 def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
     ((_, said),) = onward.texts({"continuation": " a a a a", "token_ids": [9] * 4}, pruned=False)
     assert "one token 4 times over: that both runs choose it says little" in said
+    silent = {
+        "continuation": "",
+        "restored": "",
+        "token_ids": [9] * 4,
+        "restored_ids": [9, 9, 8, 9],
+    }
+    (_, whole), (_, small) = onward.texts(silent, pruned=True)
+    assert "both" not in whole and small == "'': other ids, token 3 is 8 where that has 9"
     alone = {"continuation": "a", "token_ids": [9] * 4}
     ((_, said),) = onward.texts(alone, pruned=False, judged=False)
     assert "one token 4 times over" in said and "both" not in said

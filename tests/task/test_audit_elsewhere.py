@@ -315,3 +315,8 @@ def test_a_bound_that_an_audit_states_is_the_one_that_it_holds_a_figure_to(
     assert explained("max_abs_diff", was, was + 0.98 * most, [noise])
     assert not explained("max_abs_diff", was, was + 1.02 * most, [noise])
     assert bounds(again, again, []) == {}
+
+
+def test_speeds_are_compared_whatever_they_are_told_as() -> None:
+    said = ("2.0 times slower than recomputing", "about as fast as recomputing", "4.0 times faster")
+    assert [elsewhere._ratio(one) for one in said] == [0.5, 1.0, 4.0]

@@ -201,6 +201,8 @@ def _number(value: Any) -> bool:
 
 
 def _ratio(said: str) -> float:
-    """`2.0 times slower ...` as how many times faster."""
+    """`2.0 times slower ...` as how many times faster; 1 of `about as fast ...`."""
+    if "times" not in said:
+        return 1.0
     much, _, which, *_ = said.split()
     return float(much) if which == "faster" else 1 / float(much)

@@ -78,7 +78,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
     sections = report.sections(rows)
-    reason = f"{report.fastest(rows)}{machine.many(len(rows), 'figure')} measured in {seconds:.{0 if seconds > 9 else 2}f} s of decoding, not judged"  # fmt: skip
+    reason = f"{report.fastest(rows)}{machine.many(len(rows), 'figure')} measured in {seconds:.{0 if seconds > 9 else 2}f} s of decoding; times have no verdict"  # fmt: skip
     if fast := sum((r["times_limit"] or 1) < 1 for r in rows):
         reason += f"; {fast} are faster than memory, so a processor's cache held what they read"
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
