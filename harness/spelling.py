@@ -6,7 +6,8 @@ from functools import wraps
 from inspect import Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
-from harness.errors import HarnessError, InputProblem
+from harness import variants
+from harness.errors import ConfigProblem, HarnessError, InputProblem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,6 +71,13 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
         except HarnessError as problem:
             problem.args = (in_python(str(problem)),)
             raise problem.with_traceback(None) from problem.__cause__
+        except Exception as problem:
+            if whose := variants.author(problem):  # a class that the caller passed
+                kind = type(problem).__name__
+                raise ConfigProblem(
+                    f"unexpected {kind}: {problem}. It came from {whose}"
+                ) from problem
+            raise
 
     return call
 

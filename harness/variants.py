@@ -222,6 +222,11 @@ def check_chosen(cfg: Any) -> None:
             variant(group, settings, getattr(import_module(f"harness.{group}"), base))
 
 
+def given(kind: type, what: str) -> None:
+    """What goes wrong in the module of a class that somebody passed is told from now on as that of `what`."""
+    _asked_for[kind.__module__] = what
+
+
 def _in_line(problem: BaseException) -> str:
     """` In file:line (function).` of code from outside; nothing where the problem says it itself."""
     whose = None if isinstance(problem, SyntaxError) else author(problem)

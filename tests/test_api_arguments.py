@@ -202,3 +202,36 @@ def test_codes_are_not_coded_again_by_another_quantizer() -> None:
     with pytest.raises(InputProblem, match="codes of int8 already"):
         harness.quantize_state(small, "int4")
     assert harness.quantize_state(small, "int8").kv_bytes == small.kv_bytes
+
+
+class Broken(harness.prune.Policy):
+    """A policy with a slip of its author's."""
+
+    def score(self, layer, rank, keep):
+        return rank.nope
+
+
+def test_what_a_class_of_ones_own_raises_is_told_with_its_line(model, state) -> None:
+    with pytest.raises(
+        harness.HarnessError, match=r"AttributeError.*prune=Broken, in .*py:\d+ \(score\)"
+    ):
+        harness.prune_state(model, state, Broken, ratio=0.5)
+
+
+class Unread(harness.save.Format):
+    """A format whose author slipped where it is read."""
+
+    extension = ".mine"
+
+    def write(self, sink, stream):
+        torch.save(list(stream), sink)
+
+    def read(self, source, wanted):
+        raise KeyError("oops")
+
+
+def test_a_slip_in_a_format_of_ones_own_is_no_damage(model, state, tmp_path) -> None:
+    harness.save_state(state, tmp_path / "s", format=Unread)
+    with pytest.raises(harness.HarnessError, match=r"KeyError.*save=Unread, in .*\(read\)") as told:
+        harness.load_state(tmp_path / "s", model, format=Unread)
+    assert "backup" not in str(told.value) and isinstance(told.value.__cause__, KeyError)

@@ -30,7 +30,7 @@ LEVEL = {
     "machine": 0,
     "process": 0,
     "progress": 0,
-    "spelling": 1,
+    "spelling": 2,
 }
 ROOM = 4
 LOOKUP = ("variants.py", "prune/registry.py")  # import, within a room, what that room asks for

@@ -78,4 +78,5 @@ def class_of(group: str, kind: Any, base: type) -> type:
             f"class below {public}, not {kind!r}."
         )
     agree(f"{group}={kind.__name__}", f"{kind.__module__}.{kind.__name__}", kind, base)
+    variants.given(kind, f"{group}={kind.__name__}")
     return kind
