@@ -15,6 +15,7 @@ from harness.errors import InputProblem
 from harness.pipeline import argument
 from harness.prune import Policy
 from harness.quantize import Quantizer, symmetric
+from harness.save import Format
 
 TURNS = [{"role": "user", "content": "let k be 5 ."}]
 
@@ -204,7 +205,7 @@ def test_codes_are_not_coded_again_by_another_quantizer() -> None:
     assert harness.quantize_state(small, "int8").kv_bytes == small.kv_bytes
 
 
-class Broken(harness.prune.Policy):
+class Broken(Policy):
     """A policy with a slip of its author's."""
 
     def score(self, layer, rank, keep):
@@ -218,7 +219,7 @@ def test_what_a_class_of_ones_own_raises_is_told_with_its_line(model, state) -> 
         harness.prune_state(model, state, Broken, ratio=0.5)
 
 
-class Unread(harness.save.Format):
+class Unread(Format):
     """A format whose author slipped where it is read."""
 
     extension = ".mine"
