@@ -120,9 +120,9 @@ def over(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
             done(1)
 
 
-def weight(calls: Iterable[int], fewest: float = FEWEST) -> float:
-    """How many tokens' work calls of so many tokens are, one of fewer than `fewest` that of as many."""
-    return sum(max(tokens, fewest) for tokens in calls)
+def weight(calls: Iterable[int]) -> float:
+    """How many tokens' work calls of so many tokens are, one of fewer than `FEWEST` that of as many."""
+    return sum(max(tokens, FEWEST) for tokens in calls)
 
 
 def pieces(tokens: int, chunk: int | None) -> list[int]:

@@ -223,8 +223,10 @@ def check_chosen(cfg: Any) -> None:
 
 
 def given(kind: type, what: str) -> None:
-    """What goes wrong in the module of a class that somebody passed is told from now on as that of `what`."""
-    _asked_for[kind.__module__] = what
+    """What goes wrong in the module of a class that somebody passed, unless it is ours, is told from now on as that
+    of `what`."""
+    if kind.__module__.partition(".")[0] != __package__:
+        _asked_for[kind.__module__] = what
 
 
 def _in_line(problem: BaseException) -> str:

@@ -236,3 +236,11 @@ def test_a_slip_in_a_format_of_ones_own_is_no_damage(model, state, tmp_path) -> 
     with pytest.raises(harness.HarnessError, match=r"KeyError.*save=Unread, in .*\(read\)") as told:
         harness.load_state(tmp_path / "s", model, format=Unread)
     assert "backup" not in str(told.value) and isinstance(told.value.__cause__, KeyError)
+
+
+def test_a_class_of_ours_that_is_passed_stays_ours(model, state) -> None:
+    """Else what a hostile file makes our own format raise would be told as a slip of its author's."""
+    from harness.prune.keydiff import KeyDiff
+
+    assert harness.prune_state(model, state, KeyDiff, ratio=0.5).pruned
+    assert not any(module.startswith("harness.") for module in variants._asked_for)

@@ -51,7 +51,7 @@ def check_length(loaded: Any, tokens: int, steps: int) -> None:
     limit = loaded.max_positions
     if limit is not None and tokens + steps > limit:
         raise InputProblem(
-            f"the prompt has {tokens} tokens and {steps} more are to follow, but this model has "
+            f"the prompt has {tokens} tokens and {steps} more {'is' if steps == 1 else 'are'} to follow, but this model has "
             f"{limit} positions. Shorten the prompt or the steps (steps=N)."
         )
 

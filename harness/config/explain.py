@@ -37,6 +37,7 @@ FUNCTIONS = (
     "bool",
     "json_str",
 )
+MANY = 24  # options of a group that are still listed one by one
 FORMS = {
     "range": "range(START,STOP), whole or decimal numbers, with a step after them where it is not 1",
     "interval": "interval(LOW,HIGH), two numbers, for a sweeper that searches",
@@ -314,11 +315,11 @@ def _no_pair(word: str, argv: list[str]) -> str:
     )
 
 
-def _of_many(option: str, known: Sequence[str]) -> str:
+def _of_many(group: str, option: str, known: Sequence[str]) -> str:
     """The names nearest to `option`, and how all are listed."""
     near = get_close_matches(option, known, n=3, cutoff=0.6)
     meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"{meant} `python -m harness experiment --help` lists all {len(known)}."
+    return f"{meant} `python -m harness {group} --help` lists all {len(known)}."
 
 
 def option_meant(group: str, option: str) -> str:
@@ -331,7 +332,7 @@ def option_meant(group: str, option: str) -> str:
         )
     if meant := called(group, option):
         return f" Did you mean '{meant}'?"
-    if group == "experiment":
-        return _of_many(option, options(group))
+    if len(known := options(group)) > MANY:
+        return _of_many(group, option, known)
     hint = " For words of your own: text='...'." if group == "prompt" else ""
-    return ("" if option == "null" else suggestion(option, options(group))) + hint
+    return ("" if option == "null" else suggestion(option, known)) + hint

@@ -90,6 +90,13 @@ def said_twice(cfg: Config) -> None:
         raise InputProblem(f"text= and {other} both say what is read. Leave one of them out.")
 
 
+def no_place(at: int, tokens: int) -> InputProblem:
+    """That a state of so many tokens has no place `at`."""
+    return InputProblem(
+        f"at={at} is not a place in this state, which has {tokens} tokens: give 1 to {tokens}."
+    )
+
+
 def _check_at(cfg: Config) -> None:
     """Raise InputProblem for a place that the snapshot's manifest, which is verified later, does not have."""
     if cfg.at is None or not cfg.snapshot or "at" not in cfg.task.reads:
@@ -100,9 +107,7 @@ def _check_at(cfg: Config) -> None:
     except (OSError, ValueError, LookupError, TypeError):  # who reads it finds out
         return
     if type(tokens) is int and not 1 <= cfg.at <= tokens:
-        raise InputProblem(
-            f"at={cfg.at} is not a place in this state, which has {tokens} tokens: give 1 to {tokens}."
-        )
+        raise no_place(cfg.at, tokens)
 
 
 def _no_model(path: Path) -> bool:

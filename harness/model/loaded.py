@@ -17,7 +17,7 @@ from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
 from harness.model.oracle import Cost, Oracle
-from harness.model.pace import TIMED, Pace, calls
+from harness.model.pace import TIMED, Pace
 from harness.model.singly import Singly
 from harness.model.standing import standing
 from harness.model.switch import switch_of
@@ -177,7 +177,7 @@ class Loaded:
 
     def ahead(self, tokens: Sequence[int]) -> float:
         """How long calls of so many `tokens` each are going to take, by those timed so far."""
-        return calls(self.pace, self.parameters, tokens, self.dtype, self.device)
+        return self.pace.calls(self.parameters, tokens, self.dtype, self.device)
 
     def probe(self) -> None:
         """Time a short pass where none was timed yet: what lies ahead is judged by this very model, not by a guess."""

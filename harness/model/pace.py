@@ -14,9 +14,7 @@ from harness import progress
 SIDE, ROWS, RUNS = 1024, 64, 3  # of the product that is timed
 WIDE = 4096  # side of a matrix that no processor keeps beside it
 MANY = 1 << 22  # numbers that are widened to time it
-TIMED = (
-    64  # tokens of a pass that says how fast a model computes; with fewer, weights are read once
-)
+TIMED = 64  # tokens of a pass that says how fast a model computes; of fewer, weights are the time
 LAST = 5  # steps whose median is how long the next one takes
 LONG = 1.0  # seconds of a first pass beside which its imports and compilation are small
 
@@ -58,24 +56,23 @@ class Pace:
         """How long so many operations are going to take."""
         return operations / (self.rate or product(dtype, str(device)))
 
+    def calls(
+        self, parameters: int, tokens: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> float:
+        """Seconds of calls of so many `tokens` each: none takes less than one of few tokens did, or, where none
+        was timed, than reading the weights takes."""
+        one = self.seconds(2.0 * parameters, dtype, device)
+        if device.type != "cpu":
+            return progress.weight(tokens) * one
+        least = self.step or parameters * reading(dtype, str(device))
+        return sum(max(count * one, least) for count in tokens)
+
 
 @cache
 def product(dtype: torch.dtype, device: str) -> float:
     """Operations a second of one matrix product as a layer multiplies (by the transposed weight: the other way
     bfloat16 is ten times slower on some processors), the best of a few: some milliseconds, once."""
     return 2.0 * ROWS * SIDE * SIDE / _multiplied(ROWS, SIDE, dtype, device)
-
-
-def calls(
-    pace: Pace, parameters: int, tokens: Sequence[int], dtype: torch.dtype, device: torch.device
-) -> float:
-    """Seconds of calls of so many `tokens` each: none takes less than one of few tokens did, or, where none was
-    timed, than reading the weights takes."""
-    one = pace.seconds(2.0 * parameters, dtype, device)
-    if device.type != "cpu":
-        return progress.weight(tokens) * one
-    least = pace.step or parameters * reading(dtype, str(device))
-    return sum(max(count * one, least) for count in tokens)
 
 
 @cache

@@ -32,7 +32,7 @@ def rehearse(session: Session) -> None:
     try:
         state = _stored(session, _token(session))
         continuation(session.loaded, state, cache, PruneConfig(name="none"))
-    except Exception:
+    except Exception:  # the stage that has to do it tells what it was
         session.say.done("not possible, so the stages below may hold what is imported once")
     else:
         session.say.done("one token saved, loaded and restored, so that no time below counts imports")  # fmt: skip

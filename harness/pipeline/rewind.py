@@ -19,6 +19,7 @@ from harness.cache.library import Replay
 from harness.capture import capture, new_cache, positions_of, prefill
 from harness.compare.identity import differences
 from harness.config import CacheConfig, PruneConfig
+from harness.config.place import no_place
 from harness.errors import HarnessError, InputProblem
 from harness.model.loaded import Loaded
 from harness.pipeline.bounded import continuation
@@ -183,10 +184,7 @@ def _check(state: State, at: int) -> None:
             f"at={at} goes back in one line of thought; this state holds {state.batch} rows."
         )
     if not 1 <= at <= state.tokens:
-        raise InputProblem(
-            f"at={at} is not a place in this state, which has {state.tokens} tokens: give 1 to "
-            f"{state.tokens}."
-        )
+        raise no_place(at, state.tokens)
     if not state.pruned or at == state.tokens:
         return
     pruned = state.documents["kv_format"].get("pruned") or []

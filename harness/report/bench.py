@@ -68,9 +68,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
     if not timed:
         return ""
     caches, contexts = dict.fromkeys(r["cache"] for r in timed), sorted({r["context"] for r in timed})  # fmt: skip
-    settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in timed:
-        settings.setdefault((row["dtype"], row["context"], row["branches"]), []).append(row)
+    settings = _settings(timed)
     won = Counter(name for some in settings.values() if (name := first_of(some)))
     span = " to ".join(f"{n:,}" for n in dict.fromkeys((contexts[0], contexts[-1])))
     kinds = " and ".join(dict.fromkeys(r["dtype"] for r in timed))
@@ -94,10 +92,7 @@ def first_of(rows: list[dict[str, Any]]) -> str:
 
 def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One block with a bar per cache for each setting of several continuations at once; none where there is none."""
-    settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["branches"] > 1 and row["per_token_s"]:
-            settings.setdefault((row["branches"], row["context"], row["dtype"]), []).append(row)
+    settings = _settings([r for r in rows if r["branches"] > 1 and r["per_token_s"]])
     if not settings:
         return []
     told = "Milliseconds until each of several continuations of one past has its next token, the smallest being the best."
@@ -105,7 +100,15 @@ def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [section("Several continuations at once", text=told, panels=drawn)]
 
 
-def _bars(rows: list[dict[str, Any]], branches: int, context: int, dtype: str) -> str:
+def _settings(rows: list[dict[str, Any]]) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+    """Rows of the caches that were measured alike, by dtype, past tokens and continuations."""
+    made: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        made.setdefault((row["dtype"], row["context"], row["branches"]), []).append(row)
+    return made
+
+
+def _bars(rows: list[dict[str, Any]], dtype: str, context: int, branches: int) -> str:
     made, (axis,) = plots.figure(plots.WIDTH, 1.1 + 0.3 * len(rows))
     values = [row["per_token_s"] * 1e3 for row in rows]
     axis.barh(range(len(rows)), values, color=plots.COLOURS[0], height=0.6)
@@ -138,9 +141,7 @@ def fastest(rows: list[dict[str, Any]]) -> str:
     beside = (
         f", {ratio:.1f} times as fast as dynamic" if ratio and row["cache"] != "dynamic" else ""
     )
-    settings: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for one in (r for r in rows if r["per_token_s"]):
-        settings.setdefault((one["dtype"], one["context"], one["branches"]), []).append(one)
+    settings = _settings([r for r in rows if r["per_token_s"]])
     first = [first_of(some) if some[1:] else some[0]["cache"] for some in settings.values()]
     other, unclear = len(first) - first.count(row["cache"]) - first.count(""), first.count("")
     parts = [f"another cache in {other}"] * bool(other) + [f"not told apart in {unclear}"] * bool(unclear)  # fmt: skip

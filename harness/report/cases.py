@@ -5,14 +5,10 @@ from typing import Any
 
 from harness.report import plots
 from harness.report.badge import kind
+from harness.report.yardstick import TWICE
 
-ALLOWED = 2.0  # times the cold runs' own
-ROW, ABOVE, BELOW, LETTER = (
-    0.25,
-    0.5,
-    0.55,
-    0.068,
-)  # inches of a row, title, axis, a letter of a name
+# inches of a row, of what is above and below them, of a letter of a name
+ROW, ABOVE, BELOW, LETTER = 0.25, 0.5, 0.55, 0.068
 LEFT, RIGHT = 0.4, 2.5  # of the smallest and of the largest: room for a whole mark
 TEXT = (
     "Each row is a case: its error over what is allowed (dashed), on a logarithmic scale. Left of the line it gives "
@@ -32,7 +28,7 @@ def panel(rows: list[Row]) -> str:
     height = ABOVE + BELOW + ROW * len(some)
     made, (axis,) = plots.figure(plots.WIDTH, height)
     left = 0.15 + LETTER * max(len(row["case"]) for row, _ in some)
-    made.subplots_adjust(left=left / (plots.WIDTH), bottom=BELOW / height, top=1 - ABOVE / height)  # fmt: skip
+    made.subplots_adjust(left=left / plots.WIDTH, bottom=BELOW / height, top=1 - ABOVE / height)  # fmt: skip
     axis.set_xscale("log")
     for place, (row, far) in enumerate(some):
         ink = plots.VERDICTS[kind(row["verdict"])][0]
@@ -45,7 +41,7 @@ def panel(rows: list[Row]) -> str:
     axis.grid(False, axis="y")
     plots.plain(axis.xaxis)
     title = "Error over what is allowed"
-    made.text(0.15 / (plots.WIDTH), 1 - 0.3 / height, f"{title}, times", fontsize=10, color=plots.INK)  # fmt: skip
+    made.text(0.15 / plots.WIDTH, 1 - 0.3 / height, f"{title}, times", fontsize=10, color=plots.INK)  # fmt: skip
     axis.set_xlabel("times what is allowed", fontsize=9, color=plots.INK)
     axis.set_label(f"{title}, times, by case")
     return plots.svg(made)
@@ -56,6 +52,6 @@ def share(row: Row) -> float | None:
     pairs = (("oracle_error", "plain_error"), ("max_abs_diff", "noise_floor"))
     for own, scale in pairs:
         if row.get(own) is not None and row.get(scale):
-            far = row[own] / (ALLOWED * row[scale])
+            far = row[own] / (TWICE * row[scale])
             return far if math.isfinite(far) else None
     return None

@@ -26,7 +26,7 @@ SAID = {
 
 JUDGED = ("metrics", "noise_floor", "oracle", "soundness", "curves", "pruned", "options", "itself")
 GROWTH = ("cached_growth", "naive_growth")
-WHOLE = "whole: what the pauses before it hold is written anew, in one piece, so that a chat stays in few files"
+WHOLE = "Whole: what the pauses before it hold is written anew, in one piece, so that a chat stays in few files"
 
 
 def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[Row]:
@@ -38,8 +38,8 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
     told = " ".join(f"{_often(rows, c)} {SAID[c]}." for c in same)
     told = told or "Restored: the chat that was paused after this turn answers the next one."
     short = _short(rows)
-    if any(row.get("stored_whole") for row in rows):
-        told += f" {WHOLE[0].upper()}{WHOLE[1:]}."
+    if whole := any(row.get("stored_whole") for row in rows):
+        told += f" {WHOLE}."
     counted = {k: v for k, v in figures.items() if v is not None and not (short and k in GROWTH)}
     return [
         section(
@@ -52,7 +52,7 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
         ),
         section(
             "Turns",
-            text=told.strip() if known["restored_equal"] or "whole:" in told else "",
+            text=told.strip() if known["restored_equal"] or whole else "",
             columns=[COLUMNS[c] for c in columns],
             rows=[[_shown(c, row) for c in columns] for row in rows],
         ),

@@ -193,10 +193,7 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
 def _silent(said: dict[str, Any], part: str) -> str:
     """What stands where a part has no text: of ids that have none, the first of these."""
     key = {"continuation": "token_ids", "restored": "restored_ids"}.get(part, "")
-    return (
-        onward.of_ids(list(dict.fromkeys(said.get(key) or [])), "", "restored" in said)
-        or "(no text)"
-    )
+    return onward.of_ids(list(dict.fromkeys(said.get(key) or [])), "") or "(no text)"
 
 
 def marked(text: str, spans: Sequence[Span] = ()) -> str:

@@ -18,15 +18,8 @@ from harness.snapshot.result import SCHEMA, write_json
 NAME = "record.json"
 SIGNATURE = "record.json.sig"
 PENDING = "pending.json"  # not yet with the tracking server
-AUDITED = (
-    "experiment",
-    "save",
-    "resume",
-    "prune",
-    "chat",
-    "loop",
-    "evaluate",
-)  # tasks whose record an audit runs again
+# tasks whose record an audit runs again
+AUDITED = ("experiment", "save", "resume", "prune", "chat", "loop", "evaluate")
 # May change after the seal.
 _LIVING = {NAME, SIGNATURE, PENDING, "result.json", "harness.log", "hydra.yaml"}
 LARGE = 256 << 20  # bytes; larger payload files are covered by their tensors' digests

@@ -63,7 +63,7 @@ def note(
         again = commanded(launched.of_point(folder), "Audit the same again")
     elif (
         result.get("verdict") == "failed" or result.get("task") not in AUDITED
-    ):  # which no audit takes
+    ):  # no audit takes it
         again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []

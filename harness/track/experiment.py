@@ -31,9 +31,7 @@ MEASURED = (
 )  # where two runs or more have such a figure: of one it would be an empty column
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW, SHORT = 92, 84  # pixels of a column of figures and of parameters
-BEFORE = (
-    3  # columns of parameters that stand before the figures: with two of these in sight at 1280
-)
+BEFORE = 3  # columns of parameters before the figures: two of these are in sight at 1280
 HELD = ("attributes.`Run Name`", "runDateAndNestInfo")  # what stays at the left, as MLflow calls it
 WIDTHS = {
     **dict(zip(HELD, (262, 141))),

@@ -225,10 +225,8 @@ def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> I
             yield Finding(f"itself.{key}", a, b, why)
 
 
-STORED = (
-    "stored_bytes",
-    "stored_whole",
-)  # of a turn, beside its times; older chats have not the second
+# of a turn, beside its times; older chats have not the second
+STORED = ("stored_bytes", "stored_whole")
 
 
 def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:

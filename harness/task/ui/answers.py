@@ -11,13 +11,8 @@ from harness.snapshot.state import State
 from harness.task.ui.elsewhere import Continued
 from harness.task.ui.verdict import Proof
 
-FIGURES = (
-    "bitwise_equal",
-    "max_abs_diff",
-    "kl_max",
-    "top1_agreement",
-    "first_divergence",
-)  # shown of a proof
+# shown of a proof
+FIGURES = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 log = logging.getLogger(__name__)
 
 

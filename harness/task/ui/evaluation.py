@@ -25,16 +25,8 @@ from harness.task.ui.work import Stopped
 FILE = "jsonl"  # questions of one's own
 SETS = (*(kind for kind in KINDS if kind != FILE), FILE)
 STOPPING = 5.0  # seconds that a stop waits for the call of the model that is under way
-TOLD = (
-    "rows",
-    "otherwise",
-    "done",
-    "total",
-    "cells",
-    "unsound",
-    "stopped",
-    "whose",
-)  # of one that has ended
+# of one that has ended
+TOLD = ("rows", "otherwise", "done", "total", "cells", "unsound", "stopped", "whose")
 RARELY = 10  # averages are made at most a tenth of the time
 
 

@@ -25,9 +25,8 @@ FOLDER, INDEX = ".autosave", "desk.json"
 TAB = re.compile(r"[0-9a-f]{32}")
 STILL = 0.5  # seconds without an act before a branch is written
 AGAIN = 30.0  # seconds after which what could not be written is tried again
-Kept = dict[
-    str, tuple[State, dict[str, Any]]
-]  # by branch: its State, and what else the page knows of it
+# by branch: its State, and what else the page knows of it
+Kept = dict[str, tuple[State, dict[str, Any]]]
 log = logging.getLogger(__name__)
 
 
@@ -40,9 +39,8 @@ class Journal:
             raise ValueError(f"{tab!r} is no tab")
         self.folder, self.settings = shelf / FOLDER / tab, settings
         self._wanted: tuple[float, str, Kept, dict[str, Any]] | None = None
-        self.answers: dict[
-            str, Any
-        ] = {}  # as `read` found them: to what was asked of several branches
+        # as `read` found them: to what was asked of several branches
+        self.answers: dict[str, Any] = {}
         self.aside: list[str] = []
         self.problem = ""
         self._index: dict[str, dict[str, Any]] = {}  # branch -> as it was written last

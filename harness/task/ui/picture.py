@@ -77,7 +77,7 @@ def thought(desk: Desk) -> str:
         sum(bool(x.segments) for x in branch.state.layers),
     )
     full = _full(bright) if bright else 1.0
-    apart = any(layer.per_head for layer in branch.state.layers if layer.segments)
+    apart = any(layer.per_head for layer in branch.state.layers)
     own, special = set(branch.own), set(desk.loaded.tokenizer.all_special_ids)
     spans, marks = [], set()
     for place, (token, text) in enumerate(zip(ids, desk.pieces(ids), strict=True)):

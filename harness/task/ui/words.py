@@ -14,7 +14,6 @@ REMEDIES = (
     (r"Give text=\.\.\.", "Type a prompt first."),
     (r"^the prompt has (\d+) tokens and", r"this thought has \1 tokens and"),
     (r"Continue fewer tokens, or prune and reindex the state first", "Go back to an earlier token, or start anew"),
-    (r"\b1 more are to follow", "1 more is to follow"),
     (r"Shorten the prompt or the steps \(steps=N\)", "Use a shorter text, or fewer tokens of a run"),
     (r"restore refused: what was saved at (.+?) is not what is loaded now:",
      r"Snapshot \1 does not fit:"),
@@ -118,7 +117,7 @@ def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
     left = desk.branch.state.kept_tokens
     if not gone:
         return f"Policy {policy} dropped nothing: the cache holds {counted(left)}, and {keep} may stay. Choose fewer tokens to keep."
-    apart = any(layer.segments and layer.positions.dim() == 3 for layer in desk.branch.state.layers)
+    apart = any(layer.per_head for layer in desk.branch.state.layers)
     each = " Each KV head chose its own: struck out is what none of them holds." * apart
     return f"Policy {policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{each}{unasked(desk)}"
 
