@@ -36,7 +36,7 @@ from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
 from harness.pipeline.resumed import Resumed
 from harness.pipeline.rewind import checkpoints, rewound
-from harness.pipeline.sampling import sampled
+from harness.pipeline.sampling import listed, sampled
 from harness.pipeline.session import Session
 from harness.pipeline.switching import decoder
 from harness.report.bar import on_terminal
@@ -97,7 +97,7 @@ def capture_text(
     """
     argument.check_count("seed", seed, 0)
     argument.check_name("policy", policy, "explicit, chat, ...")
-    settings = config.option("sampling", sampling, **options)
+    settings = config.option("sampling", sampling, **listed(options))
     session = _session(model, seed, sampling=settings)
     texts = argument.texts_of(text, turns, policy)
     rows = [encode(policy, model.tokenizer, one, turns or []) for one in texts]

@@ -80,6 +80,7 @@ class UntrustedPlugin(ConfigProblem):
         )
 
 
+FEW = 8  # differences that are still listed where the first explains the others
 MANY = 40  # names that are still listed one by one
 REFERRED = "which this one goes on from"  # says of a fault that it is in another snapshot's folder
 MISSING_PARENT = (
@@ -172,11 +173,13 @@ class RestoreRefused(NotRestored):
         mixed: bool = False,
         fits: bool = True,
     ):
-        """why: how the first difference explains the others. within: the weights are those it was
+        """why: how the first difference explains the others, of which a few are listed then. within: the weights are those it was
         saved with, and the proof fails; a key of UNPROVEN, who is to blame. mixed: the differences
         were waived before. fits: whether K/V of these shapes could go on at all, waived or not."""
         self.where, self.differences = where, list(differences)
-        rows = "\n".join(f"  - {d}" for d in self.differences)
+        rows = "\n".join(f"  - {d}" for d in self.differences[: FEW if why else None])
+        if more := len(self.differences[FEW:]) if why else 0:
+            rows += f"\n  ... and {more} more (`differences` holds all)"
         what, remedy = "is not what is loaded now", "Load the model and tokenizer it was saved with"
         if within is not None:
             what = "fails its proof: on this model its K/V do not reproduce its stored logits"

@@ -20,6 +20,10 @@ ARGUMENTS = {
     "cache": "cache", "sampling": "sampling", "save": "format", "tokenizer": "policy", "at": "at",
     "text": "text", "prune": "policy", "quantize": "quantizer",
 }  # fmt: skip
+NOT_HERE = {  # what the command line says of places that Python has no argument for
+    "model=path model.path=DIR": "the directory as `source`",
+    ", runs_dir=DIR": "",
+}
 # Groups whose own keys are arguments by their own names.
 OPTIONS = ("save", "sampling", "prune", "quantize")
 _COMMAND = r"(?:python -m harness )?task=\w+(?: [\w.]+=\S*[\w\]])*"
@@ -31,7 +35,8 @@ _SPELLED = re.compile(rf"(?P<command>{_COMMAND})|{_KEY}|{_WORD}")
 def in_python(text: str) -> str:
     """`text` with every `key=value` and `group.key` that an argument stands for in the argument's place;
     whole commands of the shell stay, and look like them."""
-    text = text.replace("model=path model.path=DIR", "the directory as `source`")
+    for said, here in NOT_HERE.items():
+        text = text.replace(said, here)
     return _SPELLED.sub(_argument, text)
 
 

@@ -61,7 +61,7 @@ MISTAKES = {
     "no step": (lambda m, s: harness.judge(m, s, steps=0), "1 or more"),
     "steps in a text": (lambda m, s: harness.resume(m, s, steps="3"), "steps is '3'"),
     "steps back": (lambda m, s: harness.resume(m, s, steps=-1), "0 or more"),
-    "text None": (lambda m, s: harness.resume(m, s, None), "text is no text"),
+    "text None": (lambda m, s: harness.resume(m, s, None), "text is a NoneType: give a str"),
     "a word as seed": (lambda m, s: harness.resume(m, s, seed="x"), "seed is 'x'"),
     "a word as ratio": (lambda m, s: harness.prune_state(m, s, ratio="half"), "give a number"),
     "a number as a word": (
@@ -244,3 +244,29 @@ def test_a_class_of_ours_that_is_passed_stays_ours(model, state) -> None:
 
     assert harness.prune_state(model, state, KeyDiff, ratio=0.5).pruned
     assert not any(module.startswith("harness.") for module in variants._asked_for)
+
+
+def test_what_is_no_text_is_named(model) -> None:
+    with pytest.raises(harness.InputProblem, match="text is an int: give a str"):
+        harness.capture_text(model, 5)  # type: ignore[arg-type]
+    with pytest.raises(harness.InputProblem, match="text holds a NoneType"):
+        harness.capture_text(model, ["a", None])  # type: ignore[list-item]
+
+
+def test_one_stop_text_needs_no_list(model, state) -> None:
+    said = "".join(harness.resume(model, state, " what is k ?", steps=8, stop="5"))
+    assert said == "".join(harness.resume(model, state, " what is k ?", steps=8, stop=["5"]))
+    assert said.rstrip().endswith("5")
+
+
+def test_a_prompt_that_is_too_long_names_no_steps(model) -> None:
+    with pytest.raises(harness.InputProblem, match=r"4096 positions\. Shorten the prompt\.$"):
+        harness.capture_text(model, "the man said " * 3000)
+
+
+def test_another_architecture_is_told_in_a_few_lines(state, tmp_path) -> None:
+    harness.save_state(state, tmp_path / "s")
+    with pytest.raises(harness.RestoreRefused) as told:
+        harness.load_state(tmp_path / "s", harness.load_model("tiny_gpt2"))
+    assert len(str(told.value).splitlines()) < 14 and "which explains the other" in str(told.value)
+    assert f"and {len(told.value.differences) - 8} more" in str(told.value)

@@ -49,17 +49,25 @@ def positions_of(mask: torch.Tensor) -> torch.Tensor:
 def check_length(loaded: Any, tokens: int, steps: int) -> None:
     """Raise InputProblem when `tokens + steps` positions do not fit the model."""
     limit = loaded.max_positions
-    if limit is not None and tokens + steps > limit:
-        raise InputProblem(
-            f"the prompt has {tokens} tokens and {steps} more {'is' if steps == 1 else 'are'} to follow, but this model has "
-            f"{limit} positions. Shorten the prompt or the steps (steps=N)."
-        )
+    if limit is None or tokens + steps <= limit:
+        return
+    follow, mend = f"{steps} more are to follow", "Shorten the prompt or the steps (steps=N)."
+    if steps < 2:
+        follow, mend = "at least one more is to follow", "Shorten the prompt."
+    raise InputProblem(
+        f"the prompt has {tokens} tokens and {follow}, but this model has {limit} positions. {mend}"
+    )
+
+
+def vocabulary(loaded: Any) -> int:
+    """Tokens that the model has an embedding for."""
+    rows: int = loaded.model.get_input_embeddings().num_embeddings
+    return rows
 
 
 def check_vocabulary(loaded: Any, ids: torch.Tensor) -> None:
     """Raise InputProblem when the tokenizer made ids that the model has no embedding for."""
-    rows = loaded.model.get_input_embeddings().num_embeddings
-    if (largest := int(ids.max())) >= rows:
+    if (largest := int(ids.max())) >= (rows := vocabulary(loaded)):
         raise InputProblem(
             f"the tokenizer made token {largest}, but this model knows {rows} tokens. Give the "
             "model's own tokenizer (model.tokenizer=DIR), or a larger model.config.vocab_size."

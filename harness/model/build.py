@@ -184,8 +184,11 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
 def _cannot_load(
     settings: ModelConfig, place: str, problem: Exception, away: str | None, broken: str | None
 ) -> str:
+    option = (
+        "" if settings.name == place else f"model={settings.name}: "
+    )  # Python names the place itself
     if broken:
-        return f"model={settings.name}: cannot load '{place}': {broken}"
+        return f"{option}cannot load '{place}': {broken}"
     if (
         settings.id and Path(place).parent.is_dir() and "/" in place
     ):  # a path more likely than a hub id
@@ -197,7 +200,7 @@ def _cannot_load(
     )
     said = f"{away}, and {hub().cache} does not hold it." if away else _first_line(problem)
     named = "there is no such folder here; as a hub id: " * bool(settings.id)
-    return f"model={settings.name}: cannot load '{place}': {named}{said} {hint}"
+    return f"{option}cannot load '{place}': {named}{said} {hint}"
 
 
 def _first_line(problem: BaseException) -> str:

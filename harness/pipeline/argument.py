@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from harness.capture import check_length
+from harness.capture import check_length, vocabulary
 from harness.compare.identity import Difference, fits
 from harness.errors import InputProblem, Misfit
 from harness.model.loaded import Loaded
@@ -106,12 +106,20 @@ def plain(value: Any) -> Any:
     return str(value).removeprefix("torch.") if isinstance(value, kinds) else value
 
 
+def _no_text(text: Any) -> str:
+    several = text if isinstance(text, list | tuple) else [text]
+    kind = next(type(one).__name__ for one in several if not isinstance(one, str))
+    held = "holds" if isinstance(text, list | tuple) else "is"
+    article = "an" if kind[0] in "aeiou" else "a"
+    return f"text {held} {article} {kind}: give a str, or a list of one per row."
+
+
 def texts_of(text: Any, turns: Sequence[Any] | None, policy: str) -> list[str]:
     """The text of each row; one empty one where chat `turns` are given instead. Raises InputProblem
     for what is no text, and where text or turns would be left out."""
     several = list(text) if isinstance(text, list | tuple) else [text]
     if not all(isinstance(one, str) for one in several):
-        raise InputProblem("text is no text: give a str, or a list of one per row.")
+        raise InputProblem(_no_text(text))
     if turns is None:
         if not several or "" in several:
             raise InputProblem("there is no text to capture: give one, or a list of one per row.")
@@ -146,7 +154,7 @@ def _check_turns(turns: Any) -> None:
 
 def check_fits(model: Loaded, state: State, steps: int) -> None:
     """Raise InputProblem where `model` has no row for a token of `state`, or not the positions for `steps` more."""
-    rows, largest = model.model.get_input_embeddings().num_embeddings, int(state.token_ids.max())
+    rows, largest = vocabulary(model), int(state.token_ids.max())
     if largest >= rows:
         raise InputProblem(
             f"this state has read token {largest}, and this model knows {rows} tokens. Load the model it was "
@@ -159,7 +167,7 @@ def rows_of(text: Any, batch: int) -> list[str]:
     """The text that each of `batch` rows goes on with; one is for all. Raises InputProblem."""
     rows = [text] * batch if isinstance(text, str) else text
     if not isinstance(rows, list | tuple) or not all(isinstance(one, str) for one in rows):
-        raise InputProblem("text is no text: give a str, or a list of one per row.")
+        raise InputProblem(_no_text(text))
     if len(rows) != batch:
         raise InputProblem(f"{len(rows)} texts for the {batch} rows of this state.")
     return list(rows)

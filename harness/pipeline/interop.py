@@ -9,7 +9,7 @@ import torch
 
 from harness.cache import library
 from harness.cache.library import Replay
-from harness.capture import check_vocabulary, positions_of
+from harness.capture import positions_of, vocabulary
 from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
@@ -68,7 +68,10 @@ def from_cache(
     loaded = session.loaded
     check_cache(cache)
     ids, mask = _rows(ids, attention_mask, loaded.device)
-    check_vocabulary(loaded, ids)
+    if (largest := int(ids.max())) >= (rows := vocabulary(loaded)):
+        raise InputProblem(
+            f"input_ids holds token {largest}, but this model knows {rows} tokens. Give the ids of its own tokenizer."
+        )
     positions = positions_of(mask)
     layers = layers_of(cache, positions, loaded.text_config)
     if not any(layer.segments or layer.recurrent for layer in layers):

@@ -69,6 +69,15 @@ def _refuse(state: State, off: float, limit: float, where: str, row: int) -> Non
     )
 
 
+def _misshapen(layer: int, part: str, mine: torch.Tensor, new: torch.Tensor) -> str:
+    """mine, new: `[batch, kv_heads, tokens, head_dim]` of the cache, and as the model makes them."""
+    heads, wide = new.shape[1::2]
+    return (
+        f"the cache is of another model: its {part}s of layer {layer} have {mine.shape[1]} KV heads of {mine.shape[3]}, "
+        f"this model's {heads} of {wide}. Give the model that filled it."
+    )
+
+
 def _noise(loaded: Loaded, ids: torch.Tensor, mask: torch.Tensor, most: int) -> Noise:
     """Over the first `most` real tokens of one row."""
     real = ids[mask != 0][:most]
@@ -90,7 +99,7 @@ def _beyond(
     state: State, fresh: Sequence[LayerState], count: int, floors: Sequence[dict[str, float]]
 ) -> Gap | None:
     """The first layer of `state` that is further from `fresh`, its first `count` tokens computed again,
-    than the noise allows; None where all are near."""
+    than the noise allows; None where all are near. Raises InputProblem where one has other heads."""
     for ours, theirs, floor in zip(state.layers, fresh, floors, strict=False):
         if ours.segments and theirs.segments:
             start = max(state.tokens - ours.kept, count - theirs.kept)
@@ -98,7 +107,7 @@ def _beyond(
             for part in ("key", "value"):
                 mine, new = getattr(ours, part), getattr(theirs, part)
                 if mine.shape[1::2] != new.shape[1::2]:
-                    return float("nan"), 0.0, f"the shape of layer {ours.index}", 0
+                    raise InputProblem(_misshapen(ours.index, part, mine, new))
                 first, other = state.tokens - ours.kept, count - theirs.kept
                 mine, new = mine[:, :, start - first : count - first], new[:, :, start - other :]
                 apart = (mine.double() - new.double()).abs().amax((1, 3))

@@ -53,12 +53,19 @@ def sampled(
     """The sampler that Python asks for and one line about it: the option `name` with `keys`, or
     without a name the saved one with `keys` in place of what it says. Raises ConfigProblem."""
     saved = saved_settings(documents, "the state") or SamplingConfig(name="greedy")
+    keys = listed(keys)
     if name is not None:
         settings = option("sampling", name, **{**keys, "seed": seed})
         return settings, _otherwise(settings, documents, "the state")
     settings = option("sampling", saved.name, **{**saved.told(), **keys, "seed": seed})
     changes = f", but {_pairs(keys)}" if keys else ""
     return settings, f"sampler: as saved ({described(saved)}){changes}"
+
+
+def listed(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """`keys` of the group `sampling` with one `stop` text as a list of it, as the library's `stop_strings` takes it."""
+    stop = keys.get("stop")
+    return {**keys, "stop": [stop]} if isinstance(stop, str) else dict(keys)
 
 
 def described(settings: SamplingConfig) -> str:

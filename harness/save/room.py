@@ -40,8 +40,8 @@ def check(
     stored = int(raw * share) + others
     if stored > free and not machine.has_disk(target):
         raise InputProblem(
-            f"no folder can be created at {target}: no disk stands behind it. Choose another: out=DIR, "
-            "runs_dir=DIR. Nothing was written."
+            f"no folder can be created at {target}: no disk stands behind it. Choose another (out=DIR, "
+            "runs_dir=DIR). Nothing was written."
         )
     if stored > free:
         raise InputProblem(

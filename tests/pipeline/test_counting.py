@@ -148,5 +148,5 @@ def test_a_model_or_a_tokenizer_that_is_none_is_told_plainly(mine, batch, tmp_pa
             call()
     with pytest.raises(harness.InputProblem, match=r"harness\.wrap"):
         harness.load_model(model)
-    with pytest.raises(harness.InputProblem, match="text is no text"):
+    with pytest.raises(harness.InputProblem, match="text is a NoneType"):
         harness.capture_text(mine, None)

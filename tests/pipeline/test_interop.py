@@ -14,6 +14,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     DynamicCache,
+    LlamaForCausalLM,
     StaticCache,
 )
 
@@ -136,6 +137,16 @@ def test_ids_that_did_not_fill_the_cache_are_refused(mine) -> None:
     state = harness.from_cache(wrapped, cache, ids)
     with pytest.raises(UnsupportedModel, match="pruned"):
         harness.to_cache(edit.select(state, torch.arange(3, 12)), model)
+
+
+def test_the_cache_and_the_ids_of_another_model_are_named(mine) -> None:
+    wrapped, ids = harness.wrap(*mine), torch.tensor([[3, 4, 5]])
+    with pytest.raises(InputProblem, match="input_ids holds token 2000, but this model knows 1144"):
+        harness.from_cache(wrapped, filled(mine[0], ids), torch.tensor([[3, 4, 2000]]))
+    config = copy.deepcopy(mine[0].config)
+    config.num_key_value_heads = 4
+    with pytest.raises(InputProblem, match="have 4 KV heads of 64, this model's 2 of 64. Give"):
+        harness.from_cache(wrapped, filled(LlamaForCausalLM(config).eval(), ids), ids)
 
 
 def test_an_empty_cache_is_told_as_one(mine) -> None:
