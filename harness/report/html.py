@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from harness.report import meaning
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
 
@@ -18,7 +19,7 @@ CARDS = 300  # rows; more are a table on any screen
 LONG = 20  # rows; a table of more can be folded, and sorted where a script runs
 
 TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
+<html lang="en"><head><meta charset="utf-8"><title>{{ tab }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style | safe }}</style></head>
 <body><main><h1>{{ title }}</h1>
 {% if under %}<p class="soft">{{ under }}</p>{% endif %}
@@ -29,6 +30,8 @@ TEMPLATE = """<!doctype html>
 {% endif %}{{ reason[0] | prose }}</p>{% for line in reason[1:] %}<p class="soft">{{ line | prose }}</p>
 {% endfor %}{% endif %}
 {% if answers %}<p class="answer">{% for line in answers %}<span>{{ line.text }} <b class="{{ line.kind }}">{{ line.said }}</b></span>{% endfor %}</p>{% endif %}
+{% if words[1:] %}<details class="meant"><summary>What {{ words | map("first") | join(", ") }} mean</summary><ul>{% for word, meaning in words %}<li><b>{{ word }}</b>: {{ meaning | prose }}</li>
+{% endfor %}</ul></details>{% elif words %}<p class="soft"><b>{{ words[0][0] }}</b>: {{ words[0][1] | prose }}.</p>{% endif %}
 {% if links %}<p class="links">{% for name, target in links %}<a href="{{ target }}">{{ name }}</a>
 {% endfor %}</p>
 <p class="soft">Links work in the folder that this page was written to.</p>{% endif %}
@@ -142,8 +145,10 @@ def page(
     tone = good if isinstance(good, str) else "good" if good else "bad"
     if verdict in SIGNS and not isinstance(good, str):
         tone = kind(verdict)
+    outcome = ", ".join(str(pill["text"]) for pill in pills or ()) or verdict
     return _template().render(
-        title=title, sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
+        title=title, tab=f"{outcome} \u00b7 {title}" if outcome else title,
+        words=meaning.of_page(verdict, pills or (), sections), sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
         reason=reason.splitlines() or [""] * bool(verdict),
         sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under, pills=pills,
     )  # fmt: skip

@@ -10,8 +10,9 @@ from typing import Any
 
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
+from harness.report.meaning import VERDICTS
 from harness.report.names import plain
-from harness.snapshot.result import counted
+from harness.snapshot.result import COMPARED, counted
 from harness.task.ui.answers import FIGURES, Comparison
 from harness.task.ui.branches import Branch
 from harness.task.ui.desk import Desk
@@ -37,12 +38,6 @@ PATH = (
 CACHE = (
     "<h2>Cache</h2><p>What the model remembers of these tokens: their keys and values (K/V).</p>"
 )
-KINDS = {
-    "exact": "the very same logits, bit by bit",
-    "equivalent": "as far apart as rounding alone goes, the same tokens",
-    "drifted": "further apart than that, still the same tokens",
-    "diverged": "other tokens",
-}
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 NO_TRIP = '<p class="empty">The tokens it writes there appear here, above those it writes here.</p>'
 
@@ -161,8 +156,8 @@ def judged(desk: Desk) -> str:
         if not name:
             return ""
         rows = "".join(
-            f'<div><dt class="verdict {kind(v)}">{SIGNS[v]} {v}</dt><dd>{means}</dd></div>'
-            for v, means in KINDS.items()
+            f'<div><dt class="verdict {kind(v)}">{SIGNS[v]} {v}</dt><dd>{safe(VERDICTS[v])}</dd></div>'
+            for v in COMPARED
         )
         first = f"Branch {name} is not judged yet. The usual answers:"
         return f'<p class="said">{first}</p><dl class="kinds">{rows}</dl>'

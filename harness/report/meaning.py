@@ -1,0 +1,59 @@
+"""What the words of a verdict mean, for whoever is handed a page: the README's table, and what a task says in its own
+words."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.report.badge import KIND, SETTLED
+from harness.snapshot.result import ALONE, MISSED, PASSED
+
+VERDICTS = {  # the README has the same rows
+    "exact": "logits bit-equal to the uninterrupted run (or to what it was compared with, `against` in `result.json`)",
+    "equivalent": "within rounding: error against the same weights in float64 at most twice that of the model run "
+    "without a cache, and no token changed beyond what the noise floor explains",
+    "drifted": "beyond rounding, same tokens; or a key or value, of the past or of what is stored next, that is not "
+    "what its ids give, attended to or not",
+    "diverged": "other tokens: at some step another one is most likely",
+    "unsound": "the uninterrupted run is itself wrong: the path, its error and the bound are named",
+    "refused": "restore was not allowed; every reason is listed",
+    "unjudged": "nothing was compared, and why",
+}  # fmt: skip
+CAUGHT = (
+    "a fault is damage done on purpose, and caught where a check that is meant for it notices it"
+)
+OWN = {
+    "failed": "it came to no end: what went wrong, and how to mend it, is below",
+    PASSED["save"]: "written to disk, read back, and every byte matches its digest; what was computed is not judged",
+    PASSED["verify"]: "every byte matches the digest that was recorded when it was written",
+    PASSED["audit"]: "run again from its own configuration, the record gives what it claims; what could not be "
+    "compared is named",
+    PASSED["diff"]: "both hold the same tokens, keys, values and documents, bit for bit",
+    MISSED["diff"]: "not everything that was compared is the same: each difference has its row",
+    **dict.fromkeys((*ALONE["faults"], PASSED["faults"], MISSED["faults"]), CAUGHT),
+    "holds": "the claim is true of what was measured",
+    "depends": "the claim is true under some conditions, which are named",
+    "refuted": "the claim is not true of what was measured",
+}  # fmt: skip
+MEANING = VERDICTS | OWN
+WORDS = re.compile(rf"\b({'|'.join([*KIND, *SETTLED])})\b")
+
+
+def of_page(verdict: str, pills: Iterable[Mapping[str, Any]], blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:  # fmt: skip
+    """`(word, meaning)` of each verdict on a page: of its badge and of its pills first, then of the cells, the pills
+    and the tables of its blocks."""
+    told = [verdict] * (verdict in MEANING)
+    for text in (verdict, *(str(pill["text"]) for pill in pills), *_inside(blocks)):
+        told += WORDS.findall(text) if text not in MEANING else [text]
+    return [(word, MEANING[word]) for word in dict.fromkeys(told)]
+
+
+def _inside(blocks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The coloured cells and the pills of blocks and of their parts: an answer in colour is a sentence of a model."""
+    said = []
+    for block in blocks:
+        said += [str(block["pill"]["text"])] if block.get("pill") else []
+        cells = [cell for row in block.get("rows") or () for cell in row if isinstance(cell, dict)]
+        said += [str(c["text"]) for c in cells if c.get("sign") and "long" not in c["kind"]]
+        said += _inside(block.get("parts") or ())
+    return said
