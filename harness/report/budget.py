@@ -130,12 +130,8 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
     line = [(kib(r), r["value"]) for r in front]
     for value in {row["value"] for row in some if is_full(row)}:
         _called(axis, value, [*upright, *pairwise(line)])
-    title = "Right answers" if right else "Expected answer"
     plots.label(
-        axis,
-        f"{title}, asked {when} pruning",
-        "KiB of K/V held",
-        "%" if right else "nats per token",
+        axis, dots.titled(rows, measure, when), "KiB of K/V held", "%" if right else dots.UNIT
     )
     return plots.svg(made), any(aside)
 

@@ -12,6 +12,7 @@ ROW, ABOVE, BELOW = 0.27, 0.5, 0.55  # inches of a row, of the title, of the axi
 LETTER, SIDE = 0.068, 0.85  # inches of a letter of a name; for the size at the right
 SIZE, ROUND = 5.5, 2.3  # points across a mark; so many marks across a ring
 SPARE = 0.05  # of the axis beyond its smallest and largest value
+LIKELY, UNIT = "Negative log-likelihood of the expected text", "nats per token, lower is better"
 TEXT = (
     "Each row is a cell: its mark, the bar of its 95% interval (Wilson for shares, bootstrap over the prompts "
     "otherwise), and at the right the keys and values that it holds. The dashed line is the full cache."
@@ -24,6 +25,14 @@ def fit(rows: list[Row]) -> bool:
     """Whether the cells hold so few sizes that these are no axis."""
     sizes = {human(int(r["kv_bytes"])) for r in rows if not is_full(r)}
     return 0 < len(sizes) <= FEW
+
+
+def titled(rows: list[Row], measure: str, when: str) -> str:
+    """What a picture shows, and when it was asked where some were asked otherwise."""
+    several = len({r["asked"] for r in rows}) > 1
+    if measure == RIGHT:
+        return "Right answers" + f", asked {when} pruning" * several
+    return f"NLL of the expected text, asked {when} pruning" if several else LIKELY
 
 
 def panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) -> str:
@@ -55,9 +64,8 @@ def panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) -
     axis.set_ylim(len(some) - 0.4, -0.6)
     axis.grid(False, axis="y")
     _reach(axis, some, measure == RIGHT)
-    title = "Right answers" if measure == RIGHT else "Expected answer"
-    unit = "% of the prompts" if measure == RIGHT else "nats per token"
-    said = f"{title}, asked {when} pruning"
+    unit = "% of the prompts" if measure == RIGHT else UNIT
+    said = titled(rows, measure, when)
     made.text(0.15 / plots.WIDTH, 1 - 0.3 / height, said, fontsize=10, color=plots.INK)
     axis.set_xlabel(unit, fontsize=9, color=plots.INK)
     axis.set_label(f"{said}, {unit}, by cell")

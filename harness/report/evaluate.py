@@ -36,6 +36,15 @@ MEASURES = {
 MS = ".2f"  # milliseconds, of a median and of its spread
 TIMED = 5  # columns of the table up to the time of a token, whose spread comes next on the page
 
+LIKELY = (
+    " The negative log-likelihood (NLL) says how unlikely the model finds the expected text, put straight after the "
+    "question: lower is better."
+)
+ASKING = (
+    " Asked after: the question asked after pruning, which cannot know it; before: the question asked before "
+    "pruning, and pruned with the context."
+)
+
 Row = dict[str, Any]
 
 
@@ -52,8 +61,8 @@ def sections(
             pills=safest.pills(rows),
             text=budget.text(rows, any(moved for _, moved in panels))
             + " A ring is around the smallest safe choice." * bool(winner)
-            + " Asked after: the question asked after pruning, which cannot know it; before: the question asked "
-            "before pruning, and pruned with the context.",
+            + LIKELY
+            + ASKING * any(row["prune"] != "none" for row in rows),
             legend=budget.legend(rows, winner),
             panels=[panel for panel, _ in panels],
         ),
@@ -105,7 +114,7 @@ def sections(
     )
     if not changed:
         told = "Every cell said what the full cache says, token for token."
-    made.append(section("What was said otherwise than by the full cache", text=told, columns=columns, rows=changed))  # fmt: skip
+    made.append(section("What was said otherwise than by the full cache", text=told, columns=columns, rows=changed, fold=bool(changed)))  # fmt: skip
     return [*made, soundness(plain)]
 
 

@@ -51,10 +51,10 @@ def sections(rows: list[dict], floors: dict[str, dict], known: dict, where: dict
     return [
         *picture,
         section("Cases", headline="" if drawn else said, text="The error against float64 may be twice the cold runs' own, without a cache; where there is no float64 run, the largest difference twice the noise floor.", columns=heads, rows=shown),
-        section("Why", columns=["case", "how", "reason"], rows=why),
+        section("Why", columns=["case", "how", "reason"], rows=why, cards=True),
         section("Noise floor", text="Cold runs of other composition against the first cold run. Twice the largest is allowed.",
                 columns=["composition", *(HEADS[c] for c in ("max_abs_diff", "kl_max", "top1_agreement"))], rows=[list(r.values()) for r in floor_rows(floors)]),
-        section("What this cannot see", text=BLIND, columns=["case", "steps", "seen"], rows=[[r["case"], r.get("steps"), r.get("seen")] for r in rows]),
+        section("What this cannot see", text=BLIND, columns=["case", "steps", "seen"], rows=[[r["case"], r.get("steps"), r.get("seen")] for r in rows], fold=True),
         section("What was judged", columns=["what", "value"], rows=[list(f) for f in facts]),
     ]  # fmt: skip
 

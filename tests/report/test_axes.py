@@ -108,7 +108,8 @@ def test_cells_of_an_evaluation_stand_at_their_size():
         for a in ("after", "before")
     ]
     said = [
-        re.findall(r"(?:answers|answer), asked \w+", panel) for panel, _ in budget.pictures(both)
+        re.findall(r"(?:answers|expected text), asked \w+", panel)
+        for panel, _ in budget.pictures(both)
     ]
     assert len(said) == 4 and all(said)
 

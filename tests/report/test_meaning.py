@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.report import badge, html, meaning
+from harness.report import badge, dots, html, meaning
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -39,3 +39,12 @@ def test_a_page_without_a_verdict_explains_none() -> None:
     assert "<title>t</title>" in page and "<b>exact</b>" not in page and "<details" not in page
     pills = [{"text": "pruning: diverged", "kind": "soft", "sign": ""}]
     assert "<title>pruning: diverged \u00b7 t</title>" in html.page("t", [], "", "", pills=pills)
+
+
+def test_a_picture_of_an_evaluation_names_its_measure_and_when_it_was_asked_only_where_that_varies() -> (
+    None
+):
+    one, two = [{"asked": "after"}], [{"asked": "after"}, {"asked": "before"}]
+    assert dots.titled(one, "nll", "after") == "Negative log-likelihood of the expected text"
+    assert dots.titled(one, "contains", "after") == "Right answers"
+    assert dots.titled(two, "contains", "before") == "Right answers, asked before pruning"
