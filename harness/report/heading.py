@@ -88,8 +88,7 @@ def _tally(folder: Path, rows: list[Row]) -> str:
     tally, idle = counts(rows), stopped.idle(folder, rows)
     if idle:
         ran = tally.pop("failed") - idle
-        tally |= {"failed": ran} if ran else {}
-        tally[IDLE] = idle
+        tally = ({"failed": ran} if ran else {}) | {IDLE: idle} | tally
     return ", ".join(f"{count} {word}" for word, count in tally.items())
 
 

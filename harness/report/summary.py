@@ -1,7 +1,6 @@
 """What a sweep came to, in words: the console's last lines, the name and the description of its run."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from harness.report.names import in_brief
 from harness.report.verdicts import word
 from harness.snapshot.objective import front, shown
 from harness.snapshot.record import PENDING, read
-from harness.snapshot.result import DONE, ORDER, UNJUDGED
+from harness.snapshot.result import DONE, ORDER, UNJUDGED, tallied
 
 Row = dict[str, Any]
 STOPPED = "Stopped after "  # begins what is said of a sweep that was
@@ -28,13 +27,12 @@ def searched(rows: list[Row], ways: Iterable[str]) -> bool:
 
 
 def counts(rows: list[Row]) -> dict[str, int]:
-    """How many points came out how, the best first, in the words of their task."""
-    tally = Counter(map(word, rows))
-    return {w: tally[w] for w in (*ORDER, *(w for w in tally if w not in ORDER)) if tally[w]}
+    """How many points came out how, in the words of their task, what is not as required first."""
+    return tallied((word(row), not int(row.get("exit_code") or 0)) for row in rows)
 
 
 def counted(rows: list[Row]) -> str:
-    """The same in one line: `2 exact, 1 failed`."""
+    """The same in one line: `1 failed, 2 exact`."""
     return ", ".join(f"{count} {said}" for said, count in counts(rows).items())
 
 

@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,15 @@ def outcome(result: Mapping[str, Any]) -> str:
     if task in PASSED and verdict in (*GOOD, UNJUDGED) and not compared:
         return alone[0] if alone else PASSED[task]
     return "" if verdict == UNJUDGED and task not in COMPARING else verdict
+
+
+def tallied(points: Iterable[tuple[str, bool]]) -> dict[str, int]:
+    """How many points of a sweep came out how: first what is not as required, the worst of it first, since a narrow
+    column cuts the rest, then the others, the best first. points: the word of each, and whether it is as required."""
+    every = list(points)
+    tally, missed = Counter(word for word, _ in every), {word for word, good in every if not good}
+    worst = [word for word in (*reversed(ORDER), *tally) if word in missed]
+    return {word: tally[word] for word in dict.fromkeys((*worst, *ORDER, *tally)) if tally[word]}
 
 
 def finite(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """A sweep whose process is gone before its end: what is there of it, from its folder, and how it goes on."""
 
 import shlex
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 from harness import machine
 from harness.process import shown
 from harness.snapshot.record import read
-from harness.snapshot.result import DONE, METRICS, ORDER, SIZES, outcome
+from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, tallied
 from harness.track import description, inputs, links, names, parent
 from harness.track.totals import totals
 
@@ -43,14 +42,13 @@ def left(folder: Path, asked: int | None) -> Left:
     """What is there in `folder`. asked: how many points were asked for, where that is known."""
     results = _results(folder)
     rows = [_row(result) for result in results]
-    tally = Counter(row["outcome"] for row in rows)
-    order = dict.fromkeys([*ORDER, *tally])
+    tally = tallied((str(row["outcome"]), row["exit_code"] == 0) for row in rows)
     some = (
         f"{len(rows)} of {machine.many(asked, 'point')}"
         if asked
         else machine.many(len(rows), "point")
     )
-    told = ", ".join(f"{tally[word]} {word}" for word in order if tally[word])
+    told = ", ".join(f"{count} {word}" for word, count in tally.items())
     words = f"{some}: {told}" if told else some
     reason = f"stopped after {some}: {SUDDEN}; go on with `{again(folder)}`"
     if not folder.is_dir():
@@ -116,6 +114,7 @@ def _row(result: dict[str, Any]) -> dict[str, Any]:
     return {
         "verdict": result.get("verdict"),
         "outcome": outcome(result) or DONE,
+        "exit_code": exit_code(result),
         **{key: (result.get("metrics") or {}).get(key) for key in METRICS},
         **{key: size[key] for key in SIZES if any(size.values()) and key in size},
         **{f"{key}_s": value for key, value in time.items()},

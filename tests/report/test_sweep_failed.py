@@ -44,7 +44,7 @@ def test_a_sweep_with_points_that_came_to_no_end_says_it_short_and_each_diagnosi
     (tmp_path / "multirun.yaml").write_text(json.dumps({"hydra": hydra}))
     page = drawn(tmp_path, rows)
     lines = page.split('class="conclusion"')[1].split('class="links"')[0]
-    assert "4 points over prune: 1 diverged, 2 refused, 1 could not begin.</p>" in lines, lines
+    assert "4 points over prune: 1 could not begin, 2 refused, 1 diverged.</p>" in lines, lines
     failed, others = page.split("<h2>What failed</h2>")[1].split("<h2>", 1)
     assert failed.count(found["evidence"]) == 1 and "as .../1</td>" in failed
     assert "yyy" not in page and "see &#34;What failed&#34;" in others

@@ -15,7 +15,7 @@ from harness import track
 from harness.report import evaluate
 from harness.snapshot import record
 from harness.task import audit
-from harness.task.audit import stopped, tracked
+from harness.task.audit import stopped, told, tracked
 from harness.track import parts
 
 EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none,keydiff]",
@@ -309,3 +309,13 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     named, seen = compared(store_of(place / "runs")[0], run)
     assert f"mlflow: {other.info.run_name}: outcome" not in named
     assert list(seen.left) == ["1 cell in MLflow"]
+
+
+def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
+    once = told._best_first("9 of 9 points: 2 failed, 1 diverged, 3 exact, 3 equivalent")
+    assert once == "9 of 9 points: 3 exact, 3 equivalent, 1 diverged, 2 failed"
+    sentence = "Not as required: 2 failed, 1 diverged of 9 points (0, 1, 2)."
+    assert told._older([sentence, "2 failed, 1 exact"], "1 exact, 2 failed") == "1 exact, 2 failed"
+    before = "Not as required: 1 diverged, 2 failed of 9 points (0, 1, 2)."
+    assert told._older([sentence], before) == before
+    assert told._older([sentence], "3 exact") == sentence, "other counts are no older wording"

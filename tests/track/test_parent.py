@@ -67,9 +67,9 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert concluded(folder)["run_id"] == above
     run = client.get_run(above)
     assert run.info.status == "FAILED" and run.info.end_time
-    assert run.data.tags["outcome"] == run.data.tags["verdict"] == "1 exact, 1 failed"
-    assert run.info.run_name == track.sweep_name(folder) + ": 1 exact, 1 failed"
-    assert run.data.tags["conclusion"] == "1 exact, 1 failed"  # there is no best
+    assert run.data.tags["outcome"] == run.data.tags["verdict"] == "1 failed, 1 exact"
+    assert run.info.run_name == track.sweep_name(folder) + ": 1 failed, 1 exact"
+    assert run.data.tags["conclusion"] == "1 failed, 1 exact"  # there is no best
     varied = {key: several.spaced(values) for key, values in contents.axes(folder).items()}
     assert varied.items() < run.data.params.items()  # what was varied, and what was not
     assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
@@ -112,7 +112,7 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
         parent.keep(folder, block)
     stopped, whole = (run.data.tags for run in ran.values())
     assert ran[12].info.run_id == ran[2].info.run_id
-    assert ran[12].info.run_name.endswith(": 2 of 12 points: 1 exact, 1 failed")
+    assert ran[12].info.run_name.endswith(": 2 of 12 points: 1 failed, 1 exact")
     assert stopped["conclusion"].startswith("Stopped after 2 of 12 points")
     assert "exit_code" not in stopped and whole["exit_code"] == "2"
     assert [ran[n].data.metrics["sweep/seconds"] for n in (12, 2)] == [1000.0, 1000.0], (

@@ -11,7 +11,7 @@ from harness import track
 from harness.report import evaluate, search, summary
 from harness.report import sweep as pages
 from harness.snapshot import record as records
-from harness.snapshot.result import ROWS, exit_code
+from harness.snapshot.result import ORDER, ROWS, exit_code
 from harness.task.audit.asked import read
 from harness.track import contents, cut, description, measured, names, parent, parts, several
 from harness.track.totals import summed, totals
@@ -20,6 +20,8 @@ MARKED = re.compile(
     r" \([^:]*\)(?=: points are compared)"
 )  # which points, that older versions did not say
 NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
+COUNTED = rf"\d+ (?:{'|'.join(ORDER)})"
+COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told the best first
 Result = dict[str, Any]
 Values = dict[str, dict[int, float]]  # by name and step
 
@@ -171,9 +173,10 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         "KILLED" if missing else contents.status(rows),
         notes,
         before=_typed(folder)
+        | dict.fromkeys(("verdict", "outcome"), _best_first(words))
         | {
             "conclusion": _older(
-                [sentence, *_unstopped(sentence), once], held["tags"].get("conclusion")
+                [sentence, *_unstopped(sentence), once, words], held["tags"].get("conclusion")
             )
         },
     )
@@ -189,14 +192,24 @@ def _cut(folder: Path, held: dict[str, Any], asked: int | None) -> Told:
         dict(parent.parameters(folder)),
         _stepped(totals(left.rows, (), held["metrics"])),
         "KILLED",
+        before=dict.fromkeys(("verdict", "outcome"), _best_first(left.words)),
     )
+
+
+def _best_first(said: str) -> str:
+    """Counts of verdicts as older versions told them."""
+
+    def ordered(found: re.Match[str]) -> str:
+        return ", ".join(sorted(found[0].split(", "), key=lambda n: ORDER.index(n.split()[1])))
+
+    return COUNTS.sub(ordered, said)
 
 
 def _older(sentences: list[str], there: str | None) -> str:
     """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
     it, and as it was told once."""
     told = []
-    for sentence in sentences:
+    for sentence in dict.fromkeys([*sentences, *map(_best_first, sentences)]):
         few = MARKED.sub("", sentence)
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
         told += [said[: contents.PARAM_LIMIT] for said in brief]
