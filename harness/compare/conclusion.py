@@ -5,7 +5,7 @@ from math import inf, isclose, isfinite, isnan
 from typing import Any
 
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
-from harness.snapshot.words import purpose, quoted
+from harness.snapshot.words import numbered, purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 WRONG = ("drifted", "diverged")
@@ -95,6 +95,7 @@ def _in_words(result: Mapping[str, Any]) -> str:
     place = next((i for i, (a, b) in enumerate(ids) if a != b), None)
     if place is None or place - 1 != first:
         return ""
+    text = numbered(text)
     return _told(result, str(text.get("continuation")), str(text.get("restored")))
 
 

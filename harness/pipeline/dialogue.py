@@ -24,7 +24,7 @@ from harness.pipeline.switching import decoder
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, continuation, encode, render
-from harness.tokenizer.stream import Stream
+from harness.tokenizer.shown import Shown
 
 WARM = 4  # tokens
 PLACEHOLDER = "\u2042 what was said \u2042"  # no template changes it, no answer contains it
@@ -279,7 +279,7 @@ class Dialogue:
     ) -> tuple[list[int], str]:
         """Generated ids up to and including the one that ends the answer, all of them fed, and their
         text."""
-        stream = Stream(self.session.loaded.tokenizer)
+        stream = Shown(self.session.loaded.tokenizer)
         ids: list[int] = []
         context = torch.tensor([self.buffer])
         self.sampler.begin(self.decoder.state, context.shape[1] - self.decoder.state.tokens)

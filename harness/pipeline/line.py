@@ -46,6 +46,7 @@ from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
+from harness.tokenizer.shown import record
 
 CONTROL = Fault()  # nothing is damaged
 CONTINUING = ("resume", "loop", "chat", "prune")  # tasks that generate after what was restored
@@ -297,13 +298,10 @@ class Line:
         say.done(f"{machine.many(path.fed.shape[1], 'step')}{by}, teacher forced{warm}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
-        self.record.setdefault("text", {}).update(
-            continuation=tokenizer.decode(reference.said[0].tolist()),
-            restored=tokenizer.decode(path.said[0].tolist()),
-            token_ids=reference.said[0].tolist(),
-            restored_ids=path.said[0].tolist(),
-            ended=reference.ended,
-        )
+        said = {"continuation": reference.said[0].tolist(), "restored": path.said[0].tolist()}
+        ids = {"token_ids": said["continuation"], "restored_ids": said["restored"]}
+        text = record(tokenizer, said) | ids | {"ended": reference.ended}
+        self.record.setdefault("text", {}).update(text)
         if self.captured is not None:
             self.record["text"] |= answered(cfg, tokenizer, self.record["text"])
         return self.verdict(rows, reference, path, restored)

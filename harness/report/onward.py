@@ -1,7 +1,7 @@
 """What stands at the end of a run's lines: whose words were shown, and the command that goes on from here."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
 from harness.report.names import FORCED
 from harness.snapshot.result import UNJUDGED
-from harness.snapshot.words import purpose, required
+from harness.snapshot.words import numbered, purpose, required
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
@@ -29,6 +29,7 @@ def texts(text: dict[str, Any], pruned: bool, judged: bool = True) -> Iterator[t
     text: of a result. pruned: whether the restored state holds less than was read. judged: whether two runs were
     compared.
     """
+    without, text = text.get("without_text") or [], numbered(text)
     said, ids = text["continuation"], text.get("token_ids") or []
     count = len(ids)
     more = f"{count} tokens, the first before any step" if count > 1 else ""
@@ -40,7 +41,7 @@ def texts(text: dict[str, Any], pruned: bool, judged: bool = True) -> Iterator[t
             yield "read", repr(read)
     chosen = text.get("restored_ids") or []
     other = bool(chosen and text.get("token_ids")) and chosen != text["token_ids"]
-    if about := of_ids(ids, said, judged and not other):
+    if about := of_ids(ids, said, judged and not other, without):
         more += f"{more and '; '}{about}"
     restored = text.get("restored")
     if restored == text["continuation"] and other:  # the same text of other tokens
@@ -70,13 +71,15 @@ def split(text: dict[str, Any]) -> tuple[str, str]:
     return (given, whole.removeprefix(given)) if given and whole.startswith(given) else ("", whole)
 
 
-def of_ids(ids: list[int], said: str, both: bool = True) -> str:
+def of_ids(ids: list[int], said: str, both: bool = True, without: Sequence[int] = ()) -> str:
     """What should be known of `ids` whose text is `said`: that there is no text for them, and that they are one and the
-    same; empty where neither is so. both: whether two runs were compared."""
+    same; empty where neither is so. both: whether two runs were compared. without: ids that have no text, which are shown by their number."""
     if not ids:
         return ""
     named = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
     told = "" if said else f"the tokenizer has no text for such ids: {named}"
+    if missing := sum(token in without for token in ids):
+        told = f"{missing} of {machine.many(len(ids), 'token')} have no text in this tokenizer"
     if len(ids) < SEVERAL or len(set(ids)) > 1:
         return told
     return f"{told}{told and '; '}{ONE.format(len(ids))}{BOTH * both}"

@@ -20,7 +20,7 @@ from harness.snapshot.result import (
     times_faster,
     write_text,
 )
-from harness.snapshot.words import Span, altered, other, others, required
+from harness.snapshot.words import Span, altered, numbered, other, others, required
 
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
@@ -166,6 +166,7 @@ def _step(key: str, value: Any) -> str:
 
 
 def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> dict[str, Any]:
+    said, without = numbered(said), said.get("without_text") or []
     parts = ("prompt", "read", "expected", "continuation", "restored")
     if "streamed" in said:
         read, answer = onward.split(said)
@@ -188,7 +189,7 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
         start = places[0][0]
         lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
     ids = said.get("token_ids") or []
-    note = onward.of_ids(ids, "said", judged and said.get("restored_ids", ids) == ids)
+    note = onward.of_ids(ids, "said", judged and said.get("restored_ids", ids) == ids, without)
     text = f"{note[0].upper()}{note[1:]}." if note else ""
     return section("What was said", text=text, marked="\n".join(lines))
 

@@ -52,6 +52,11 @@ def quoted(one: str, two: str) -> tuple[str, str] | None:
     return one[begin:end], two[begin:last]
 
 
+def numbered(text: Mapping[str, Any]) -> dict[str, Any]:
+    """`text` of a result as a person reads it: ids that have no text by their number."""
+    return {**text, **(text.get("shown") or {})}
+
+
 def apart(places: list[str]) -> list[str]:
     """Two folders by the last parts that differ, and each by its own last where all that the other has more is
     inside it; one alone as it is."""

@@ -20,7 +20,7 @@ from harness.report.console import Say
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation
-from harness.tokenizer.stream import Stream
+from harness.tokenizer.shown import Shown, record
 from harness.variants import signature
 
 
@@ -49,7 +49,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     fed = rows.batch * len(added.ids)
     loaded.cost(fed).announce(say.note, f"reading {fed} tokens")
     say.line(f"{cfg.text or ''}", end="")
-    stream = Stream(loaded.tokenizer)
+    stream = Shown(loaded.tokenizer)
 
     def show(token: torch.Tensor) -> None:
         say.line(stream.add(int(token[0, 0])), end="")
@@ -57,11 +57,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     decoder, path = line.go_on(restored, new_ids, on_token=show)
     ids = path.said
     say.line(stream.rest())
+    said = {"continuation": ids[0].tolist(), "streamed": path.fed[0].tolist()}
     line.record["text"] |= {
         "added": cfg.text or "",
-        "continuation": decode(ids[0].tolist()),
+        **record(loaded.tokenizer, said),
         "token_ids": ids[0].tolist(),
-        "streamed": decode(path.fed[0].tolist()),
         "steps": path.fed.shape[1] - len(added.ids),
         "read": len(added.ids),
         "ended": path.ended,

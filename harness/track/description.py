@@ -12,7 +12,7 @@ from harness.snapshot.objective import shown
 from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
-from harness.snapshot.words import required
+from harness.snapshot.words import numbered, required
 from harness.track import contents
 
 SAID = 240  # characters of what a run said
@@ -74,7 +74,7 @@ def note(
 
 def _said(result: Row) -> list[str]:
     """What was required of a run that was judged, what it said, and what its snapshot needs beside it."""
-    text, told = result.get("text") or {}, []
+    text, told = numbered(result.get("text") or {}), []
     if result.get("curves") and result.get("required"):
         told.append(f"Required: {required(result)}")
         words = {

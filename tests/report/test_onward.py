@@ -144,3 +144,9 @@ def test_what_a_resume_read_is_not_what_it_said() -> None:
     marked = run._text({**text, "prompt": "hi"})["marked"]
     assert "then read:  who ?\ncontinuation:  me ." in marked
     assert onward.split({**text, "added": "<s>"}) == ("", " who ? me .")
+
+
+def test_tokens_without_text_are_counted_and_shown():
+    text = {"continuation": "a", "token_ids": [5, 900, 900], "without_text": [900], "shown": {"continuation": "a<900><900>"}}  # fmt: skip
+    ((_, said),) = onward.texts(text, pruned=False)
+    assert "'a<900><900>'" in said and "2 of 3 tokens have no text" in said

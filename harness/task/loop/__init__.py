@@ -22,6 +22,7 @@ from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace
+from harness.tokenizer.shown import record
 
 PRUNED = "a loop prunes as it goes, so there is no uninterrupted run to equal"
 PLAIN = "a loop that drops nothing is the uninterrupted run; task=resume compares one"
@@ -86,7 +87,8 @@ def begin(line: Line, source: Stored | None) -> tuple[State, Sampler]:
 def texts(session: Session, state: State, start: int) -> dict[str, Any]:
     """What was read and what the loop wrote after its first `start` tokens."""
     decode, ids = session.loaded.tokenizer.decode, state.token_ids[0].tolist()
-    written = {"continuation": decode(ids[start:]), "token_ids": ids[start:]}
+    written = record(session.loaded.tokenizer, {"continuation": ids[start:]})
+    written |= {"token_ids": ids[start:]}
     return {"prompt": decode(ids[:start]), **written, "account": []}
 
 
