@@ -3,6 +3,7 @@ never interrupted (rebuilt from the token buffer)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import torch
@@ -144,7 +145,10 @@ def _unjudged(cfg: Config, over: bool, needed: Cost) -> str:
     """Why nothing was compared, and the key that changes it."""
     if over:
         return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
+    about, limit = needed.about, cfg.compare.budget_s
+    if f" {limit:g} s" in about.replace("\u00a0", " "):  # a figure that is its own limit
+        about = f"about {ceil(needed.seconds * 10) / 10:g} s"
     return (
-        f"not compared: judging would take {needed.about}, more than "
-        f"compare.budget_s={cfg.compare.budget_s:g}; compare.require={cfg.compare.require} asks for it however long it takes"
+        f"not compared: judging would take {about}, more than "
+        f"compare.budget_s={limit:g}; compare.require={cfg.compare.require} asks for it however long it takes"
     )

@@ -122,3 +122,13 @@ def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, 
     assert [d.what for d in compare(*results, [])] == ["next.digest"]
     page = (run / "report.html").read_text()
     assert "literal:" not in page.split("Run it again")[1][:800] and "text= what is k ?" in page
+
+
+def test_a_figure_over_a_limit_is_never_the_limit_itself():
+    from types import SimpleNamespace as Of
+
+    from harness.task.resume import _unjudged
+
+    cfg = Of(compare=Of(budget_s=20.0, limit=9, require="equivalent"))
+    said = _unjudged(cfg, False, Of(about="about 20 s", seconds=20.31))
+    assert "about 20.4 s, more than compare.budget_s=20" in said
