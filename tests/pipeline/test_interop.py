@@ -145,7 +145,7 @@ def test_the_cache_and_the_ids_of_another_model_are_named(mine) -> None:
         harness.from_cache(wrapped, filled(mine[0], ids), torch.tensor([[3, 4, 2000]]))
     config = copy.deepcopy(mine[0].config)
     config.num_key_value_heads = 4
-    with pytest.raises(InputProblem, match="have 4 KV heads of 64, this model's 2 of 64. Give"):
+    with pytest.raises(InputProblem, match=r"have 4 KV heads of 64, this model's 2 of 64\. Give"):
         harness.from_cache(wrapped, filled(LlamaForCausalLM(config).eval(), ids), ids)
 
 
