@@ -10,10 +10,18 @@
     print("".join(harness.resume(model, state, " what is k ?", steps=4)))
     print(harness.judge(model, state))  # the same thought, or why not
 
-`to_cache` gives a state back to `model.generate`; `prune_state` and `quantize_state` make it smaller, by
-an option's name or by a class of yours, as `save_state` writes. `help(harness.judge)` and the others say shapes and
-errors; `except harness.HarnessError` catches every one of these. Nothing heavy is imported before a
-function is used.
+The functions, all of them:
+
+    load_model, wrap             a model, by name or directory, or the objects that you have
+    capture_text, from_cache     a State, of a text or of a cache that was filled elsewhere
+    save_state, load_state       to a directory and back, every byte verified
+    resume                       go on, token by token
+    judge                        is it the same thought?
+    prune_state, quantize_state  fewer tokens, fewer bytes: by an option's name or a class of yours
+    to_cache                     back to `model.generate(past_key_values=...)`
+
+`help(harness.judge)` and the others say shapes and errors; `except harness.HarnessError` catches every one
+of these. Nothing heavy is imported before a function is used.
 """
 
 from typing import TYPE_CHECKING, Any

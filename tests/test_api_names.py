@@ -1,5 +1,6 @@
 """The Python API in an editor: its names, and its words beside those of the shell."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,8 @@ def test_what_is_there_for_people_is_there_for_editors() -> None:
         names = [alias.name for part in typed.body for alias in part.names]
         assert sorted(names) == sorted(package.__all__), name
         assert all(getattr(package, name) is not None for name in names)
+
+
+def test_help_names_every_function_before_the_classes() -> None:
+    listed = (harness.__doc__ or "").partition("all of them:")[2]
+    assert {name for name in harness.__all__ if name.islower()} <= set(re.findall(r"\w+", listed))

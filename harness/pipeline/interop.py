@@ -213,9 +213,13 @@ def _rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`input_ids` and their mask, each `[batch, tokens]` int64 on `device`."""
     if not torch.is_tensor(ids) or ids.dim() != 2 or ids.is_floating_point() or not ids.numel():
-        form = list(ids.shape) if torch.is_tensor(ids) else f"a {type(ids).__name__}"
+        form = (
+            f"{list(ids.shape)} of {ids.dtype}"
+            if torch.is_tensor(ids)
+            else f"a {type(ids).__name__}"
+        )
         raise InputProblem(
-            f"input_ids is {form}, not a tensor [batch, tokens] of token ids: give what "
+            f"input_ids is {form}, not a tensor [batch, tokens] of whole numbers: give what "
             'tokenizer(text, return_tensors="pt").input_ids is, or torch.tensor([ids]).'
         )
     ids = ids.to(device, torch.int64)
