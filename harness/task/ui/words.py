@@ -66,6 +66,8 @@ def told(problem: Exception) -> tuple[str, list[str]]:
     if listed:
         lines[first] = ELEMENT.sub("", lines[first]) + "."
     one = " ".join(line.strip(" -") for n, line in enumerate(lines) if n not in rest)
+    if isinstance(problem, RestoreRefused):  # its message may list a few of them
+        return one, [str(difference) for difference in problem.differences[1:]]
     return one, [lines[n].strip(" -") for n in rest]
 
 
