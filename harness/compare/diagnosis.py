@@ -133,10 +133,10 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     off = {i for i in pairs if max(picture[i], default=0.0) > MARGIN}
     rows = [t for t, error in enumerate(picture[layer]) if not error <= MARGIN]
     coded = any(s.coded for la in state.layers for s in la.segments)  # codes are few numbers anyway
+    if zeros := _zeros(stored, rows):
+        return "block", "kv_cache", zeros
     if not coded and (narrow := likeness.narrow(list(pairs.values()))):
         return "rounding", "kv_cache", f"every number is one of {narrow}"
-    if all(not t[:, :, row].any() for t in stored[1:] for row in rows):
-        return "block", "kv_cache", f"{_span(rows)} {_many(rows, 'holds', 'hold')} zeros"
     order = list(pairs)
     place = likeness.other_layer(stored, [wanted[i] for i in order], [allowed[i] for i in order])
     if place is not None:
@@ -166,8 +166,10 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
     clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
     if any(clean) and len(rows) >= len(picture[layer]) - 1:
-        part = "values" if clean[0] else "keys"
-        evidence = f"only the {part} are off, all of them: the model computes them otherwise"
+        part, there = ("values", stored[1]) if clean[0] else ("keys", stored[0])
+        if not coded and (narrow := likeness.narrow([(there,)])):
+            return "rounding", "kv_cache", f"only the {part} are off: all of them are {narrow}"
+        evidence = f"only the {part} are off, all of them: they were changed, or the model computes them otherwise"
         return "identity", "attention_weights", evidence
     if moved := likeness.other_rows(stored, expected, rows, limit, by):
         row, source = next(iter(moved.items()))
@@ -188,6 +190,14 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         at, token = tie[0]
         return "routing", "model_config", f"the router of layer {at} ties at token {token}"
     return _spread(layer, off, set(pairs), rows, len(picture[layer]))
+
+
+def _zeros(stored: Pair, rows: list[int]) -> str:
+    """That the values of `rows` are all zero, or their keys; empty where neither are."""
+    key, value = (bool(kept[:, :, rows].any()) for kept in stored)
+    if not value:
+        return f"{_span(rows)} {_many(rows, 'holds', 'hold')} zeros"
+    return "" if key else f"the keys of {_span(rows)} are zeros"
 
 
 def dropped(state: State) -> str:

@@ -4,7 +4,7 @@ Every question undoes one kind of damage and asks whether what is left lies with
 is a pair `(key, value)` of `[batch, kv_heads, tokens, head_dim]`; nothing is mutated.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -21,7 +21,7 @@ def near(stored: torch.Tensor, expected: torch.Tensor, allowed: float) -> bool:
     return bool((stored.double() - expected.double()).abs().max() <= allowed)
 
 
-def narrow(pairs: list[Pair]) -> str | None:
+def narrow(pairs: Sequence[Sequence[torch.Tensor]]) -> str | None:
     """The narrower type in which every number of every layer can be written without loss, if any."""
     for kind in NARROW:
         if kind.itemsize < pairs[0][0].element_size() and all(

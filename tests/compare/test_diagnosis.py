@@ -193,6 +193,17 @@ def test_what_is_wrong_with_one_row_is_said_in_grammar(healthy):
     )
 
 
+def test_what_was_lost_or_kept_coarser_is_no_other_model(healthy):
+    loaded, state = healthy
+    lost = edit.layers(state, torch.zeros_like, torch.zeros_like)
+    told = diagnose(loaded, lost)
+    assert told.cause == "block" and f"rows 0 to {state.tokens - 1} hold zeros" in told.evidence
+    told = diagnose(loaded, edit.layers(state, torch.zeros_like, only=0))
+    assert told.cause == "block" and told.evidence.startswith("the keys of rows 0 to ")
+    told = diagnose(loaded, edit.layers(state, lambda t: t.bfloat16().float(), only=0))
+    assert told.cause == "rounding" and "only the keys are off: all of them are bf" in told.evidence
+
+
 def test_a_router_that_meets_a_tie_is_named():
     from transformers import MixtralConfig, MixtralForCausalLM
 
