@@ -29,7 +29,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import argument, drive, interop, smaller
 from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.drive import rebuilt
-from harness.pipeline.format import settings_of, vouched
+from harness.pipeline.format import reads, settings_of
 from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
@@ -152,7 +152,7 @@ def load_state(
     argument.check_place("source", source)
     argument.check_flag("strict", strict)
     if format is not None:
-        vouched(format)
+        reads(format)
     keys = argument.place_of("decrypt", decrypt), argument.places_of("trusted", trusted)
     access = store.Access.of(decrypt=keys[0], trusted=keys[1])
     state, _ = store.load(source, access)
@@ -176,6 +176,7 @@ def prune_state(
     argument.check_model(model)
     argument.check_state(state)
     argument.check_shapes(model, state)
+    argument.warn_of_codes(state)
     return smaller.pruned_by(model, _known(model, state), policy, options)
 
 
@@ -205,7 +206,8 @@ def from_cache(
     attention_mask: torch.Tensor | None = None,
     position_ids: torch.Tensor | None = None,
 ) -> State:
-    """A State of a library cache that `input_ids` `[batch, tokens]` filled; the cache stays as it is.
+    """A State of a library cache that `input_ids` `[batch, tokens]` filled; the cache stays as it is. Keys and values
+    are shared with it (of a StaticCache, copied): what writes into them in place changes the State too.
 
     attention_mask: `[batch, tokens]`, 0 for padding, which stands on the left. position_ids: those of the forward;
     a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
@@ -222,7 +224,8 @@ def from_cache(
 
 @python_says
 def to_cache(state: State, model: Any) -> Any:
-    """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on.
+    """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on. Keys and values are
+    shared, which `generate` never writes into; whoever does, in place, changes `state` too.
 
     model: the library's, or a Loaded. Raises UnsupportedModel for a pruned state.
     """

@@ -121,7 +121,7 @@ def _guard(
             if was != now:
                 raise ConfigProblem(
                     f"{what}: `{name}` in {_line(method)} wrote into {part}, which is only to be read: "
-                    "all that comes after, the yardstick too, would be wrong. Make a new tensor "
+                    "what was handed to it is spoiled now, capture or load it again. Make a new tensor "
                     "(`x * 2`, not `x.mul_(2)`)."
                 )
         if wanted is None or (isinstance(value, wanted) and value is not None):

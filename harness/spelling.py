@@ -23,6 +23,7 @@ ARGUMENTS = {
 NOT_HERE = {  # what the command line says of places that Python has no argument for
     "model=path model.path=DIR": "the directory as `source`",
     ", runs_dir=DIR": "",
+    " is not a key of the configuration": " is no argument here",
 }
 # Groups whose own keys are arguments by their own names.
 OPTIONS = ("save", "sampling", "prune", "quantize")

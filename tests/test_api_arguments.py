@@ -270,3 +270,49 @@ def test_another_architecture_is_told_in_a_few_lines(state, tmp_path) -> None:
         harness.load_state(tmp_path / "s", harness.load_model("tiny_gpt2"))
     assert len(str(told.value).splitlines()) < 14 and "which explains the other" in str(told.value)
     assert f"and {len(told.value.differences) - 8} more" in str(told.value)
+
+
+def _cut(state):
+    return replace(state, token_ids=state.token_ids[:, :-1])
+
+
+TORN = {
+    "a layer less": (lambda s: replace(s, layers=s.layers[:-1]), "it has 1 layers, its kv_format describes 2"),
+    "layers exchanged": (lambda s: replace(s, layers=s.layers[::-1]), "stand in the order 1, 0"),
+    "an id less": (_cut, "token_ids are [1, 9], attention_mask [1, 10]"),
+    "an id less, masked": (lambda s: replace(_cut(s), attention_mask=s.attention_mask[:, 1:]), "layer 0 has read 10 tokens, token_ids 9"),
+    "two logits": (lambda s: replace(s, logits=s.logits.repeat(2, 1)), "logits has 2 rows, token_ids 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_a_state_that_was_torn_by_hand_is_one_sentence_everywhere(model, tmp_path, torn) -> None:
+    change, said = TORN[torn]
+    state = change(harness.capture_text(model, "let k be 5 . the bird sang ."))
+    for call in (
+        lambda: harness.judge(model, state, steps=1),
+        lambda: harness.resume(model, state),
+        lambda: harness.save_state(state, tmp_path / "s"),
+        lambda: harness.prune_state(model, state, "knorm", ratio=0.5),
+        lambda: harness.quantize_state(state),
+        lambda: harness.to_cache(state, model),
+    ):
+        with pytest.raises(harness.InputProblem, match=re.escape(said)):
+            call()
+
+
+def test_a_state_is_itself_and_says_what_was_done_to_it(model, state) -> None:
+    assert state == state and len({state, replace(state)}) == 2
+    small = harness.prune_state(model, state, "knorm", tokens=4)
+    assert f"{state.tokens} tokens (4 kept)" in repr(small)
+    coded = harness.quantize_state(state)
+    assert "float32 as codes" in repr(coded) and "\n" not in repr(state.layers[0])
+    with pytest.warns(UserWarning, match="prune first, then quantize"):
+        assert not harness.prune_state(model, coded, "knorm", tokens=4).quantized
+
+
+def test_the_library_s_names_are_answered(model, state, tmp_path) -> None:
+    with pytest.raises(harness.ConfigProblem, match=r"no argument here\. How many .* `steps` says"):
+        harness.resume(model, state, max_new_tokens=4)
+    with pytest.raises(harness.InputProblem, match="Leave format out"):
+        harness.load_state(tmp_path, model, format="safetensors")  # type: ignore[arg-type]

@@ -18,6 +18,9 @@ from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
 NAMES = ("name", variants.TARGET)
+ELSEWHERE = {  # what the library calls otherwise
+    "max_new_tokens": " How many tokens are generated, steps=N says.",
+}
 UNREAD = "unread"  # in a task's YAML: what is told when it is typed; no key of the configuration
 
 
@@ -106,7 +109,8 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
         if able:
             misses = " or ".join(f"{group}={o}" for o in chosen)
             return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
-        return f"'{group}.{key}' is not a key of the configuration.{_nearest(group, key, reads)}"
+        near = ELSEWHERE.get(key) or _nearest(group, key, reads)
+        return f"'{group}.{key}' is not a key of the configuration.{near}"
     return None
 
 

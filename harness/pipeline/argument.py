@@ -13,6 +13,7 @@ from harness.capture import check_length, vocabulary
 from harness.compare.identity import Difference, fits
 from harness.errors import InputProblem, Misfit
 from harness.model.loaded import Loaded
+from harness.snapshot import coherence
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation
 
@@ -31,11 +32,15 @@ def check_model(model: Any) -> None:
 
 
 def check_state(state: Any) -> None:
-    """Raise InputProblem for what is no State."""
+    """Raise InputProblem for what is no State, and for one whose parts do not fit each other."""
     if not isinstance(state, State):
         raise InputProblem(
             f"the state is a {type(state).__name__}, no State: capture_text and from_cache give one, "
             "load_state(source, model) that of a snapshot."
+        )
+    if told := coherence.shapes(state):
+        raise InputProblem(
+            f"this state does not hold together: {told}. Where one part of it was replaced, the others have to fit."
         )
 
 
@@ -56,6 +61,16 @@ def warn_of(waived: Sequence[Difference], state: State) -> None:
             f"this model is not the one that the state was captured from ({waived[0]}): what comes of it is "
             "drifted at best. Load the model it was captured from.",
             stacklevel=5,
+        )
+
+
+def warn_of_codes(state: State) -> None:
+    """Warn that a policy leaves plain numbers of a `state` kept as codes."""
+    if state.quantized:
+        warnings.warn(
+            "this state is kept as codes, and what pruning leaves of it is plain numbers again: prune first, then "
+            "quantize.",
+            stacklevel=4,
         )
 
 

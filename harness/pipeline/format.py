@@ -5,6 +5,7 @@ from typing import Any
 from harness import config, variants
 from harness.config import SaveConfig
 from harness.config.option import schema_of, suited
+from harness.errors import InputProblem
 from harness.pipeline.smaller import class_of
 from harness.save import registry
 from harness.save.base import Format
@@ -20,6 +21,16 @@ def settings_of(format: str | type, options: dict[str, Any]) -> SaveConfig:
     suited("save", schema, options)
     written: SaveConfig = schema(name=format.__name__, **options)
     return written
+
+
+def reads(format: str | type) -> None:
+    """Let `format`, a caller's class, read what names it. Raises InputProblem for the name of one of ours."""
+    if isinstance(format, str):
+        raise InputProblem(
+            f"format={format!r}: a snapshot says itself which of the formats it is in. Leave format out; it is for a "
+            "class of yours that wrote it."
+        )
+    vouched(format)
 
 
 def vouched(format: Any) -> str:

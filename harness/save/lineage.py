@@ -16,9 +16,9 @@ import torch
 from harness.save import files
 from harness.snapshot import manifest as manifests
 from harness.snapshot import schema
-from harness.snapshot.codes import coded_as
+from harness.snapshot.codes import coded, coded_as
 from harness.snapshot.digest import digest_tensor
-from harness.snapshot.state import LayerState, Segment, aligned, coded
+from harness.snapshot.state import LayerState, Segment, aligned
 
 PARTS = ("key", "value", "positions")
 DIM = {"key": 2, "value": 2, "positions": -1}

@@ -7,7 +7,8 @@ from harness.save import lineage
 from harness.save.lineage import Base
 from harness.save.streaming import Entry
 from harness.snapshot import manifest as manifests
-from harness.snapshot.state import State, coded
+from harness.snapshot.codes import coded
+from harness.snapshot.state import State
 
 
 class Plan:

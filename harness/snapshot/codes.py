@@ -210,3 +210,16 @@ def segment_faults(
         if row["shape"] not in ([*shape[:1], tokens], [*shape[:2], tokens]):
             problems.append(f"{place}: positions {row['shape']}, codes {shape}, declared {tokens}")
     return names, problems
+
+
+def coded(segments: Sequence[Any]) -> dict[str, Any]:
+    """What element +3 says of segments that are codes: nothing where there is none, else `coded`, one
+    entry per segment, None for a plain one (which may be given as None)."""
+    entries = [_document(segment) for segment in segments]
+    return {} if all(entry is None for entry in entries) else {"coded": entries}
+
+
+def _document(segment: Any) -> dict[str, Any] | None:
+    if segment is None or not isinstance(segment.key, Codes):
+        return None
+    return {"key": segment.key.document(), "value": segment.value.document()}

@@ -10,7 +10,7 @@ import torch
 
 from harness.snapshot import tokenizer
 from harness.snapshot.digest import digest_tensor
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State
 
 KV_FORMAT = 1
 LAYOUT = "[batch, kv_heads, tokens, head_dim]"
@@ -27,6 +27,37 @@ def faults(state: State) -> list[str]:
         *(_positions(state) + _format(state) + _mask(state) + _cursor(state) + _prompt(state)),
         *tokenizer.faults(state.documents, state.tokenizer_files),
     ]
+
+
+def shapes(state: State) -> str:
+    """In which shapes the parts of a State do not fit each other, the first of them: what nothing can be computed
+    from, as `dataclasses.replace` may make it. Empty where they do."""
+    described = state.documents["kv_format"].get("layers")
+    if isinstance(described, list) and state.layers and len(described) != len(state.layers):
+        return f"it has {len(state.layers)} layers, its kv_format describes {len(described)}"
+    if (order := [layer.index for layer in state.layers]) != [*range(len(order))]:
+        return f"its layers stand in the order {', '.join(map(str, order))}"
+    buffer = (state.batch, state.tokens)
+    if state.attention_mask.shape != buffer:
+        return f"token_ids are {list(buffer)}, attention_mask {list(state.attention_mask.shape)}"
+    rows = {"next_position": len(state.next_position), "logits": len(state.logits)}
+    if wrong := [name for name, many in rows.items() if many != state.batch]:
+        return f"{wrong[0]} has {rows[wrong[0]]} rows, token_ids {state.batch}"
+    return next((told for layer in state.layers if (told := _misshapen(layer, *buffer))), "")
+
+
+def _misshapen(layer: LayerState, batch: int, tokens: int) -> str:
+    if layer.segments and layer.seen != tokens:
+        return f"layer {layer.index} has read {layer.seen} tokens, token_ids {tokens}"
+    for segment in layer.segments:
+        key, value = (list(kept.shape) for kept in (segment.key, segment.value))
+        if len(key) != 4 or key[:3] != value[:3] or key[0] != batch:
+            return (
+                f"layer {layer.index} has keys {key}, values {value} and {batch} rows of token_ids"
+            )
+        if segment.positions.shape[-1] != key[2]:
+            return f"layer {layer.index} has keys of {key[2]} tokens, positions of {segment.positions.shape[-1]}"
+    return ""
 
 
 def forms(state: State) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness.snapshot.codes import Codes, dense
+from harness.snapshot.codes import Codes, coded, dense
 from harness.snapshot.transfer import Transfer
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
@@ -93,7 +93,7 @@ class Segment:
         yield "positions", self.positions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerState(Portable):
     """One layer's memory: segments in order of position, or recurrent tensors for linear layers.
 
@@ -111,6 +111,10 @@ class LayerState(Portable):
     window: int | None = None
     recurrent: Mapping[str, torch.Tensor] = field(default_factory=lambda: MappingProxyType({}))
     received: torch.Tensor | None = None
+
+    def __repr__(self) -> str:
+        shape = f", {self.kept} kept" if self.segments else ""
+        return f"LayerState({self.index}, {self.kind}, {self.seen} tokens read{shape}, {self.nbytes} bytes)"
 
     @property
     def kept(self) -> int:
@@ -152,11 +156,13 @@ class LayerState(Portable):
             yield f"layer.{self.index}.received", self.received
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class State(Portable):
-    """The 13 elements. Tensors are shared, never copied; `replace` makes a changed State.
+    """The 13 elements. Tensors are shared, never copied; `dataclasses.replace` makes a changed State. `==` asks
+    whether it is the same object; whether it is the same thought, `harness.judge` does.
 
-    layers: element 1 and the positions of element 3.
+    layers: element 1 and the positions of element 3; `layers[0].key` and `.value` are tensors
+    `[batch, kv_heads, kept, head_dim]`, `.positions` `[batch, kept]`.
     token_ids: `[batch, tokens]` int64, every id processed (element 4), padding included.
     attention_mask: `[batch, tokens]` int64, 0 for padding (element 5).
     next_position: `[batch]` int64, where the next token goes (element 3).
@@ -180,8 +186,10 @@ class State(Portable):
     def __repr__(self) -> str:
         """One line: a State is too large to be printed."""
         kind = str(self.dtype).removeprefix("torch.") if self.layers else "no keys or values"
+        kind += " as codes" * self.quantized
+        kept = f" ({self.kept_tokens} kept)" * self.pruned
         return (
-            f"State({len(self.layers)} layers, {self.batch} x {self.tokens} tokens, {kind}, "
+            f"State({len(self.layers)} layers, {self.batch} x {self.tokens} tokens{kept}, {kind}, "
             f"{self.kv_bytes} bytes)"
         )
 
@@ -318,20 +326,6 @@ class State(Portable):
         """A State whose document `name` has `changes` merged in."""
         merged = {**self.documents, name: {**self.documents.get(name, {}), **changes}}
         return replace(self, documents=MappingProxyType(merged))
-
-
-def coded(segments: Sequence[Segment | None]) -> dict[str, Any]:
-    """What element +3 says of segments that are codes: nothing where there is none, else `coded`, one
-    entry per segment, None for a plain one (which may be given as None)."""
-    entries = [_codes_document(segment) for segment in segments]
-    return {} if all(entry is None for entry in entries) else {"coded": entries}
-
-
-def _codes_document(segment: Segment | None) -> dict[str, Any] | None:
-    if segment is None or not isinstance(segment.key, Codes):
-        return None
-    assert isinstance(segment.value, Codes)
-    return {"key": segment.key.document(), "value": segment.value.document()}
 
 
 def aligned(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -20,7 +20,8 @@ from harness.pipeline.step import joined
 from harness.prune.base import Policy
 from harness.prune.positions import reindexed
 from harness.quantize.base import Quantizer
-from harness.snapshot.state import LayerState, Segment, State, coded
+from harness.snapshot.codes import coded
+from harness.snapshot.state import LayerState, Segment, State
 
 ASKED = ("after", "before")
 
