@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import AutoTokenizer, DynamicCache, LlamaConfig, LlamaForCausalLM
 
 import harness
 from harness.errors import InputProblem
+from harness.model.build import SHIPPED
 
 TEXTS = ["let k be 5 . the bird sang in the tree .", "the man put the stone"]
 STEPS = 8
@@ -88,3 +89,20 @@ def test_a_padded_cache_goes_in_and_out_and_generates_the_same(model) -> None:
         past_key_values=harness.to_cache(mine, model), pad_token_id=2, **asked,
     )  # fmt: skip
     assert told[:, ids.shape[1] :].tolist() == again.ids
+
+
+def test_ids_without_text_are_counted_at_the_end() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED["tiny"])
+    config = LlamaConfig(
+        vocab_size=1200, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, tie_word_embeddings=False,
+    )  # fmt: skip
+    inner = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        inner.lm_head.weight.zero_()
+        inner.lm_head.weight[1150] = torch.ones(32)  # one of these two is the most likely
+        inner.lm_head.weight[1151] = -torch.ones(32)
+    model = harness.wrap(inner, tokenizer)
+    run = harness.resume(model, harness.capture_text(model, "let k be 5 ."), steps=3)
+    with pytest.warns(UserWarning, match="3 of 3 generated ids have no text"):
+        assert list(run) == [] and set(run.ids) <= {1150, 1151}

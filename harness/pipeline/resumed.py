@@ -1,5 +1,6 @@
 """A continuation from Python: iterate to generate, row by row of a batch."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.snapshot.state import State
 from harness.spelling import python_says
+from harness.tokenizer.shown import wordless
 from harness.tokenizer.stream import Stream
 
 
@@ -39,6 +41,7 @@ class Resumed(Iterator[Any]):
         self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
         self.rows: list[list[int]] = [[] for _ in self._seen]
         self._streams = [Stream(model.tokenizer) for _ in self.rows]
+        self._warned = False
         sampler.begin(decoder.state, 0 if prompt is None else prompt.shape[1])
 
     def __repr__(self) -> str:
@@ -78,7 +81,19 @@ class Resumed(Iterator[Any]):
                 return self._one_or_all(pieces)
         if any(rest := [stream.rest() for stream in self._streams]):
             return self._one_or_all(rest)
+        self._warn_of_wordless()
         raise StopIteration
+
+    def _warn_of_wordless(self) -> None:
+        """Say once, at the end, that some ids are in `ids` alone."""
+        every = [token for row in self.rows for token in row]
+        without = sum(wordless(self._model.tokenizer, token) for token in every)
+        if without and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{without} of {len(every)} generated ids have no text in this tokenizer: `ids` holds them all.",
+                stacklevel=4,
+            )
 
     def _one_or_all(self, texts: list[str]) -> Any:
         return texts[0] if len(texts) == 1 else tuple(texts)
