@@ -1,15 +1,21 @@
-"""What a page says beside the nearest point: which point has more of its tokens the same, and whether it is a control."""
+"""What is said beside the nearest point: which are as near, which has more of its tokens the same, and whether it is
+a control."""
 
 from typing import Any
 
-from harness.report import plots
-from harness.report.choice import able
+from harness.report import plots, tie
+from harness.report.choice import able, asks, group
 from harness.report.distance import missed
 
 SAME = "top1_agreement"
 CONTROL = "random"  # a pruning that keeps tokens at random, beside which policies are seen
 
 Row = dict[str, Any]
+
+
+def beside(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """All of it, in sentences; empty where there is nothing."""
+    return " ".join(filter(None, (say(winners, axes, rows) for say in (tie.sentence, sentence))))
 
 
 def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
@@ -21,7 +27,7 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     best = max((row[SAME] for row in known), default=0.0)
     mine = max((row.get(SAME) or 0.0 for row in winners), default=0.0)
     if known and best > mine:
-        names = dict.fromkeys(_name(row, axes) for row in known if row[SAME] == best)
+        names = _names([row for row in known if row[SAME] == best], axes, rows)
         told = " or ".join(names) if len(names) <= 2 else f"{len(names)} others"
         said.append(f"Most tokens the same: {told} ({best:.0%}, the nearest {mine:.0%}).")
     if all(row.get("prune") == CONTROL for row in winners):
@@ -36,5 +42,12 @@ def _able(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["point"] in names]
 
 
-def _name(row: Row, axes: list[str]) -> str:
-    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes)
+def _names(best: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
+    """The points `best` by what varies; by their options alone where these are so in every question."""
+    questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
+    every = len(group(rows, questions))
+    names = []
+    for some in group(best, options).values():
+        shown = options if options and len(some) == every else axes
+        names += [" ".join(f"{axis}={plots.short(row[axis])}" for axis in shown) for row in some]
+    return list(dict.fromkeys(names))

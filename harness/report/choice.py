@@ -318,8 +318,14 @@ def _named(
     if not free:
         return named, ""
     if not all(map(_level, group(rows, fixed).values())):
-        return named, f", where every value of {' and '.join(free)} ties"
+        read = [a for a in free if not unread(a, [r for r in rows if _option(r, options) in alike])]
+        return named, f", where every value of {' and '.join(read)} ties" if read else ""
     return named, f"; {' and '.join(free)} make{'s' * (len(free) == 1)} no difference"
+
+
+def unread(axis: str, rows: list[Row]) -> bool:
+    """Whether an axis is a key of an option that none of these points has: `prune.ratio` of `prune=none`."""
+    return "." in axis and all(row.get(axis.partition(".")[0]) == "none" for row in rows)
 
 
 def _level(rows: list[Row]) -> bool:

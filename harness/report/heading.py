@@ -15,7 +15,6 @@ from harness.report import (
     search,
     seeds,
     stopped,
-    tie,
 )
 from harness.report.summary import counted, counts, searched
 from harness.report.verdicts import STOPPED
@@ -24,7 +23,7 @@ FEW = 4  # options that are named one by one
 DRAWS = "The seed draws nothing with sampling=greedy."
 IDLE = "could not begin"
 
-BESIDE = (tie.sentence, agreement.sentence, price.caution)
+BESIDE = (agreement.beside, price.caution)
 
 Row = dict[str, Any]
 
@@ -110,7 +109,7 @@ def _chosen(
         own = first if seeds.sentence(rows, axes) else ""
         return own, _joined(pruning, *(say(winners, axes, rows) for say in BESIDE))
     if winners and not best:
-        more = (part(winners, axes, rows) for part in (tie.sentence, price.caution, price.sentence))
+        more = (part(winners, axes, rows) for part in (*BESIDE, price.sentence))
         return first, _joined(said, *more)
     return first, answers.conclusion(folder, rows)
 

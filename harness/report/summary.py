@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import answers, choice, plots, price, pruned, search, tie
+from harness.report import agreement, answers, choice, plots, price, pruned, search
 from harness.report import verdicts as grid
 from harness.report.console import Say, number
 from harness.report.names import folder as called
@@ -55,7 +55,7 @@ def told(
         sentence = choice.told(some, axes, rows, so_far)
         if not once:
             sentence = pruned.told(rows, some, axes, so_far, sentence) or sentence
-            sentence = f"{sentence} {tie.sentence(some, axes, rows)}".rstrip()
+            sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
         best = sentence.replace("The best: ", "best so far: ")

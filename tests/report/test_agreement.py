@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.report import heading
+from harness.report import agreement, choice, heading, summary
 
 ROW = {
     "verdict": "diverged", "outcome": "diverged", "exit_code": 0, "restore": "equivalent", "reason": "",
@@ -40,3 +40,31 @@ def test_a_seed_that_draws_nothing_is_said_to_and_makes_no_question_of_its_own(t
     assert "for every seed" not in told and told.endswith(heading.DRAWS)
     drawn = said(tmp_path, SAME | {"sampling": "nucleus"}, NEAR | {"sampling": "nucleus"})
     assert "for every seed" in drawn and heading.DRAWS not in drawn
+
+
+def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control_is_nearest() -> (
+    None
+):
+    rows = [
+        ROW | change | {"point": f"{i}{seed}", "seed": seed}
+        for i, change in enumerate((SAME, NEAR))
+        for seed in ("1", "2")
+    ]
+    said = summary.told(rows, {}, 4)[1]
+    same = "Most tokens the same: prune=snapkv (88%, the nearest 50%)."
+    assert said.endswith(f"{same} prune=random is a control, no policy."), "no seed where all agree"
+    rows[1]["top1_agreement"] = 0.9
+    alone = agreement.beside(choice.chosen(rows, AXES), AXES, rows)
+    assert "the same: prune=snapkv seed=2 (90%" in alone
+
+
+def test_a_budget_that_the_best_does_not_read_is_said_to_tie_by_nobody() -> None:
+    whole = {"prune": "none", "verdict": "equivalent", "outcome": "equivalent", "kept_tokens": 97}
+    rows = [
+        ROW | change | {"point": f"{i}{ratio}", "prune.ratio": ratio}
+        for i, change in enumerate((whole, NEAR))
+        for ratio in ("0.25", "0.5")
+    ]
+    rows[3]["kl_mean"] = 0.01
+    said = summary.told(rows, {}, 4)[1]
+    assert "prune=none" in said and "ratio" not in said

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import track
-from harness.report import evaluate, search, summary
+from harness.report import agreement, choice, evaluate, search, summary
 from harness.report import sweep as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ORDER, ROWS, exit_code
@@ -176,7 +176,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         | dict.fromkeys(("verdict", "outcome"), _best_first(words))
         | {
             "conclusion": _older(
-                [sentence, *_unstopped(sentence), once, words], held["tags"].get("conclusion")
+                [sentence, *_unstopped(sentence), once, words], held["tags"].get("conclusion"), rows
             )
         },
     )
@@ -205,15 +205,29 @@ def _best_first(said: str) -> str:
     return COUNTS.sub(ordered, said)
 
 
-def _older(sentences: list[str], there: str | None) -> str:
+def _older(sentences: list[str], there: str | None, rows: list[Result] | None = None) -> str:
     """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
-    it, and as it was told once."""
-    told = []
+    it, and as it was told once. rows: its points."""
+    told: list[str] = []
+    axes = choice.varied(rows) if rows else []
+    beside = agreement.sentence(choice.chosen(rows, axes), axes, rows) if rows else ""
+    alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
+    sentences = [*sentences, *alone]
     for sentence in dict.fromkeys([*sentences, *map(_best_first, sentences)]):
         few = MARKED.sub("", sentence)
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
         told += [said[: contents.PARAM_LIMIT] for said in brief]
-    return next((said for said in told if said == there), told[0])
+    plain = _read(there or "", axes, rows or [])
+    return next((there or "" for said in told if said in (there, plain)), told[0])
+
+
+def _read(said: str, axes: list[str], rows: list[Result]) -> str:
+    """A conclusion without what older versions said of options that the best points do not read: their values tie."""
+    for axis in (axis for axis in axes if any(choice.unread(axis, [row]) for row in rows)):
+        key = re.escape(axis)
+        tie = rf", where every value of {key} ties|(?<=value of ){key} and | and {key}(?= ties)"
+        said = re.sub(tie, "", said)
+    return said
 
 
 def _unstopped(sentence: str) -> list[str]:
