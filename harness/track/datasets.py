@@ -10,12 +10,13 @@ from harness.track import contents, models
 from harness.track.names import within
 
 MOST = 4000  # characters of a source
+SAID = 200  # characters of a prompt
 MADE = {"mlflow.source.name": "python -m harness"}
 SIDES = ("a", "b")  # what task=diff compares
 
 
 def of(result: dict[str, Any], folder: Path) -> list[dict[str, str]]:
-    """Name, digest of its tokens or questions, where it comes from and how long it is, of each; of a comparison both
+    """Name, digest of its tokens or questions, where it comes from, how long it is and how it begins, of each; of a comparison both
     sides, by the identity of what each holds."""
     if sides := result.get("sides"):
         called = apart([str(sides[key]["path"]) for key in SIDES])
@@ -51,14 +52,13 @@ def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
     digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
     asked, config = folder / "questions.jsonl", contents.config(folder)
     if "token_buffer" in digests:
-        digest, profile = (
-            digests["token_buffer"],
-            {"tokens": (result.get("size") or {}).get("tokens")},
-        )
+        digest = digests["token_buffer"]
+        profile = {"tokens": (result.get("size") or {}).get("tokens")}
         text = result.get("text") or {}
         if config.get("snapshot") and config.get("text"):  # it was read after the snapshot
             digest = digest_document({"token_buffer": digest, "text": config["text"]})
             profile["tokens"] = (profile["tokens"] or 0) + (text.get("read") or 0)
+        profile |= _begins(text, config)
     elif asked.is_file():
         lines = asked.read_bytes()
         digest, profile = digest_bytes(lines), {"questions": lines.count(b"\n")}
@@ -81,3 +81,11 @@ def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
         **_source(source),
         "profile": json.dumps(profile),
     }
+
+
+def _begins(text: dict[str, Any], config: dict[str, Any]) -> dict[str, str]:
+    """How a prompt begins, and what was read after its snapshot; nothing of what was written or read encrypted."""
+    if config.get("decrypt") or config.get("encrypt") not in (None, "none"):
+        return {}
+    said = {"prompt": text.get("prompt"), "read after it": text.get("added")}
+    return {k: v if len(v) <= SAID else f"{v[:SAID]}..." for k, v in said.items() if v}

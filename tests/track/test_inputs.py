@@ -128,6 +128,16 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     assert not sections & {"answers", "cells"}, "the last cell's would pose as the run's"
 
 
+@pytest.mark.parametrize("keys, told", [({}, True), ({"encrypt": "none"}, True), ({"encrypt": "env:K"}, False),
+                                        ({"decrypt": "env:K", "encrypt": "none"}, False)])  # fmt: skip
+def test_a_prompt_is_read_beside_its_dataset_unless_it_was_encrypted(tmp_path, keys, told):
+    (tmp_path / "record.json").write_text(json.dumps({"config": {"prompt": {"name": "x"}, **keys}}))
+    element = {"name": "token_buffer", "digest": "0" * 64}
+    result = {"elements": [element], "size": {"tokens": 7}, "text": {"prompt": "k" * 999}}
+    profile = json.loads(datasets.of(result, tmp_path)[0]["profile"])
+    assert profile == {"tokens": 7, **({"prompt": "k" * 200 + "..."} if told else {})}
+
+
 def test_a_key_of_an_option_is_a_parameter_of_the_parts_that_have_the_option():
     above = {"task": "evaluate", "task.prunes": "[snapkv,tova]", "prune": "snapkv", "prune.window": "8", "seed": "1"}  # fmt: skip
     told = [parts.parameters({"params": {"prune": n}}, above) for n in ("snapkv", "tova")]

@@ -50,6 +50,8 @@ def test_what_a_resume_wrote_is_what_its_run_tells_of(resumed, place):
     read, beside = (r.inputs.dataset_inputs[0].dataset for r in (run, other))
     assert read.name == "prompt snapshot and text" and read.digest != beside.digest
     assert json.loads(read.profile)["tokens"] == result["size"]["tokens"] + result["text"]["read"]
+    assert json.loads(read.profile)["prompt"].startswith("<bos>let k")
+    assert json.loads(read.profile)["read after it"] == result["text"]["added"]
 
 
 def test_of_what_is_not_copied_the_manifest_is_there_and_where_it_is(harness, place):
