@@ -1,6 +1,7 @@
 """A sweep whose process is gone before its end: what is there of it, from its folder, and how it goes on."""
 
 import shlex
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +19,15 @@ SUDDEN = "its process ended before the sweep did (`kill -9`, Ctrl-C, want of mem
 
 
 class Left(NamedTuple):
-    """What is there of a sweep. rows: as `totals` takes them. runs: folder as tagged -> run id."""
+    """What is there of a sweep. rows: as `totals` takes them. runs: folder as tagged -> run id. table: its points, in
+    lines of markdown."""
 
     words: str
     sentence: str
     reason: str
     rows: list[dict[str, Any]]
     runs: dict[str, str]
+    table: list[str]
 
 
 def going(folder: Path) -> dict[str, str]:
@@ -41,7 +44,7 @@ def again(folder: Path) -> str:
 def left(folder: Path, asked: int | None) -> Left:
     """What is there in `folder`. asked: how many points were asked for, where that is known."""
     results = _results(folder)
-    rows = [_row(result) for result in results]
+    rows = [_row(result) for result in results.values()]
     tally = tallied((str(row["outcome"]), row["exit_code"] == 0) for row in rows)
     some = (
         f"{len(rows)} of {machine.many(asked, 'point')}"
@@ -55,10 +58,10 @@ def left(folder: Path, asked: int | None) -> Left:
         reason = f"stopped: {SUDDEN}, and its folder {shown(folder)} is not there any more"
     runs = {
         str(result.get("folder")): run_id
-        for result in results
+        for result in results.values()
         if (run_id := (result.get("mlflow") or {}).get("run_id"))
     }
-    return Left(words, f"Stopped after {some}: {SUDDEN}.", reason, rows, runs)
+    return Left(words, f"Stopped after {some}: {SUDDEN}.", reason, rows, runs, _table(results))
 
 
 def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
@@ -71,7 +74,9 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
     worked = parent.worked(folder)
     points, _ = parent.adopt(client, run_id, there.runs)
     compared = links.comparison(experiment, run_id, list(points.values()))
-    note = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{compared}{description.lasted(worked)}\n\nFolder: `{folder}`"
+    head = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{compared}"
+    tail = f"{description.lasted(worked)}\n\nFolder: `{folder}`"
+    note = description.fitted(head, there.table, f"\n\n{tail}" if there.table else tail)
     said = {
         **parent.commit(folder),
         **parent.told(there.words, there.sentence),
@@ -97,16 +102,26 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
     client.set_terminated(run_id, "KILLED", max(ends, default=None))
 
 
-def _results(folder: Path) -> list[dict[str, Any]]:
-    """The results of the finished points, in their order."""
+def _results(folder: Path) -> dict[Path, dict[str, Any]]:
+    """The results of the finished points by their folders, in their order."""
     there = sorted(folder.glob("*/result.json"), key=lambda p: (len(p.parent.name), p.parent.name))
-    made = []
+    made = {}
     for path in there:
-        try:
-            made.append(read(path))
-        except (OSError, ValueError):  # cut in the middle
-            continue
+        with suppress(OSError, ValueError):  # cut in the middle
+            made[path.parent] = read(path)
     return made
+
+
+def _table(results: dict[Path, dict[str, Any]]) -> list[str]:
+    """One line for each point: its folder, what it alone was asked, what it came to and why."""
+    lines = []
+    for folder, result in results.items():
+        asked = ""
+        with suppress(OSError):
+            asked = names.point(folder)
+        why = textwrap.shorten(str(result.get("reason")), description.WIDE, placeholder=" ...")
+        lines.append(description.lined((folder.name, asked, outcome(result) or DONE, why)))
+    return ["| folder | point | outcome | reason |", "|---|---|---|---|", *lines] if lines else []
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def _found(result: Row, document: Row) -> list[str]:
         (row.get("what"), f"recorded {row.get('recorded')}", f"found {row.get('found')}")
         for row in (document.get("differences") or ())[:DIFFERENCES]
     ]
-    return ["| audit | | |", "|---|---|---|", *map(_row, rows)]
+    return ["| audit | | |", "|---|---|---|", *map(lined, rows)]
 
 
 def _differing(result: Row) -> list[str]:
@@ -207,10 +207,10 @@ def _differing(result: Row) -> list[str]:
          row.get("amount") or row.get("largest difference") or "")
         for row in (result.get("differences") or ())[:DIFFERENCES]
     ]  # fmt: skip
-    return ["| what | a | b | how much |", "|---|---|---|---|", *map(_row, rows)]
+    return ["| what | a | b | how much |", "|---|---|---|---|", *map(lined, rows)]
 
 
-def _row(cells: Sequence[Any]) -> str:
+def lined(cells: Sequence[Any]) -> str:
     """One of a table, long cells and digests cut."""
     told = (" ".join(str(cell).replace("|", "/").split())[:WIDE] for cell in cells)
     told = (DIGEST.sub(lambda digest: f"{digest[0][:12]}...", cell) for cell in told)
