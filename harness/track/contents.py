@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,14 @@ PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.pat
 WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
 
 
-def status(rows: list[dict[str, Any]]) -> str:
-    """What a sweep that came to its end is marked as: failed where one of its points ended so."""
-    return "FAILED" if any(int(row["exit_code"]) for row in rows) else "FINISHED"
+def status(results: Iterable[dict[str, Any]]) -> str:
+    """What a run of these results, one or the points of a sweep, is marked as: failed where one of them did not end
+    with 0. A comparison that came to its end has done what it was asked, whatever it found."""
+    return "FAILED" if any(exit_code(one) and not _compared(one) for one in results) else "FINISHED"
+
+
+def _compared(result: dict[str, Any]) -> bool:
+    return result.get("task") == "diff" and _stopped(result) is None
 
 
 def parameters(folder: Path) -> Iterator[tuple[str, str]]:

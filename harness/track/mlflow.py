@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from harness import interrupt
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
-from harness.snapshot.result import exit_code, write_json
+from harness.snapshot.result import write_json
 from harness.track import (
     artifacts,
     blank,
@@ -110,7 +110,7 @@ class Mlflow:
                 self._note(run_id, folder, result, rows, below)
             links.audited(self.client, run_id, result, folder)
             self.client.delete_tag(run_id, orphans.UPLOADING)
-            self.client.set_terminated(run_id, "FAILED" if exit_code(result) else "FINISHED", when)
+            self.client.set_terminated(run_id, contents.status([result]), when)
             if not contents.in_sweep(folder):  # of a sweep its end does
                 experiment.show(self.client, self.experiment)
             (folder / PENDING).unlink()

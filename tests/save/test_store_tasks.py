@@ -105,7 +105,8 @@ def test_a_comparison_has_a_run_with_both_its_sides(harness, saved, place):
     assert done.code == 1 and "dashboard:" in done.out, done.out
     there = MlflowClient(tracking_uri=f"sqlite:///{place}/runs/mlflow.db")
     run = there.get_run(done.result["mlflow"]["run_id"])
-    assert run.info.run_name.endswith(": differs") and run.info.status == "FAILED"
+    assert run.info.run_name.endswith(": differs") and run.info.status == "FINISHED"
+    assert run.data.tags["exit_code"] == "1", "differing is what it was asked"
     read = {d.dataset.name[0]: d.dataset for d in run.inputs.dataset_inputs}
     for key, path in (("a", saved), ("b", place / "b")):
         assert store.read_manifest(path)["id"].startswith(read[key].digest)

@@ -147,6 +147,9 @@ def test_a_point_that_is_run_again_has_one_run_and_knows_the_earlier_one(sweep):
         ({"verdict": "diverged", "required": "diverged"}, "FINISHED"),
         ({"verdict": "refused", "exit_code": 3}, "FAILED"),
         ({"verdict": "unjudged", "required": "exact"}, "FINISHED"),
+        ({"task": "diff", "verdict": "unjudged", "exit_code": 1}, "FINISHED"),
+        ({"task": "diff", "verdict": "failed", "exit_code": 1}, "FAILED"),
+        ({"task": "audit", "verdict": "unjudged", "exit_code": 1}, "FAILED"),
     ],
 )
 def test_what_missed_what_was_required_shows_no_green_tick(sweep, changes, status):
@@ -154,6 +157,7 @@ def test_what_missed_what_was_required_shows_no_green_tick(sweep, changes, statu
     result = json.loads((folder / "0" / "result.json").read_text())
     (folder / "0" / "result.json").write_text(json.dumps({**result, **changes}))
     assert client.get_run(recorded(folder, runs, "0")).info.status == status
+    assert contents.status([{"verdict": "exact", "exit_code": 0}, result | changes]) == status
 
 
 def test_a_run_above_others_has_the_figures_of_the_marked_ones_alone(swept, tmp_path):

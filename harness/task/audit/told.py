@@ -11,7 +11,7 @@ from harness import track
 from harness.report import agreement, choice, evaluate, search, summary
 from harness.report import sweep as pages
 from harness.snapshot import record as records
-from harness.snapshot.result import ORDER, ROWS, exit_code
+from harness.snapshot.result import ORDER, ROWS
 from harness.task.audit.asked import read
 from harness.track import contents, cut, description, measured, names, parent, parts, several
 from harness.track.totals import summed, totals
@@ -59,7 +59,7 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
         {**_formerly(result, config), **contents.tags(result, folder)},
         dict(contents.parameters(folder)),
         _stepped([*measured.metrics(result, once=True), *parts.above(rows)]),
-        "FAILED" if exit_code(result) else "FINISHED",
+        contents.status([result]),
         [
             description.note(result, held["id"], folder, rows, there)
             for there in dict.fromkeys(theres)
