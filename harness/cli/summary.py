@@ -45,8 +45,8 @@ def conclude() -> int:
         ways = search.ways(folder, rows)
         said = summary.said(rows, ways, Watch.aim)
         now("recording what it came to")
-        again = summary.again(folder)
-        tracked = summarise(folder, points, rows, said, list(ways), Watch.aim, fault, again)
+        again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
+        tracked = summarise(folder, points, rows, said, list(ways), Watch.aim, fault, again, marked)
     record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if Watch.aim != Watch.total:
         record["asked"] = Watch.aim  # trials of a search

@@ -130,11 +130,12 @@ def summarise(
     total: int | None = None,
     failed: bool = False,
     again: str = "",
+    marked: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
     in a few words, which point to choose, the table of all, the name of the best. sought: columns of `rows` that a search looked for. total: points that
     were asked for; with fewer the sweep was stopped. failed: it could not go on. again: the
-    command that goes on."""
+    command that goes on. marked: the points that its page marks."""
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
@@ -142,7 +143,7 @@ def summarise(
     store = tracker(config.track, config.runs_dir)
     runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
     missing = len(rows) < (total or 0)
-    labels: dict[str, str] = {} if missing else summed(folder, rows, told[3])
+    labels: dict[str, str] = {} if missing else summed(folder, rows, told[3], marked)
     if missing:
         labels["reason"] = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
     try:

@@ -43,11 +43,16 @@ def totals(
     yield from ((key, value, 0) for key, value in told.items())
 
 
-def summed(sweep: Path, rows: list[dict[str, Any]], best: str) -> dict[str, str]:
+def summed(
+    sweep: Path, rows: list[dict[str, Any]], best: str, marked: Sequence[str] = ()
+) -> dict[str, str]:
     """The tags of a sweep that came to its end: with which exit code, and which point is `best`, where one is, by what
-    it alone was asked."""
+    it alone was asked. marked: all that its page marks, of which the first is named."""
     told = {"exit_code": str(max(int(row["exit_code"]) for row in rows))}
-    return told | ({"best": names.point(sweep / best) or best} if best else {})
+    if not (first := best or next(iter(marked), "")):
+        return told
+    more = f" (and {len(marked) - 1} more)" * (len(marked) > 1)
+    return told | {"best": f"{names.point(sweep / first) or first}{more}"}
 
 
 def _called(key: str) -> str:

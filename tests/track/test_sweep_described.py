@@ -8,7 +8,7 @@ from harness.cli import sweep
 from harness.report import summary
 from harness.report import sweep as pages
 from harness.track import contents, description, links
-from harness.track.totals import totals
+from harness.track.totals import summed, totals
 
 
 @pytest.mark.parametrize(
@@ -185,3 +185,13 @@ def test_a_point_of_a_search_is_named_by_the_figures_that_it_was_asked_for(tmp_p
     assert contents.word({**result, "verdict": "failed"}, tmp_path) == "failed"
     assert "verdict" not in contents.tags(result, tmp_path)
     assert contents.tags({**result, "task": "experiment"}, tmp_path)["verdict"] == "unjudged"
+
+
+def test_points_that_tie_are_counted_where_one_of_them_is_named(swept):
+    rows = [{"exit_code": 0}, {"exit_code": 2}]
+    one = {"exit_code": "2", "best": "dynamic batch=1"}
+    assert summed(swept, rows, "0", ["0"]) == summed(swept, rows, "0") == one
+    tied = one | {"best": "dynamic batch=1 (and 2 more)"}
+    assert summed(swept, rows, "0", ["0", "2", "4"]) == tied, "they tie"
+    assert summed(swept, rows, "", ["0", "2", "4"]) == tied, "each is best in a question of its own"
+    assert "best" not in summed(swept, rows, "", [])

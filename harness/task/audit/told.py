@@ -150,7 +150,9 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     words, sentence, table, best = summary.said(rows, ways, asked)
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
-    ended = {} if missing else summed(folder, rows, best)
+    marked = list(summary.winners(rows, ways)[0])
+    ended = {} if missing else summed(folder, rows, best, marked)
+    alone = {} if missing else summed(folder, rows, best)  # as older versions named it
     before = held["metrics"]  # what an earlier try counted, and is zero now
     tail = held["tags"].get("reason", "") if missing else ""
     text = description.unfinished(sentence, tail)
@@ -174,6 +176,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         notes,
         before=_typed(folder)
         | dict.fromkeys(("verdict", "outcome"), _best_first(words))
+        | alone
         | {
             "conclusion": _older(
                 [sentence, *_unstopped(sentence), once, words], held["tags"].get("conclusion"), rows
