@@ -46,7 +46,7 @@ def note(
     word = contents.word(result, folder)
     head = [f"**{word}**: {said}" if word else said, ""]
     lines = str(result.get("reason") or "").splitlines()
-    if more := [line for line in lines if line[1:].strip().rstrip(".") not in said]:
+    if more := [line for line in lines if not _told(line, said, result)]:
         head += ["\n".join(more), ""]
     head += _said(result)
     if result.get("curves"):
@@ -93,6 +93,14 @@ def _said(result: Row) -> list[str]:
             f"Its snapshot needs `{', '.join(above)}` beside it, which the run of {where} has."
         )
     return ["\n\n".join(told), ""] if told else []
+
+
+def _told(line: str, said: str, result: Row) -> bool:
+    """Whether what came out says a line of the reason already; of an audit, whose sentence counts its runs as well,
+    what follows the first words of it."""
+    if result.get("task") == contents.AUDIT:
+        line = line.partition(": ")[2] or line
+    return line[1:].strip().rstrip(".") in said
 
 
 def _quoted(text: str) -> str:

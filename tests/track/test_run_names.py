@@ -161,6 +161,8 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
                 ("metrics.kl_max", "recorded 0.5", "found a/b")):  # fmt: skip
         assert f"| {'&emsp; | '.join(row)} |" in note
     assert tracked._same(note, description.note(result, "2e", tmp_path)), "derived without a link"
+    same = {"conclusion": "What was compared of 2 runs is reproduced: 19 figures.", "reason": "what was compared is reproduced: 19 figures"}  # fmt: skip
+    assert description.note(result | same, "2e", tmp_path).count("19 figures") == 1
     assert {"audit/run_again": 1.0}.items() <= {
         key: value
         for key, value, _ in measured.metrics({"audit": {"run_again": 1, "bitwise": True}})
