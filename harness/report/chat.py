@@ -25,7 +25,6 @@ SAID = {
 
 
 JUDGED = ("metrics", "noise_floor", "oracle", "soundness", "curves", "pruned", "options", "itself")
-GROWTH = ("cached_growth", "naive_growth")
 WHOLE = "Whole: what the pauses before it hold is written anew, in one piece, so that a chat stays in few files"
 
 
@@ -37,16 +36,15 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
     columns = [c for c in COLUMNS if known[c] and c not in same]
     told = " ".join(f"{_often(rows, c)} {SAID[c]}." for c in same)
     told = told or "Restored: the chat that was paused after this turn answers the next one."
-    short = _short(rows)
     if whole := any(row.get("stored_whole") for row in rows):
         told += f" {WHOLE}."
-    counted = {k: v for k, v in figures.items() if v is not None and not (short and k in GROWTH)}
+    counted = {k: v for k, v in figures.items() if v is not None}
     return [
         section(
             "Time per turn",
             text="Measured side by side, turn by turn, from the question to the last token of the "
             "answer. Cached: only new ids are sent. Naive: the whole chat is processed again."
-            + short,
+            + _short(rows),
             legend=plots.colours(("naive", "cached")),
             panels=[timing(rows)],
         ),

@@ -36,8 +36,10 @@ def test_a_chat_says_in_how_many_turns_and_marks_the_pause_that_was_stored_whole
     assert "Whole: what the pauses before it hold is written anew" in turns["text"]
 
 
-def test_ratios_of_times_too_short_to_compare_are_left_out() -> None:
-    assert [row[1] for row in blocks()["Counted"]["rows"]] == [2]
+def test_the_ratios_that_the_reason_names_stand_on_the_page_with_what_they_are_worth() -> None:
+    made = blocks()
+    assert [row[1] for row in made["Counted"]["rows"]] == [2, 1.0]
+    assert "a ratio of two of them says little" in made["Time per turn"]["text"]
 
 
 def test_the_command_that_audits_a_judged_chat_stands_on_its_page() -> None:
