@@ -9,7 +9,7 @@ from harness.config.literal import whole
 from harness.report import absent, cases
 from harness.report.badge import SIGNS, kind
 from harness.report.console import number
-from harness.report.html import cell, headed, page, section
+from harness.report.html import cell, headed, section
 from harness.report.names import plain
 from harness.snapshot.result import UNJUDGED, counted, write_text
 
@@ -79,12 +79,8 @@ def floor_rows(floors: dict[str, dict]) -> list[dict[str, Any]]:
 def write(
     folder: Path, title: str, blocks: list[dict], verdict: str, reason: str, typed: Sequence[str]
 ) -> None:
-    """`referee.html` and `referee.md`, which are handed on alone: with the command, which was `typed`."""
+    """`referee.md`, which is handed on alone: with the command, which was `typed`."""
     blocks = [*blocks, section("To see it again", pre=whole(typed))]
-    write_text(
-        folder / "referee.html",
-        page(title, blocks, verdict, headed(blocks, reason), verdict in GOOD),
-    )
     write_text(folder / "referee.md", markdown(title, blocks, verdict, headed(blocks, reason)))
 
 

@@ -23,7 +23,7 @@ ALL = "all"  # of `task.cases`
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
-    """Leaves `referee.json` (one row per case), `referee.html` and `referee.md`.
+    """Leaves `referee.json` (one row per case) and, to paste into an issue, `referee.md`.
 
     The verdict is the worst of the cases; without a control that fails it is `unsound`.
     """
