@@ -214,7 +214,7 @@ def draw_page(
     """Write a page of `sections` under the conclusion of `result`, with the environment and the command
     below them, and with links: to the runs that left `snapshots` (place -> what it is called), where they are here, else to its
     own files. sealed: whether there will be a `record.json` among these."""
-    from harness.report import closing, html, run
+    from harness.report import closing, headline, html, run
     from harness.report.badge import badge, pills
 
     links = run.links(path.parent, result) if snapshots is None else []
@@ -228,7 +228,7 @@ def draw_page(
         title = closing.named(title, result, path.parent)
     words, colour = badge(result)
     blocks = [*sections, *closing.sections(result, path.parent, closing.again(result))]
-    said, under = html.headed(sections, closing.said(result)), closing.under(result, path.parent)
+    said, under = html.headed(sections, headline.said(result)), closing.under(result, path.parent)
     own = pills(result) or ([] if words else html.pills(sections))
     text = html.page(title, blocks, words, said, colour, links, under=under, pills=own)
     write_text(path, text)

@@ -118,15 +118,6 @@ def under(result: Record, folder: Path | None = None, point: Path | None = None)
     return ", ".join(filter(None, (f"{numbers}{place}{read}", *told, day)))
 
 
-def said(result: Record) -> str:
-    """The conclusion, and in lines of their own the reason, where that says more."""
-    sentence, lines = (
-        str(result.get("conclusion") or ""),
-        str(result.get("reason") or "").splitlines(),
-    )
-    return "\n".join([sentence, *(line for line in lines if line[1:].rstrip(".") not in sentence)])
-
-
 def sections(result: Record, folder: Path, more: Sequence[str] = ()) -> list[Record]:
     """The environment, folded, and what to type: of a point of a sweep, in `folder`, the sweep and then the point
     by itself. more: further commands."""

@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import closing, diagnosis, kept, loop, onward, plots, quantization, yardstick
+from harness.report import (
+    closing,
+    diagnosis,
+    headline,
+    kept,
+    loop,
+    onward,
+    plots,
+    quantization,
+    yardstick,
+)
 from harness.report.badge import badge, pills
 from harness.report.html import cell, grouped, link, page, section, within
 from harness.report.names import FORCED, beside, itself_as, judged_by, plain
@@ -47,7 +57,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         sections.append(quantization.section_of(result["quantization"], kept.whole(result)))
     sections += [_cost(result), *yardstick.sections(result), *_details(result, path.parent)]
     words, colour = badge(result)
-    said = PLAIN.sub(OWN, closing.said(result))
+    said = PLAIN.sub(OWN, headline.said(result))
     if exit_code(result) and result.get("required"):
         said += f"\nRequired: {required(result)}"
     own = pills(result)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.config import Config
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome
@@ -64,7 +65,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             *closing.sections(made, folder),
         ],
         "intact",
-        f"{state.tokens} tokens, {state.kept_tokens} of them kept; every byte matches its digest.",
+        _whole(state, manifest),
         links=[
             *html.link("manifest of the snapshot", Path(source) / "manifest.json", folder),
             RECORD,
@@ -80,6 +81,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line()
     console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
+
+
+def _whole(state: State, manifest: dict[str, Any]) -> str:
+    """What it holds, for whoever reads one sentence."""
+    kept = "all of them" if state.kept_tokens == state.tokens else f"{state.kept_tokens:,}"
+    config = manifest["documents"].get("model_config", {}).get("config", {})
+    family = f" of {config['model_type']}" * bool(config.get("model_type"))
+    layers = machine.many(len(state.layers), "layer")
+    return f"The state after {machine.many(state.tokens, 'token')}, {kept} kept in {layers}{family} ({machine.human(state.kv_bytes)} of K/V, {manifest['dtype']}): every byte matches its digest."
 
 
 def _titled(source: str) -> str:
@@ -114,6 +124,8 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
     rows = [[*r.values()] for r in there.layers]
     keys = ("kind", "facts", "layers", "tokens", "lacks")
     write_json(folder / "inspect.json", {key: getattr(there, key) for key in keys})
+    reason = f"{there.kind}: {len(there.lacks)} of 13 elements are not in it"
+    said = f"{reason}; its keys and values cannot be verified, it has no digests"
     sections = [
         html.section("What it is", columns=["what", "value"], rows=facts),
         html.section("The 13 elements", columns=columns, rows=elements),
@@ -124,6 +136,7 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
         html.page(
             path.name,
             [*sections, *closing.sections(made, folder)],
+            reason=f"{said}.",
             links=[RECORD],
             under=closing.under(made),
         ),
@@ -131,8 +144,7 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
     console.tabled(say, "What it is", ["what", "value"], facts)
     say.line()
     console.tabled(say, "The 13 elements", columns, elements)
-    reason = f"{there.kind}: {len(there.lacks)} of 13 elements are not in it"
-    say.line(f"{reason}; its keys and values cannot be verified, it has no digests")
+    say.line(said)
     return Outcome(0, UNJUDGED, str(folder), reason)
 
 
@@ -162,6 +174,7 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, An
         html.page(
             f"Snapshot {envelope['id'][:16]}",
             [*sections, *closing.sections(made, folder)],
+            reason="Encrypted: this is what anybody can see. The rest needs its key, and nothing was verified.",
             links=[RECORD],
             under=closing.under(made),
         ),

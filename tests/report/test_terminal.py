@@ -10,7 +10,6 @@ from rich.console import Console
 from harness import __main__ as front
 from harness import machine, process
 from harness.compare.conclusion import conclusion
-from harness.report import closing, html
 from harness.report.console import Say, dashboard, number, show, table, tabled
 
 
@@ -172,15 +171,6 @@ def test_a_quiet_reporter_says_problems_only(capsys) -> None:
     say.done("result")
     say.problem("harness: broken")
     assert capsys.readouterr().err == "harness: broken\n"
-
-
-def test_what_is_said_of_a_record_is_the_conclusion_then_the_reason_where_that_says_more() -> None:
-    result = {"conclusion": "Same thought.", "reason": "error 1.2\nseconds: 3"}
-    assert closing.said(result).splitlines() == ["Same thought.", "error 1.2", "seconds: 3"]
-    again = {"conclusion": "All noticed.", "reason": "all noticed.\nseconds: 3"}
-    assert closing.said(again).splitlines() == ["All noticed.", "seconds: 3"]
-    page = html.page("t", [], "exact", closing.said(result))
-    assert '<p class="soft">seconds: 3</p>' in page
 
 
 @pytest.mark.parametrize("paper", [Say().out.__class__, Console])

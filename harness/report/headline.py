@@ -1,0 +1,72 @@
+"""The sentence that a page begins with: the recorded conclusion, and of tasks whose own is brief what it is about, with
+figures that the record has."""
+
+from collections.abc import Callable
+from typing import Any
+
+from harness import machine
+
+SAVED = "Saved: "  # begins the conclusion of a save
+RECALLED, TIMES = "recalled ", ("time per turn ", "x")  # begin parts of what is said of a chat
+
+Record = dict[str, Any]
+
+
+def said(result: Record) -> str:
+    """The sentence, and in lines of their own the reason, where that says more."""
+    task, conclusion = str(result.get("task")), str(result.get("conclusion") or "")
+    lines = str(result.get("reason") or "").splitlines()
+    first = _OF[task](result, conclusion) if task in _OF else conclusion
+    more = [line for line in lines if line[1:].rstrip(".") not in conclusion]
+    return "\n".join([first, *(_talk(result, line) if task == "chat" else line for line in more)])
+
+
+def _save(result: Record, conclusion: str) -> str:
+    """What was stored, in how much and where; what was judged says it all."""
+    place = (result.get("snapshot") or {}).get("path")
+    if result.get("curves") or not place:
+        return conclusion
+    size, rest = machine.human(result["size"]["stored_bytes"]), conclusion.removeprefix(SAVED)
+    return f"{_state(result)} is stored in {size} in `{place}`: {rest[:1].lower()}{rest[1:]}"
+
+
+def _verify(result: Record, conclusion: str) -> str:
+    """Of what it is, and the first fault."""
+    if faults := result.get("faults"):
+        more = f"; and {machine.many(len(faults) - 1, 'more fault')}" * (len(faults) > 1)
+        return f"Not whole, and no restore would take it: {faults[0].rstrip('.')}{more}."
+    if not result.get("size"):
+        return conclusion
+    size = machine.human(result["size"]["stored_bytes"])
+    return f"{_state(result)} is whole, {size} on disk: {conclusion[:1].lower()}{conclusion[1:]}"
+
+
+def _chat(result: Record, conclusion: str) -> str:
+    """Of what nobody judged the turns are all there is to say."""
+    return conclusion if result.get("curves") else _talk(result, conclusion)
+
+
+def _talk(result: Record, told: str) -> str:
+    """What was counted of the turns of a chat, `told` in parts, in sentences."""
+    figures, (turns, *parts) = result.get("chat") or {}, told.rstrip(".").split("; ")
+    if figures.get("cached_growth") is None or turns != f"{figures.get('turns')} turns":
+        return told
+    own = [part for part in parts if not part.startswith((RECALLED, *TIMES))]
+    if asked := figures.get("recall_questions"):
+        own.append(f"{figures['recalled']} of {asked} expected answers are right")
+    grown = f"{figures['cached_growth']:.2f} times as long as in the first"
+    beside = figures.get("naive_growth")
+    naive = f", {beside:.2f} times where the whole chat is processed again" * (beside is not None)
+    times = f"In the last quarter of them one takes {grown}{naive}"
+    return f"{turns}: {'; '.join(own)}. {times}." if own else f"{turns}. {times}."
+
+
+def _state(result: Record) -> str:
+    """What a snapshot holds, by its tokens."""
+    size = result["size"]
+    tokens, few = size["tokens"], size["kept_tokens"]
+    kept = f", {few:,} of them kept," * (few < tokens)
+    return f"The state after {machine.many(tokens, 'token')}{kept}"
+
+
+_OF: dict[str, Callable[[Record, str], str]] = {"save": _save, "verify": _verify, "chat": _chat}

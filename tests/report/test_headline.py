@@ -1,0 +1,65 @@
+"""What a page begins with: what was found, of what and how much, in a sentence."""
+
+from harness.report import headline, html
+
+SIZE = {"tokens": 22, "kept_tokens": 22, "stored_bytes": 51200}
+SAVED = {
+    "task": "save", "conclusion": "Saved: every byte was read back and matches its digest.", "size": SIZE,
+    "reason": "saved: every byte was read back and matches its digest", "snapshot": {"path": "runs/mine"},
+}  # fmt: skip
+WHOLE = {"task": "verify", "conclusion": "Every byte matches its digest.", "size": SIZE,
+         "reason": "every byte matches its digest"}  # fmt: skip
+CHAT = {
+    "task": "chat", "conclusion": "Same thought.", "curves": {"restored": {}},
+    "reason": "12 turns; the restored chat answers every turn token for token; recalled 6 of 6; "
+    "time per turn x5.27 cached; x2.28 naive (last quarter over first); waived: torch",
+    "chat": {"turns": 12, "cached_growth": 5.27, "naive_growth": 2.28, "recalled": 6, "recall_questions": 6},
+}  # fmt: skip
+
+
+def test_the_conclusion_comes_first_then_the_reason_where_that_says_more() -> None:
+    result = {"conclusion": "Same thought.", "reason": "error 1.2\nseconds: 3"}
+    assert headline.said(result).splitlines() == ["Same thought.", "error 1.2", "seconds: 3"]
+    again = {"conclusion": "All noticed.", "reason": "all noticed.\nseconds: 3"}
+    assert headline.said(again).splitlines() == ["All noticed.", "seconds: 3"]
+    page = html.page("t", [], "exact", headline.said(result))
+    assert '<p class="soft">seconds: 3</p>' in page
+
+
+def test_a_save_says_how_much_is_stored_and_where() -> None:
+    assert headline.said(SAVED) == (
+        "The state after 22 tokens is stored in 50 KiB in `runs/mine`: every byte was read back and matches its digest."
+    )
+    few = SAVED | {"size": SIZE | {"kept_tokens": 5}}
+    assert headline.said(few).startswith("The state after 22 tokens, 5 of them kept, is stored")
+    judged = SAVED | {"curves": {"restored": {}}, "conclusion": "Same thought.", "reason": ""}
+    assert headline.said(judged) == "Same thought.", "of another program's file, which is compared"
+
+
+def test_a_check_says_of_what_it_is_and_names_the_first_fault() -> None:
+    assert headline.said(WHOLE) == (
+        "The state after 22 tokens is whole, 50 KiB on disk: every byte matches its digest."
+    )
+    damaged = WHOLE | {"conclusion": "Not restored: 2 faults.", "reason": "2 faults"}
+    damaged["faults"] = ["kv-1.safetensors: another digest.", "no tokenizer.json"]
+    assert headline.said(damaged) == (
+        "Not whole, and no restore would take it: kv-1.safetensors: another digest; and 1 more fault."
+    )
+
+
+def test_a_chat_says_what_its_turns_came_to_and_keeps_what_else_is_known() -> None:
+    first, turns = headline.said(CHAT).splitlines()
+    assert first == "Same thought."
+    assert turns == (
+        "12 turns: the restored chat answers every turn token for token; waived: torch; 6 of 6 expected answers are "
+        "right. In the last quarter of them one takes 5.27 times as long as in the first, 2.28 times where the whole "
+        "chat is processed again."
+    )
+    typed = {
+        **CHAT,
+        "curves": None,
+        "conclusion": "14 tokens remembered.",
+        "reason": "",
+        "chat": {"turns": 1},
+    }
+    assert headline.said(typed) == "14 tokens remembered."
