@@ -30,18 +30,18 @@ def write(path: Path, result: dict[str, Any]) -> None:
     last = f"After '{stages[-1]['stage']}'." if stages else "Before any work began."
     place = f"At '{at}'." if at else last
     mend = result.get("remedy") or MEND.get(result["exit_code"], MEND[1])
-    whole = section("What failed", pre=reason)
-    first = (
-        [] if refused.sentences(result) else [whole]
-    )  # the headline and what follows it say it in parts
+    whole, said = section("What failed", pre=reason), headline(result, near)
+    parts = bool(refused.sentences(result))  # the headline and what follows it say it in parts
+    first = [whole] * (not parts and reason.strip().rstrip(".") not in said)
     sections = [*first, *diagnosis.sections(result.get("diagnosis"))]
     sections.append(section("How to mend it", text=mend))
     if command := launched.of_point(path.parent):
         audit = [f"python -m harness task=audit run={result.get('folder')}"]
         checks = audit * (result["verdict"] == "refused" and bool(result.get("options")))
-        title = "Run it again" + ", check it" * bool(checks)
+        wrong = mend == MEND[2]  # as it stands it fails again
+        title = "Its command, to correct" if wrong else "Run it again" + ", check it" * bool(checks)
         sections.append(section(title, pre="\n".join([command, *checks])))
-    if not first:
+    if parts:
         sections.append({**whole, "title": "What failed, the whole message", "fold": True})
     for title, (key, columns) in TABLES.items():
         if told := result.get(key):
@@ -51,8 +51,8 @@ def write(path: Path, result: dict[str, Any]) -> None:
     text = f"{place} {seconds:.1f} s had been spent." if seconds >= 0.05 else place
     rows = [[row["stage"], cell(f"{row['s']:.2f}", kind="n")] for row in stages]
     sections.append(section("Where", text=text, columns=["stage", "seconds"], rows=rows))
-    said = {**result, **measured(result)}
-    sections += [s for s in closing.sections(said, near) if s["title"] == "Environment"]
+    known_of = {**result, **measured(result)}
+    sections += [s for s in closing.sections(known_of, near) if s["title"] == "Environment"]
     known = [
         pair
         for pair in links(path.parent, result)
@@ -65,8 +65,8 @@ def write(path: Path, result: dict[str, Any]) -> None:
         if result.get("options")
         else "A run that could not begin"
     )
-    write_text(path, page(title, sections, result["verdict"], headline(result, near), "bad", known,
-                          under=closing.under(said, near)))  # fmt: skip
+    write_text(path, page(title, sections, result["verdict"], said, "bad", known,
+                          under=closing.under(known_of, near)))  # fmt: skip
 
 
 def _row(row: dict[str, Any], columns: list[str]) -> list[Any]:

@@ -146,3 +146,24 @@ def test_a_job_that_took_too_long_says_at_what(harness, monkeypatch) -> None:
 def waits(line) -> None:
     line.session.say.stage("wait")
     time.sleep(5)
+
+
+def test_a_mistyped_option_is_told_once_and_its_command_is_one_to_correct(tmp_path) -> None:
+    said = {
+        "reason": "prune.ratio=7.0 is not possible",
+        "stage": None,
+        "stages": [],
+        "exit_code": 2,
+    }
+    told = {"verdict": "failed", "conclusion": f"It failed: {said['reason']}.", "options": {}}
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text("- prune.ratio=7\n")
+    failure.write(tmp_path / "report.html", told | said)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count(said["reason"]) == 1 and "What failed" not in page
+    assert "<h2>Its command, to correct</h2>" in page and "Run it again" not in page
+    failure.write(
+        tmp_path / "report.html", told | said | {"exit_code": 1, "reason": "of two\nlines"}
+    )
+    page = (tmp_path / "report.html").read_text()
+    assert "<h2>What failed</h2>" in page and "<h2>Run it again</h2>" in page
