@@ -19,6 +19,7 @@ from harness.report import (
 from harness.report.summary import counted, counts, searched
 from harness.report.verdicts import STOPPED
 
+LONG = 100  # characters; what is said below so many begins a line of its own
 FEW = 4  # options that are named one by one
 DRAWS = "The seed draws nothing with sampling=greedy."
 IDLE = "could not begin"
@@ -47,7 +48,8 @@ def told(
     else:
         first, more = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more}"
-    apart = "\n" if any(row["verdict"] in STOPPED for row in rows) else " "
+    long = len(first) > LONG or any(row["verdict"] in STOPPED for row in rows)
+    apart = "\n" if long else " "
     text = f"{first}{apart}{answer.strip()}".strip()
     if not alone and not left:
         text += f"\n{failing.sentence(rows, axes, bool(choice.short_of(rows)))}".rstrip()
@@ -63,14 +65,20 @@ def _opening(
 ) -> str:
     """How many points there are and what they came to; where some came to no end, what was swept as well."""
     many = machine.many(total or len(rows), "point")
-    part = f"{len(rows)} of {many}" if total else many
+    whole = total in (None, len(rows))
+    part, over = many if whole else f"{len(rows)} of {many}", _over(axes)
     if any(row["verdict"] in STOPPED for row in rows):
-        whole = many if total in (None, len(rows)) else part
-        return f"{whole}{_over(axes)}: {_tally(folder, rows)}."
+        return f"{part}{over}: {_tally(folder, rows)}."
     if spread := seeds.sentence(rows, axes):
         return f"{part} {spread}."
     tally = counted(rows)
-    return f"{part}." if badge.startswith(tally) or alone else f"{part}: {tally}."
+    if not badge.startswith(tally) and not alone:
+        return f"{part}{over}: {tally}."
+    return (
+        f"{part}{over}, {'each ' * (len(rows) > 1)}run to its end."
+        if whole
+        else f"{part}{over} have run."
+    )
 
 
 def _over(axes: list[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from harness import machine
 
 SAVED = "Saved: "  # begins the conclusion of a save
+PLAIN = "A plain script "  # begins what is said of one beside the checks
 RECALLED, TIMES = "recalled ", ("time per turn ", "x")  # begin parts of what is said of a chat
 
 Record = dict[str, Any]
@@ -17,7 +18,7 @@ def said(result: Record) -> str:
     task, conclusion = str(result.get("task")), str(result.get("conclusion") or "")
     lines = str(result.get("reason") or "").splitlines()
     first = _OF[task](result, conclusion) if task in _OF else conclusion
-    more = [line for line in lines if line[1:].rstrip(".") not in conclusion]
+    more = [line for line in lines if line[1:].rstrip(".") not in first + conclusion]
     return "\n".join([first, *(_talk(result, line) if task == "chat" else line for line in more)])
 
 
@@ -69,4 +70,15 @@ def _state(result: Record) -> str:
     return f"The state after {machine.many(tokens, 'token')}{kept}"
 
 
-_OF: dict[str, Callable[[Record, str], str]] = {"save": _save, "verify": _verify, "chat": _chat}
+def _faults(result: Record, conclusion: str) -> str:
+    """Of faults, what a plain script does with them: that it goes on is why they are looked for."""
+    _, *more = str(result.get("reason")).splitlines()
+    return f"{conclusion} {more[0]}" if more and more[0].startswith(PLAIN) else conclusion
+
+
+_OF: dict[str, Callable[[Record, str], str]] = {
+    "save": _save,
+    "verify": _verify,
+    "chat": _chat,
+    "faults": _faults,
+}

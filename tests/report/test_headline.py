@@ -63,3 +63,10 @@ def test_a_chat_says_what_its_turns_came_to_and_keeps_what_else_is_known() -> No
         "chat": {"turns": 1},
     }
     assert headline.said(typed) == "14 tokens remembered."
+
+
+def test_faults_say_in_one_sentence_what_a_plain_script_does_with_them() -> None:
+    plain = "A plain script goes on without an error in 99 of them."
+    reason = f"101 faults: all noticed.\n{plain}\nTime: 3 s."
+    result = {"task": "faults", "conclusion": "101 faults: all noticed.", "reason": reason}
+    assert headline.said(result).splitlines() == [f"101 faults: all noticed. {plain}", "Time: 3 s."]

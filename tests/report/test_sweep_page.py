@@ -168,7 +168,7 @@ def test_seeds_are_no_curve_and_the_headline_says_what_they_came_to(tmp_path):
         "over seed: all equivalent, error 0.25 to 0.75 of rounding's own (median 0.5, 2 allowed)"
     )
     page = drawn(tmp_path, rows)
-    assert f"3 of 3 points {said}." in page.replace("&#39;", "'")
+    assert f"3 points {said}." in page.replace("&#39;", "'")
     named = [re.findall(r">(10|9|1)</text>", figure)[:3] for figure in page.split("<figure>")[2:]]
     assert named and all(
         names == ["1", "9", "10"] for names in named
