@@ -44,6 +44,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "All figures",
             columns=[HEADS.get(c) or plain(c) for c in COLUMNS],
             rows=[[_shown(c, r) for c in COLUMNS] for r in rows],
+            long=len(rows) > FEWEST,
         )
     )
     if beside := [r for r in rows if r.get("engine")]:

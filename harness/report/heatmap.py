@@ -31,6 +31,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         "Faults that move no logit beyond the noise, and why they still matter",
         columns=["fault", "named by", "why it matters"],
         rows=[[r["fault"], _named(r), r["why"]] for r in quiet],
+        long=len(quiet) > FEW,
     )
     return [
         *counts * several,  # of a few faults the matrix tells them in fewer lines
@@ -44,6 +45,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "same healthy session (full recompute and another split of the prefill).",
             svg=_matrix(rows),
             broad=True,
+            long=len(rows) > FEW,
         ),
         *[still_matter] * bool(quiet or several),
         section(

@@ -63,7 +63,7 @@ TEMPLATE = """<!doctype html>
 def section(title: str, **parts: Any) -> dict[str, Any]:
     """One block of a page, all of its parts optional: `text`, `legend` and `panels` (pictures beside
     one another), `svg` (`broad=True` where it may scroll), `columns` with `rows`, `pre` (`marked`: as HTML), `lines`;
-    `fold=True` shows it on request; `cards=True`: each row is a card on a narrow screen; `pills` stand above the page, `headline` before its conclusion. `id`: what a link on the page leads to. `pill`: a
+    `fold=True` shows it on request, `long=True`, and many rows, on a narrow screen alone; `cards=True`: each row is a card on a narrow screen; `pills` stand above the page, `headline` before its conclusion. `id`: what a link on the page leads to. `pill`: a
     verdict before the title, with `text`, `kind` and `sign`. `parts`: more of such blocks below it, without their titles."""
     return {"title": title, **parts}
 
@@ -200,7 +200,7 @@ def _laid_out(block: dict[str, Any]) -> dict[str, Any]:
     wide = " many" if len(columns) > 4 else " some" if len(columns) > 2 else ""
     return {
         "right": right,
-        "long": len(rows) > LONG,
+        "long": len(rows) > LONG or bool(block.get("long")),
         "shape": wide
         + " cards" * cards
         + " numbered" * (cards and _counted(rows))

@@ -26,6 +26,10 @@ for (const table of document.querySelectorAll(".sorts table")) {
   });
   table.parentElement.classList.add("ready");
 }
+// On a narrow screen, where each row is a card, what can be folded begins so.
+if (matchMedia("(max-width: 34rem)").matches) {
+  for (const block of document.querySelectorAll("main > details[open]")) block.open = false;
+}
 // A link to a folded block opens it.
 const unfold = () => {
   const block = document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -28,6 +28,24 @@ def test_a_long_table_folds_and_a_short_one_does_not() -> None:
 
 @pytest.mark.browser
 @needs_browser
+@pytest.mark.parametrize(
+    "wide, place, shown", [(400, "", False), (400, "#t", True), (1400, "", True)]
+)
+def test_a_long_table_is_folded_on_a_narrow_screen_alone(
+    browser, tmp_path, wide, place, shown
+) -> None:
+    blocks = [html.section("All", columns=["a"], rows=[[1]], long=True, id="t"), html.section("B")]
+    (tmp_path / "p.html").write_text(html.page("t", blocks))
+    size = {"width": wide, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get("about:blank")
+    browser.get(f"file://{tmp_path}/p.html{place}")
+    assert browser.find_element("css selector", "tbody").is_displayed() == shown
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.browser
+@needs_browser
 def test_a_heading_sorts_by_click_and_by_key_what_is_empty_last(browser, tmp_path) -> None:
     (tmp_path / "p.html").write_text(page(html.LONG + 1))
     browser.get(f"file://{tmp_path}/p.html")
