@@ -37,7 +37,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done("every byte verified")
     said = text_of(state)
     held = ("bytes on disk, own files", f"{store.stored_bytes(source):,}")
-    facts, layers = [*needs(state, manifest), held], layer_rows(state)
+    facts, layers = [*needs(state, manifest), *_owners(manifest), held], layer_rows(state)
     elements = [
         [
             e["number"],
@@ -90,6 +90,12 @@ def _whole(state: State, manifest: dict[str, Any]) -> str:
     family = f" of {config['model_type']}" * bool(config.get("model_type"))
     layers = machine.many(len(state.layers), "layer")
     return f"The state after {machine.many(state.tokens, 'token')}, {kept} kept in {layers}{family} ({machine.human(state.kv_bytes)} of K/V, {manifest['dtype']}): every byte matches its digest."
+
+
+def _owners(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """The folders of other snapshots, seen from its own, that hold a part of it, each with its id."""
+    told = [f"{row['place']} ({row['snapshot'][:16]})" for row in manifest["lineage"]]
+    return [("takes files from", ", ".join(told))] * bool(told)
 
 
 def _titled(source: str) -> str:

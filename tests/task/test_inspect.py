@@ -17,7 +17,8 @@ def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
     for word in ("kv_cache", "generation", "llama", "parent", "full_attention"):
         assert word in shown.out
     (record,) = place.glob("runs/inspect/*/inspect.json")
-    layers = json.loads(record.read_text())["layers"]
+    layers, facts = (json.loads(record.read_text())[key] for key in ("layers", "facts"))
+    assert facts["takes files from"] == f"a ({facts['parent'][:16]})"
     assert [row["segments"] for row in layers] == [2] * len(layers)
     page = (record.parent / "report.html").read_text()
     assert "<h1>Snapshot b</h1>" in page and "every byte matches its digest." in page
