@@ -10,7 +10,8 @@ from harness.report.names import plain
 
 COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "middle_half", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip
-HEADS = {"per_token_s": "ms per token", "middle_half": "middle half, ms", "open_s": "ms to open"}
+HEADS = {"per_token_s": "ms per token", "middle_half": "middle half, ms", "open_s": "ms to open",
+         "prefill_s": "prefill, ms", "save_s": "save, ms", "load_s": "load, ms"}  # fmt: skip
 LOW, HIGH = "per_token_low_s", "per_token_high_s"  # the quartiles of the steps
 FEWEST = 8  # steps of which quartiles tell something
 APART = f"the middle halves of the times overlap, or fewer than {FEWEST} steps were timed"
@@ -42,7 +43,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     out.append(
         section(
             "All figures",
-            columns=[HEADS.get(c) or plain(c) for c in COLUMNS],
+            columns=[_headed(c) for c in COLUMNS],
             rows=[[_shown(c, r) for c in COLUMNS] for r in rows],
             long=len(rows) > FEWEST,
         )
@@ -50,8 +51,12 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if beside := [r for r in rows if r.get("engine")]:
         text = "The same weights and dtype, decode steps taking turns. Prefill, save and load of a row of "
         text += "ours are the library's prefill and a snapshot, whatever the cache."
-        values = [[r[c] for c in BESIDE] for r in beside]
-        out.append(section("Beside llama.cpp", text=text, columns=BESIDE, rows=values))
+        values = [[_shown(c, r) for c in BESIDE] for r in beside]
+        out.append(
+            section(
+                "Beside llama.cpp", text=text, columns=[_headed(c) for c in BESIDE], rows=values
+            )
+        )
     refused = [r for r in rows if r["reason"]]
     if refused:
         shown = [[r["cache"], r["dtype"], r["context"], r["reason"]] for r in refused]
@@ -61,6 +66,10 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             )
         )
     return out
+
+
+def _headed(column: str) -> str:
+    return HEADS.get(column) or plain(column)
 
 
 def headline(rows: list[dict[str, Any]]) -> str:

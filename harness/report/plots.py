@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from harness import machine
 from harness.report import names
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
@@ -217,18 +216,24 @@ def together(panels: list[str], names: list[str]) -> str:
 
 
 def timings(seconds: dict[str, float | None]) -> str:
-    """One line per stage, a dot on a logarithmic scale: plain HTML, so that it fits any width."""
+    """One line per stage, all in one unit, a dot on a logarithmic scale: plain HTML, so that it fits any width."""
     known = {stage: taken for stage, taken in seconds.items() if taken}
     if not known:
         return ""
     low, high = math.log10(min(known.values())), math.log10(max(known.values()))
+    unit, much = ("s", 1.0) if low >= 0 else ("ms", 1e3)
     lines = "".join(
         f'<tr><td class="name">{escape(names.plain(stage))}</td><td class="track"><i style="left:'
         f'{(math.log10(taken) - low) / max(high - low, 1e-9) * 100:.1f}%"></i></td>'
-        f'<td class="n">{machine.seconds(taken)}</td></tr>'
+        f'<td class="n">{_amount(taken * much)}\u00a0{unit}</td></tr>'
         for stage, taken in known.items()
     )
-    return f'<table class="timings" aria-label="Seconds per stage"><tbody>{lines}</tbody></table>'
+    return f'<table class="timings" aria-label="Time per stage"><tbody>{lines}</tbody></table>'
+
+
+def _amount(value: float) -> str:
+    """Three digits, and no power of ten."""
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
 
 
 def short(value: Any) -> str:

@@ -1,5 +1,7 @@
 """The picture of how long each stage took: room for its dots at any width, whatever the stages are called."""
 
+import re
+
 import pytest
 from browsing import OUTSIDE, needs_browser
 
@@ -16,6 +18,15 @@ return {track: Math.min(...wide('.track')), row: wide('.timings')[0], span: Math
   cut, page: document.documentElement.scrollWidth, lines: Math.max(...[...document.querySelectorAll('.timings td.n')]
   .map(e => { const all = document.createRange(); all.selectNodeContents(e); return all.getClientRects().length }))};
 """
+
+
+def test_the_times_of_one_picture_are_in_one_unit() -> None:
+    def told(*seconds: float) -> list[str]:
+        drawn = plots.timings({str(place): some for place, some in enumerate(seconds)})
+        return re.findall(r'<td class="n">(.*?)</td>', drawn.replace("\u00a0", " "))
+
+    assert told(0.00041, 0.027, 12.2) == ["0.41 ms", "27 ms", "12,200 ms"]
+    assert told(1.25, 123.4) == ["1.25 s", "123 s"]
 
 
 @pytest.mark.browser
