@@ -18,6 +18,8 @@ from harness.snapshot.result import counted, write_text
 WIDTH = {"explanation": 2000}
 OTHER = "is not the one that was recorded"
 COMPARED = ("recorded", "found")
+HEADS = {"recorded": "in the record", "found": "found now", "again": "run again now"}  # of columns
+SIDES = "Left what the record says, beside it what this audit found instead, mostly by running it again."
 SHOWN = 4  # places in which MLflow disagrees, in a line
 APART = 8  # characters of a cell that show how two texts differ
 BOUNDS = "Where a figure is another one, its row names what it was held to."
@@ -44,8 +46,8 @@ def write(
     sections = [
         section(
             "Differences",
-            text="" if rows else FOUND if not document.get("uncompared") else FOUND_PARTLY,
-            columns=[plain(c) for c in columns],
+            text=SIDES if rows else FOUND if not document.get("uncompared") else FOUND_PARTLY,
+            columns=[HEADS.get(c) or plain(c) for c in columns],
             rows=[[_cell(d, c, rows) for c in columns] for d in rows],
         )
     ]
@@ -71,7 +73,7 @@ def write(
                 f"The environment: {'what' if changed else 'nothing'} changed since the recording",
                 text=f"Compared: code, versions, machine, device and settings as the record has them, with those of "
                 f"now; of {', '.join(points) if changed or len(alike) > 1 else machine.many(len(points), 'run')}.",
-                columns=["what", "recorded", "now", "may change the last bits"],
+                columns=["what", HEADS["recorded"], "now", "may change the last bits"],
                 rows=[
                     [c["what"], *(_told(c, side) for side in COMPARED), c["decisive"]]
                     for c in changed
@@ -127,7 +129,7 @@ def _again(folder: Path, evidence: dict[str, Any]) -> list[dict[str, Any]]:
         text = " ".join(
             filter(None, [where, said, BOUNDS * bool(held), f"Record {told['record']}"])
         )
-        columns = ["what", "recorded", "again", *["held to", "why"] * bool(held)]
+        columns = ["what", HEADS["recorded"], HEADS["again"], *["held to", "why"] * bool(held)]
         made.append(
             section(f"Run again: {point}", text=text, columns=columns, rows=figures, fold=many)
         )
@@ -140,7 +142,7 @@ def _again(folder: Path, evidence: dict[str, Any]) -> list[dict[str, Any]]:
         places = dict.fromkeys(_where(evidence[point]["where"]) for point, *_ in alike)
         text = " ".join(["Every figure is the same to the last digit.", *places])
         title = f"Run again, the same: {machine.many(len(alike), 'run')}"
-        columns = ["point", "figures", "recorded", "again", "record"]
+        columns = ["point", "figures", HEADS["recorded"], HEADS["again"], "record"]
         made.insert(0, section(title, text=text, columns=columns, rows=alike, fold=True))
     return made
 

@@ -1,6 +1,7 @@
 """The page of an audit: how many runs, what differs, and what was recorded beside what came again."""
 
 import json
+import re
 
 from harness.report import audit, audited
 from harness.report.console import Say
@@ -27,6 +28,10 @@ def test_an_audit_says_first_of_how_many_runs_and_folds_what_is_the_same(tmp_pat
         audit.show(Say(), said, "runs/a")
         line = capsys.readouterr().out.splitlines()[0]
         assert line.startswith(first) and "3 runs" in line
+    audit.write(tmp_path / "report.html", differs)
+    heads = re.findall(r'<th scope="col">(.*?)</th>', (tmp_path / "report.html").read_text())
+    assert heads[:4] == ["what", "in the record", "found now", "explanation"], "which is which"
+    assert "run again now" in heads and "recorded" not in heads
     assert audit.sentence(differs).startswith("3 runs: verdict: recorded exact, found drifted")
     assert audit.sentence(differs).endswith("Compared: nothing.")
 
