@@ -6,7 +6,7 @@ must begin with the very ids that were processed.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from harness.pipeline.switching import decoder
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, continuation, encode, render
-from harness.tokenizer.shown import Shown
+from harness.tokenizer.shown import Shown, shown, wordless
 
 WARM = 4  # tokens
 PLACEHOLDER = "\u2042 what was said \u2042"  # no template changes it, no answer contains it
@@ -54,7 +54,8 @@ class Mismatch:
 @dataclass(frozen=True)
 class Exchange:
     """One turn. ids: the answer, its end token included. sent: ids fed before it. seconds: from the question
-    to the last token of the answer, the check of the prefix included. ended: by the model itself."""
+    to the last token of the answer, the check of the prefix included. ended: by the model itself. numbered:
+    what a row of `chat.json` says where some ids of the answer have no text."""
 
     ask: str
     answer: str
@@ -65,6 +66,7 @@ class Exchange:
     rendering: float
     mismatch: Mismatch | None = None
     ended: bool = True
+    numbered: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -100,6 +102,16 @@ class Dialogue:
     def turns(self) -> int:
         """How many questions were asked."""
         return sum(m["role"] == "user" for m in self.messages)
+
+    @property
+    def numbered(self) -> dict[str, Any]:
+        """Of the last answer, where some of its ids have no text: how many, and `shown`, the answer with their numbers."""
+        if not self.ends:
+            return {}
+        tokenizer, ids = self.session.loaded.tokenizer, self.buffer[self.asked[-1] : self.ends[-1]]
+        said = ids[:-1] if ids[-1] in self.sampler.ending.ids else ids
+        without = sum(wordless(tokenizer, token) for token in said)
+        return {"without_text": without, "shown": shown(tokenizer, said).strip()} if without else {}
 
     @classmethod
     def resumed(cls, session: Session, state: State, repair: bool = True) -> "Dialogue":
@@ -156,9 +168,8 @@ class Dialogue:
         self.ends.append(len(self.buffer))
         seconds = time.perf_counter() - start
         sent, buffer = len(new), len(self.buffer)
-        return Exchange(
-            text, answer, tuple(ids), sent, buffer, seconds, rendering, mismatch, self._whole
-        )
+        said = (text, answer, tuple(ids), sent, buffer)
+        return Exchange(*said, seconds, rendering, mismatch, self._whole, self.numbered)
 
     def again(
         self,
@@ -179,9 +190,8 @@ class Dialogue:
         self.asked, self.ends = questions, [*ends, len(self.buffer)]
         seconds = time.perf_counter() - start
         text = messages[-1]["content"]
-        return Exchange(
-            text, answer, tuple(ids), 0, len(self.buffer), seconds, 0.0, None, self._whole
-        )
+        said = (text, answer, tuple(ids), 0, len(self.buffer))
+        return Exchange(*said, seconds, 0.0, None, self._whole, self.numbered)
 
     def back(self, place: Path) -> Rewind | None:
         """Undo the last turn. place: the last pause. None where it was the first: the chat is new."""

@@ -23,9 +23,13 @@ SAID = {
     "restored_equal": "the chat restored from the pause before it says the same, token for token",
 }
 
-
+TOLD = {key: COLUMNS[key] for key in ("turn", "cached_s", "naive_s", "restored_equal")} | {
+    "recalled": "recalled"
+}
 JUDGED = ("metrics", "noise_floor", "oracle", "soundness", "curves", "pruned", "options", "itself")
 WHOLE = "Whole: what the pauses before it hold is written anew, in one piece, so that a chat stays in few files"
+
+WORDLESS = "A number in angle brackets, as <63425>, is a token that this tokenizer has no text for"
 
 
 def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[Row]:
@@ -38,6 +42,9 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
     told = told or "Restored: the chat that was paused after this turn answers the next one."
     if whole := any(row.get("stored_whole") for row in rows):
         told += f" {WHOLE}."
+    told = told * bool(known["restored_equal"] or whole)
+    if any(row.get("without_text") for row in rows):
+        told += f" {WORDLESS}."
     counted = {k: v for k, v in figures.items() if v is not None}
     return [
         section(
@@ -50,7 +57,7 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
         ),
         section(
             "Turns",
-            text=told.strip() if known["restored_equal"] or whole else "",
+            text=told.strip(),
             columns=[COLUMNS[c] for c in columns],
             rows=[[_shown(c, row) for c in columns] for row in rows],
         ),
@@ -61,6 +68,23 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
         ),
         *_judged(rows, judged or {}),
     ]
+
+
+def told(rows: list[Row]) -> tuple[list[str], list[Row]]:
+    """The columns and rows of the console's table, whose words were shown as they were said."""
+    keys = [key for key in TOLD if any(row.get(key) is not None for row in rows)]
+    return [TOLD[key] for key in keys], [
+        {TOLD[key]: _digits(_plain(key, row)) for key in keys} for row in rows
+    ]
+
+
+def _digits(value: Any) -> Any:
+    return round(value) if isinstance(value, float) and value >= 100 else value
+
+
+def _plain(column: str, row: Row) -> Any:
+    value = row.get(column)
+    return round(value * 1e3, 1) if column.endswith("_s") and value is not None else value
 
 
 def _judged(rows: list[Row], result: Row) -> list[Row]:
@@ -95,14 +119,14 @@ def _short(rows: list[Row]) -> str:
 
 def _shown(column: str, row: Row) -> Any:
     """Times in milliseconds, bytes in KiB, an answer with whether it is right, where one was expected."""
-    value = row.get(column)
-    if value is None:
-        return None
-    if column.endswith("_s"):
-        return round(value * 1e3, 1)
+    value = _plain(column, row)
+    if value is None or column.endswith("_s"):
+        return value
     if column == "stored_bytes":
         kib = f"{value / 1024:.0f} (whole)"
         return cell(kib, kind="n") if row.get("stored_whole") else round(value / 1024)
+    if column == "answer":
+        value = row.get("shown", value)
     if column == "answer" and row.get("recalled") is not None:
         right = row["recalled"]
         said = "right" if right else f"wrong, expected {row['expect']}"

@@ -131,17 +131,17 @@ class Say:
         self.out.print(text, markup=False, soft_wrap=True, end=end)
         self._midline = not end.endswith("\n")
 
-    def fact(self, name: str, text: str) -> None:
+    def fact(self, name: str, text: str, label: int = LABEL) -> None:
         """A line `name:  text` of words."""
-        self.line(self.labelled(name, text))
+        self.line(self.labelled(name, text, label))
 
-    def labelled(self, name: str, text: str) -> str:
+    def labelled(self, name: str, text: str, label: int = LABEL) -> str:
         """The same, not written yet: folded below itself on a terminal; elsewhere a line stays whole."""
         if not self.out.is_terminal:
-            return f"{name + ':':<{LABEL - 1}} {text}"
+            return f"{name + ':':<{label - 1}} {text}"
         width, (first, *more) = self.out.width, text.splitlines() or [""]
         below = (filled(line, width, "  ") for line in more)
-        return "\n".join([labelled(name, first, LABEL, width), *below])
+        return "\n".join([labelled(name, first, label, width), *below])
 
     def broken(self) -> None:
         """End lines that were begun: what comes next is something else."""

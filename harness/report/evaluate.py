@@ -314,15 +314,19 @@ def _right(row: list[Any]) -> bool:
     return bool(row[SAID]["kind"] != WRONG)
 
 
+def _said(answer: Row) -> str:
+    return str(answer.get("said_shown", answer["said"]))
+
+
 def _heard(answer: Row) -> str:
     """What was said, and whether it is right: colour is not all that tells it."""
-    return f"{answer['said'].strip()} ({'right' if answer['contains'] else 'wrong'})"
+    return f"{_said(answer).strip()} ({'right' if answer['contains'] else 'wrong'})"
 
 
 def _parted(answer: Row, whole: Row, place: int) -> str:
     """The first words that both do not say, quoted, of `answer` first; by the ids of their tokens at `place`
     where the words are the same."""
-    words = [a["said"].split() for a in (answer, whole)]
+    words = [_said(a).split() for a in (answer, whole)]
     for pair in zip_longest(*words):
         if pair[0] != pair[1]:
             return " for ".join(

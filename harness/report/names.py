@@ -66,6 +66,7 @@ NAMES = {
     "recall_questions": "answers that were expected",
     "mismatches": "turns that the template wrote in other tokens",
     "total_turns": "turns in all",
+    "without_text": "tokens said that have no text in this tokenizer",
     "evaluate.contains": "share of right answers",
     "evaluate.exact": "share of exact answers",
     "evaluate.kv_bytes": "bytes of keys and values held",

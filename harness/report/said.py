@@ -10,6 +10,7 @@ from harness.report.html import cell, section
 from harness.report.seeds import is_seed
 from harness.report.verdicts import marked, word
 from harness.snapshot.record import read
+from harness.snapshot.words import numbered
 
 BEGINNING = 60  # characters of a text
 
@@ -25,7 +26,7 @@ def sections(folder: Path, rows: list[Row], axes: list[str]) -> list[Row]:
     for row in rows if seeds else ():
         text: Row = {}
         with suppress(OSError, ValueError):
-            text = read(folder / row["point"] / "result.json").get("text") or {}
+            text = numbered(read(folder / row["point"] / "result.json").get("text") or {})
         if text.get("continuation"):
             said = [str(text.get(key) or "") for key in ("continuation", "restored")]
             options = (plots.short(row[axis]) for axis in order[len(seeds) :])

@@ -5,6 +5,8 @@ from typing import Any
 
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from harness.tokenizer.shown import wordless
+
 BROKEN = "\ufffd"  # what a part of a character is decoded to
 LONG = 4  # bytes of a character, at most
 PART = "\u2009"  # a thin space: its character stands with the last of its tokens
@@ -18,7 +20,10 @@ def text(tokenizer: Any, ids: list[int]) -> str:
 
 
 def piece(tokenizer: Any, token: int) -> str:
-    """Text of `token` alone; `<E6>` for each byte of a character that it holds only a part of."""
+    """Text of `token` alone; `<E6>` for each byte of a character that it holds only a part of, `<63425>` for one
+    that has no text."""
+    if wordless(tokenizer, token):
+        return f"<{token}>"
     plain = text(tokenizer, [token])
     if BROKEN not in plain:
         return plain
@@ -40,5 +45,5 @@ def pieces(tokenizer: Any, ids: list[int]) -> list[str]:
         texts = ((n, text(tokenizer, here[:n])) for n in range(1, min(LONG, len(here)) + 1))
         found = next((found for found in texts if BROKEN not in found[1]), None)
         many, said = found or (1, piece(tokenizer, here[0]))
-        made += [PART] * (many - 1) + [said]
+        made += [PART] * (many - 1) + [said or piece(tokenizer, here[0])]
     return made

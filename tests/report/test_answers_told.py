@@ -105,3 +105,40 @@ def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
     assert said.startswith("Smallest safe choice: keydiff 25% (15 of 16 right, 16 with")
     lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
     assert lines == ["not told apart, but 6.2 percentage points down", "not told apart"]
+
+
+def test_tokens_without_text_are_shown_by_their_numbers() -> None:
+    said = {
+        "answer": "",
+        "shown": "<63425><7>",
+        "without_text": 2,
+        "expect": None,
+        "recalled": None,
+    }
+    _, turns, _ = chat.sections([ROW | said], {})
+    assert turns["rows"][0][2] == "<63425><7>" and chat.WORDLESS in turns["text"]
+    full = FULL | {
+        "said": "",
+        "said_shown": "<63425>",
+        "contains": 0.0,
+        "divergence_step": 1,
+        "ids": [63425],
+    }
+    other = full | {
+        "prune": "knorm",
+        "budget": 0.5,
+        "divergence_step": 0,
+        "said_shown": "<7>",
+        "ids": [7],
+    }
+    (row,) = evaluate.otherwise({"0/after": [full, other]}, [Question("c", "what ?", "y")])
+    assert (
+        row[4]["text"] == "<7> (wrong)"
+        and row[-1] == "token 1: \u201c<7>\u201d for \u201c<63425>\u201d"
+    )
+
+
+def test_the_table_of_a_console_has_units_and_not_the_words_again() -> None:
+    columns, rows = chat.told([ROW])
+    assert columns == ["turn", "cached, ms", "restored says the same", "recalled"]
+    assert [*rows[0].values()] == [1, 12.6, True, True]

@@ -26,3 +26,13 @@ def test_each_seed_has_a_line_with_its_verdict_and_how_its_texts_begin(tmp_path)
     assert [line[0] for line in block["rows"]] == ["0, 2"], "seeds that said the same"
     assert not said.sections(tmp_path, rows, ["prune"])  # no seed was varied
     assert not said.sections(tmp_path / "none", rows[2:], ["seed"])
+
+
+def test_tokens_without_text_are_told_apart_by_their_numbers(tmp_path) -> None:
+    rows = [{"point": str(i), "verdict": "diverged", "seed": str(i)} for i in range(2)]
+    for i in range(2):
+        text = {"continuation": "", "restored": "", "shown": {"continuation": f"<{i}>"}}
+        (tmp_path / str(i)).mkdir()
+        (tmp_path / str(i) / "result.json").write_text(json.dumps({"text": text}))
+    (block,) = said.sections(tmp_path, rows, ["seed"])
+    assert [line[2]["text"] for line in block["rows"]] == ["<0>", "<1>"]

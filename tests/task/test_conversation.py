@@ -16,12 +16,15 @@ import torch
 
 from harness.errors import InputProblem
 from harness.model.oracle import Cost
+from harness.pipeline import dialogue
 from harness.pipeline.line import Line
 from harness.save import store
+from harness.task.audit.difference import turns
 from harness.task.chat import _opened
 from harness.task.chat.conversation import Conversation
 from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import Terminal, opened
+from harness.tokenizer import shown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -269,6 +272,19 @@ def test_a_template_that_leaves_out_part_of_an_answer_is_followed(talk, tmp_path
     finally:
         tokenizer.chat_template = template
     assert made.rows[1]["mismatch"] and ids(made) == ids(plain)
+
+
+def test_an_answer_without_text_is_kept_by_its_numbers(talk, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(dialogue, "wordless", lambda tokenizer, token: token >= 0)
+    monkeypatch.setattr(shown, "wordless", lambda tokenizer, token: token >= 0)
+    (row,) = talk(tmp_path / "a", "let k be 5 .").rows
+    said = [token for token in row["ids"] if f"<{token}>" in row["shown"]]
+    assert row["without_text"] == len(said) >= len(row["ids"]) - 1  # all but the end
+    greeted = talk(tmp_path / "a").terminal.told[-1]
+    assert greeted == " ".join(row["shown"].split()) != row["answer"]
+    assert list(turns([row], [row])) == [] != list(turns([row], [row | {"shown": "?"}]))
+    older = {key: value for key, value in row.items() if key not in ("shown", "without_text")}
+    assert list(turns([older], [row])) == []
 
 
 def test_commands_that_cannot_be_done_say_so(talk, tmp_path) -> None:

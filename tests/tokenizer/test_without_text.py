@@ -1,5 +1,6 @@
 """An id without text is shown by its number, and a character of several tokens stays one."""
 
+from harness.tokenizer.pieces import piece, pieces
 from harness.tokenizer.shown import Shown, record, shown
 
 
@@ -39,3 +40,7 @@ def test_what_is_kept_of_a_stream_is_the_tokenizers_text():
     stream = Shown(Bytes())
     assert [stream.add(token) for token in (97, 900)] == ["a", "<900>"]
     assert stream.text == "a"
+
+
+def test_each_piece_of_the_page_has_its_number():
+    assert pieces(Bytes(), [97, 900, 98]) == ["a", "<900>", "b"] and piece(Bytes(), 900) == "<900>"

@@ -20,7 +20,9 @@ from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation, encode
+from harness.tokenizer.shown import record
 
+SHOWN = "said_shown"  # of an answer, where some of its ids have no text: what was said with their numbers
 TIMED, STEPS = 4, 5  # prompts on which single steps are timed, and how many
 Answer = dict[str, Any]
 
@@ -87,12 +89,14 @@ def answers(
                 reference = said[0], forced[0].log_softmax(-1)
             for row, one in enumerate(group):
                 text = loaded.tokenizer.decode(said[row], skip_special_tokens=True)
+                numbered = record(loaded.tokenizer, {"said": said[row]}).get("shown")
                 yield {
                     **one.cell.row(),
                     "cache": cache.name,
                     "asked": when,
                     "said": text,
                     "ids": said[row],
+                    **({SHOWN: numbered["said"]} if numbered else {}),
                     "margin": margins[row],
                     **scores(text, question),
                     **_likelihood(forced[row].log_softmax(-1), reference[1], place.expected),

@@ -227,6 +227,8 @@ def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> I
 
 # of a turn, beside its times; older chats have not the second
 STORED = ("stored_bytes", "stored_whole")
+# they follow from the ids, which are compared; older chats have neither
+WORDLESS = ("without_text", "shown")
 
 
 def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
@@ -235,7 +237,12 @@ def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
         yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
     for was, now in zip(recorded, again):
         for key in dict.fromkeys([*was, *now]):
-            if was.get(key) != now.get(key) and not key.endswith((*MEASURED, *STORED)):
+            older = key in WORDLESS and key not in was
+            if (
+                was.get(key) != now.get(key)
+                and not older
+                and not key.endswith((*MEASURED, *STORED))
+            ):
                 explanation = "the chat run again does not say this"
                 what = f"chat.json: turn {was.get('turn')} {key}"
                 yield Finding(what, was.get(key), now.get(key), explanation)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness.pipeline.evaluation.answers import differ
+from harness.pipeline.evaluation.answers import SHOWN, differ
 from harness.pipeline.evaluation.record import ANSWERS, ASKED, Evaluation
 from harness.pipeline.evaluation.rows import Row
 from harness.pipeline.questions.question import Question
@@ -50,7 +50,8 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
         one = was.places.get(place, two)
         if _number(place) in others:
             continue
-        free = () if exact else (*NUMBERS, *SAID)
+        free = () if exact else (*NUMBERS, *SAID, SHOWN)
+        free = free if SHOWN in one else (*free, SHOWN)  # an older one; it follows from the ids
         keys = [k for k in dict.fromkeys([*one, *two]) if k not in free and not k.endswith("_s")]
         if unlike := [key for key in keys if one.get(key) != two.get(key)]:
             said, says = ({key: answer.get(key) for key in unlike} for answer in (one, two))

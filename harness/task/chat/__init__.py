@@ -29,6 +29,7 @@ from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import opened
 
 ANSWER = 256  # tokens of an answer at most, where somebody types and no steps= was said
+SAID = 7  # characters of `model: `
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -82,8 +83,8 @@ def _scripted(
         whole = len(rows) > 0 and not stored.manifest["lineage"]
         more = {"snapshot": snapshot, "stored_bytes": stored.nbytes, "stored_whole": whole}
         rows.append(row | more)
-        say.line(f"user: {row['ask']}")
-        say.line(f"model: {row['answer']}   ({seconds})")
+        say.fact("user", row["ask"], SAID)
+        say.fact("model", f"{row.get('shown', row['answer'])}   ({seconds})", SAID)
     if stored is None:
         raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the turns.")
     judgement, diagnosis = None, None
@@ -199,6 +200,7 @@ def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
         "naive_equal": None,
         "restored_equal": None,
         "mismatch": None if said.mismatch is None else str(said.mismatch),
+        **said.numbered,
     }
 
 
@@ -226,17 +228,21 @@ def _conclude(
         "recall_questions": len(recalled),
         "mismatches": sum(r["mismatch"] is not None for r in rows),
     }
+    if without := sum(row.get("without_text", 0) for row in rows):
+        figures["without_text"] = without
     reason = line.reason(_reason(figures, wrong, session.cfg.task.verify))
     state = dialogue.decoder.commit()
     record = {**said, "chat": figures, **stored.record(state, state)}
     record |= {"verdict": verdict, "reason": reason, "diagnosis": diagnosis} | line.waiver
-    columns = ["turn", "ask", "answer", "cached_s", "naive_s", "restored_equal", "recalled"]
     sections = chat.sections(rows, figures, record)
-    return finish_table(session, "chat", rows, sections, verdict, reason, columns, record=record)
+    columns, told = chat.told(rows)
+    return finish_table(
+        session, "chat", rows, sections, verdict, reason, columns, record=record, shown_rows=told
+    )
 
 
 def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
-    parts = [f"{figures['turns']} turns"]
+    parts = [machine.many(figures["turns"], "turn")]
     if verified:
         parts.append(
             f"the restored chat differs at turns {wrong}"
@@ -248,9 +254,13 @@ def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
     parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
     if figures["naive_growth"] is not None:
         parts.append(f"x{figures['naive_growth']:.2f} naive (last quarter over first)")
+    if without := figures.get("without_text"):
+        parts.append(
+            f"{machine.many(without, 'token')} that it said have no text in this tokenizer"
+        )
     if figures["mismatches"]:
         parts.append(
-            f"in {figures['mismatches']} turns the template wrote earlier text in other tokens, and "
+            f"in {machine.many(figures['mismatches'], 'turn')} the template wrote earlier text in other tokens, and "
             "what followed was processed again"
         )
     return "; ".join(parts)

@@ -100,7 +100,8 @@ class Conversation:
             terminal.tell(f"going on, {remembered(dialogue)}, every byte verified:")
             for turn in dialogue.messages[-2:]:
                 user = turn["role"] == "user"
-                terminal.tell(f"{'> ' if user else ''}{' '.join(turn['content'].split())[:200]}")
+                said = turn["content"] if user else dialogue.numbered.get("shown", turn["content"])
+                terminal.tell(f"{'> ' if user else ''}{' '.join(said.split())[:200]}")
 
     def _again(self) -> None:
         place = self.pauses.newest
@@ -170,6 +171,7 @@ class Conversation:
                 "cached_s": said.seconds,
                 "stopped": not said.ended and self._stopped(),
                 "mismatch": None if said.mismatch is None else str(said.mismatch),
+                **said.numbered,
                 "snapshot": shown(place),
                 "stored_bytes": self.stored.nbytes,
             }
@@ -206,6 +208,8 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
         f"{summary}; what is typed is not judged (task=resume snapshot=DIR judges any of its turns)"
     )
     figures = {"turns": len(rows), "total_turns": dialogue.turns, "tokens": len(dialogue.buffer)}
+    if without := sum(row.get("without_text", 0) for row in rows):
+        figures["without_text"] = without
     record |= {"verdict": UNJUDGED, "reason": talk.line.reason(reason), "chat": figures}
     record |= talk.line.waiver
     write_json(folder / "chat.json", rows)
