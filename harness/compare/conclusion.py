@@ -90,20 +90,30 @@ def _in_words(result: Mapping[str, Any]) -> str:
     """The first other token in words, where the texts are of the row that has it."""
     text, first = result.get("text") or {}, (result.get("metrics") or {}).get("first_divergence")
     if text.get("apart"):
-        return _told(result, *text["apart"])
+        return _told(result, *text["apart"]) or _ids(result, text)
     ids = zip(text.get("token_ids") or [], text.get("restored_ids") or [])
     place = next((i for i, (a, b) in enumerate(ids) if a != b), None)
     if place is None or place - 1 != first:
         return ""
-    text = numbered(text)
-    return _told(result, str(text.get("continuation")), str(text.get("restored")))
+    words = numbered(text)
+    told = _told(result, str(words.get("continuation")), str(words.get("restored")))
+    return told or _ids(result, text)
 
 
 def _told(result: Mapping[str, Any], full: str, own: str) -> str:
     """The first words of two texts that are not the same, as a bracket."""
     said = quoted(full, own)
-    whose = "the full cache" if purpose(result) else "the uninterrupted run"
-    return f' ("{said[1]}" where {whose} says "{said[0]}")' if said else ""
+    return f' ("{said[1]}" where {_whose(result)} says "{said[0]}")' if said else ""
+
+
+def _ids(result: Mapping[str, Any], text: Mapping[str, Any]) -> str:
+    """The first other ids of two texts, whose words do not tell; an older record has none."""
+    full, own = text.get("apart_ids") or (None, None)
+    return "" if full is None else f" (id {own} where {_whose(result)} chooses {full})"
+
+
+def _whose(result: Mapping[str, Any]) -> str:
+    return "the full cache" if purpose(result) else "the uninterrupted run"
 
 
 def _often(result: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
-from harness.tokenizer.shown import record
+from harness.tokenizer.shown import parted, record
 
 CONTROL = Fault()  # nothing is damaged
 CONTINUING = ("resume", "loop", "chat", "prune")  # tasks that generate after what was restored
@@ -300,7 +300,7 @@ class Line:
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
         said = {"continuation": reference.said[0].tolist(), "restored": path.said[0].tolist()}
         ids = {"token_ids": said["continuation"], "restored_ids": said["restored"]}
-        text = record(tokenizer, said) | ids | {"ended": reference.ended}
+        text = record(tokenizer, said) | ids | {"ended": reference.ended} | parted(*ids.values())
         self.record.setdefault("text", {}).update(text)
         if self.captured is not None:
             self.record["text"] |= answered(cfg, tokenizer, self.record["text"])

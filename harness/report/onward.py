@@ -15,7 +15,7 @@ from harness.snapshot.words import numbered, purpose, required
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
 ONE = "one token {} times over"
-BOTH = ": that both runs choose it says little, how near their logits are says more"
+LITTLE, MORE = ": that both runs choose it says little", ", how near their logits are says more"
 PURPOSE = ("pruned on purpose", "quantized on purpose")  # as evidence of a diagnosis begins
 WHOSE = {
     False: ("the uninterrupted run", "restored"),
@@ -78,11 +78,12 @@ def of_ids(ids: list[int], said: str, both: bool = True, without: Sequence[int] 
         return ""
     named = ", ".join(map(str, dict.fromkeys(ids[:MOST])))
     told = "" if said else f"the tokenizer has no text for such ids: {named}"
+    same = len(ids) >= SEVERAL and len(set(ids)) == 1
     if missing := sum(token in without for token in ids):
         told = f"{missing} of {machine.many(len(ids), 'token')} have no text in this tokenizer"
-    if len(ids) < SEVERAL or len(set(ids)) > 1:
-        return told
-    return f"{told}{told and '; '}{ONE.format(len(ids))}{BOTH * both}"
+    if missing and same:
+        return f"{ONE.format(len(ids))}, without text in this tokenizer{LITTLE * both}"
+    return f"{told}{told and '; '}{ONE.format(len(ids))}{(LITTLE + MORE) * both}" if same else told
 
 
 def asked(diagnosis: dict[str, Any]) -> bool:

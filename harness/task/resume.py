@@ -93,9 +93,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     judgement = line.verdict(rows, reference, path, restored)
     first = judgement.metrics["first_divergence"]
     if first is not None and len(path.fed) == 1:  # the two texts up to where they part
-        both = (run.logits[:, first].argmax(-1) for run in (reference, path))
-        texts = [decode([*path.fed[0, : first + 1].tolist(), int(choice)]) for choice in both]
-        line.record["text"]["apart"] = texts
+        both = [int(run.logits[:, first].argmax(-1)) for run in (reference, path)]
+        texts = [decode([*path.fed[0, : first + 1].tolist(), choice]) for choice in both]
+        line.record["text"] |= {"apart": texts, "apart_ids": both}
     return line.finish(judgement)
 
 

@@ -28,6 +28,12 @@ def shown(tokenizer: Any, ids: Sequence[int]) -> str:
     return "".join(map(stream.add, ids)) + stream.rest()
 
 
+def parted(ids: Sequence[int], other: Sequence[int]) -> dict[str, Any]:
+    """What a result's `text` says of the first place where two runs of ids differ; nothing where none does."""
+    both = next(([a, b] for a, b in zip(ids, other) if a != b), None)
+    return {"apart_ids": both} if both else {}
+
+
 def record(tokenizer: Any, texts: Mapping[str, Iterable[int]]) -> dict[str, Any]:
     """What a result's `text` says of ids: each of `texts` as the tokenizer makes it; where some have no text also
     `without_text`, those that occur, and `shown`, each of `texts` with them."""

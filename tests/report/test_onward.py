@@ -134,6 +134,9 @@ def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
     assert "one token 4 times over" in said and "both" not in said
     ((_, said),) = onward.texts({"continuation": " a a a b", "token_ids": [9, 9, 9, 8]}, False)
     assert "says little" not in said
+    assert onward.of_ids([9] * 5, "<9>", without=[9]) == (
+        "one token 5 times over, without text in this tokenizer: that both runs choose it says little"
+    )
 
 
 def test_what_a_resume_read_is_not_what_it_said() -> None:

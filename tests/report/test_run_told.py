@@ -10,6 +10,7 @@ from harness.compare.conclusion import conclusion
 from harness.config.literal import command
 from harness.report import diagnosis, kept, run
 from harness.snapshot.words import required
+from harness.tokenizer.shown import parted
 
 
 def test_a_sentence_says_in_how_many_steps_another_token_is_most_likely():
@@ -59,6 +60,16 @@ def test_a_recorded_command_can_be_typed_again():
         assert shlex.split(command([carried]))[3:] == [f"text={text}"]
     assert command(["steps=8"]) == "python -m harness steps=8"
     assert shlex.split(command(["out=a b; c"]))[3:] == ["out=a b; c"]
+
+
+def test_texts_that_read_the_same_are_told_apart_by_the_ids_of_a_record_that_has_them():
+    text = {"token_ids": [1, 2], "restored_ids": [1, 3], "continuation": "a", "restored": "a"}
+    result = {"verdict": "diverged", "metrics": {"first_divergence": 0, "max_abs_diff": 1.0}}
+    words = "(id 3 where the uninterrupted run chooses 2)"
+    for said in (text, {"apart": ["a", "a"]}):
+        assert words in conclusion({**result, "text": {**said, "apart_ids": [2, 3]}})
+        assert "chooses" not in conclusion({**result, "text": said})  # an older one
+    assert parted([1, 2], [1, 3]) == {"apart_ids": [2, 3]} and parted([1], [1]) == {}
 
 
 def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():

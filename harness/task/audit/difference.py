@@ -22,7 +22,7 @@ EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", 
          "model": ("name", "revision", "commit")}  # fmt: skip
 # words and choices that follow from the run; a record from before there were such claims nothing
 SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.ended",
-        "text.added", "text.streamed", "text.steps", "text.read", "text.apart", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
+        "text.added", "text.streamed", "text.steps", "text.read", "text.apart", "text.apart_ids", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
         "model.option", "snapshot.format", "snapshot.format_version", "quantization.quantizer", "pruned_from",
         "loop.first_step", "loop.steps", "loop.ended", "loop.budget", "loop.mutated_steps", "chat.turns",
         "chat.recalled", "chat.recall_questions", "chat.mismatches")  # fmt: skip
@@ -161,9 +161,14 @@ def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
         if inner and value is None and key not in now:
             continue  # a version that had not measured it
         found = now.get(key)
-        timed = block == "reason" and TIMED.sub("#", str(value)) == TIMED.sub("#", str(found))
+        timed = block == "reason" and _timeless(value) == _timeless(found)
         if value != found and not timed:
             yield Finding(key, value, found, why)
+
+
+def _timeless(reason: Any) -> str:
+    """What a reason says but of time; of one turn an older chat told as of several."""
+    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", str(reason)))
 
 
 def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:

@@ -88,6 +88,9 @@ def _scripted(
     if stored is None:
         raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the turns.")
     judgement, diagnosis = None, None
+    if without := sum(row.get("without_text", 0) for row in rows):
+        said = machine.many(sum(len(row["ids"]) for row in rows), "token")
+        say.note(f"{without} of {said} that it said have no text in this tokenizer")
     if cfg.task.verify:
         say.stage("restored chat, at every turn")
         verify(session, rows, folder)
@@ -254,10 +257,6 @@ def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
     parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
     if figures["naive_growth"] is not None:
         parts.append(f"x{figures['naive_growth']:.2f} naive (last quarter over first)")
-    if without := figures.get("without_text"):
-        parts.append(
-            f"{machine.many(without, 'token')} that it said have no text in this tokenizer"
-        )
     if figures["mismatches"]:
         parts.append(
             f"in {machine.many(figures['mismatches'], 'turn')} the template wrote earlier text in other tokens, and "

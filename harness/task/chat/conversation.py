@@ -177,7 +177,9 @@ class Conversation:
             }
         )
         count = len(said.ids)
-        pace = f"{machine.many(count, 'token')} in {said.seconds:.2f} s"
+        blank = said.numbered.get("without_text")
+        silent = f", {blank} without text," if blank else ""
+        pace = f"{machine.many(count, 'token')}{silent} in {said.seconds:.2f} s"
         cut = "" if said.ended else "stopped, " if self._stopped() else "cut by steps, "
         name = place.name if isinstance(place, Path) else place
         self.terminal.tell(f"[{cut}{pace}; {said.total} remembered; {name}]")
