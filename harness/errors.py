@@ -172,15 +172,18 @@ class RestoreRefused(NotRestored):
         within: str | None = None,
         mixed: bool = False,
         fits: bool = True,
+        load: str = "",
     ):
         """why: how the first difference explains the others, of which a few are listed then. within: the weights are those it was
         saved with, and the proof fails; a key of UNPROVEN, who is to blame. mixed: the differences
-        were waived before. fits: whether K/V of these shapes could go on at all, waived or not."""
+        were waived before. fits: whether K/V of these shapes could go on at all, waived or not. load: the options that
+        load what it was saved with, where they are known."""
         self.where, self.differences = where, list(differences)
         rows = "\n".join(f"  - {d}" for d in self.differences[: FEW if why else None])
         if more := len(self.differences[FEW:]) if why else 0:
             rows += f"\n  ... and {more} more (`differences` holds all)"
-        what, remedy = "is not what is loaded now", "Load the model and tokenizer it was saved with"
+        what = "is not what is loaded now"
+        remedy = f"Load the model and tokenizer it was saved with{load and f': {printable(load)}'}"
         if within is not None:
             what = "fails its proof: on this model its K/V do not reproduce its stored logits"
             remedy = f"Weights and tokenizer are the ones it was saved with. {UNPROVEN[within]}"

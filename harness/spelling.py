@@ -22,6 +22,7 @@ ARGUMENTS = {
 }  # fmt: skip
 NOT_HERE = {  # what the command line says of places that Python has no argument for
     "model=path model.path=DIR": "the directory as `source`",
+    "model=path model.path=": "model=",
     ", runs_dir=DIR": "",
     " is not a key of the configuration": " is no argument here",
 }
@@ -47,6 +48,8 @@ def _argument(match: re.Match[str]) -> str:
         return f"`{prefix}{command}`"
     if match["word"]:
         return match["word"]
+    if match["key"] == "model":
+        return f"load_model({_literal(match['value'])})"
     group, _, inner = match["key"].partition(".")
     name = ARGUMENTS.get(match["key"]) or (inner if group in OPTIONS else "")
     if name and match["value"].isupper():  # out=DIR: the argument itself is meant

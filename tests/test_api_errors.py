@@ -48,7 +48,7 @@ def test_mistakes_are_plain(model, tmp_path, monkeypatch) -> None:
 def test_another_model_is_refused(model, tmp_path, session) -> None:
     harness.save_state(harness.capture_text(model, PROMPT), tmp_path / "s")
     other = session("model=tiny_gpt2").loaded
-    with pytest.raises(RestoreRefused):
+    with pytest.raises(RestoreRefused, match=r"it was saved with: load_model\(\"tiny\"\)\.$"):
         harness.load_state(tmp_path / "s", other)
 
 

@@ -32,6 +32,7 @@ def test_whole_commands_stay_as_the_shell_takes_them() -> None:
         "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
     )
     assert in_python("use model=path model.path=DIR.") == "use the directory as `source`."
+    assert in_python("with: model=path model.path=/a/b-1.") == 'with: load_model("/a/b-1").'
     assert in_python("fault.layer=5 and a == b") == "fault.layer=5 and a == b"
     assert in_python("encrypt=env:NOPE: no such name") == 'encrypt="env:NOPE": no such name'
     assert in_python("give prune.tokens=N or prune=knorm") == 'give `tokens` or policy="knorm"'

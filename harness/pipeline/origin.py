@@ -4,7 +4,10 @@ A snapshot is data: it may name a directory or a model that this project ships, 
 then compared by digest like any other. It never makes anything be downloaded or built.
 """
 
+import re
+import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,13 @@ from harness.errors import InputProblem, RestoreRefused
 from harness.model.build import SHIPPED, declared
 from harness.snapshot.elements import BY_NAME
 
+PLACE = ("option", "id", "path")  # of a model: where it comes from
+UNNAMED = (
+    "None",
+    "path",
+    "shape",
+    "wrapped",
+)  # options that do not say by themselves which model it is
 # what a config says of the shapes of its weights, outermost first
 SHAPES = ("model_type", "num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vocab_size")
 
@@ -77,7 +87,21 @@ def _check(cfg: Any, manifest: dict[str, Any], source: dict[str, Any]) -> None:
         place = str(cfg.snapshot)
         label = f"{BY_NAME['model_config'].label} model_config"
         differ = [Difference(label, "weights", was, now)]
-        raise RestoreRefused(place, differ, fits=fits(saved, live))
+        chosen_now = {"option": cfg.model.name, "id": cfg.model.id, "path": cfg.model.path}
+        load = typed(source, chosen_now)
+        raise RestoreRefused(place, differ, fits=fits(saved, live), load=load)
+
+
+def typed(source: Any, now: Mapping[str, Any]) -> str:
+    """The options that load what `source` of a snapshot names, as they are typed; empty where nothing tells them, or
+    where it is the one that is loaded `now`."""
+    if not isinstance(source, Mapping) or all(source.get(key) == now.get(key) for key in PLACE):
+        return ""
+    path, option = source.get("path"), str(source.get("option"))
+    if isinstance(path, str):
+        there = (Path(path) / "config.json").is_file()
+        return f"model=path model.path={shlex.quote(path) if there else 'DIR'}"
+    return f"model={option}" if re.fullmatch(r"\w+", option) and option not in UNNAMED else ""
 
 
 def _described(config: dict[str, Any], source: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.noise import largest, noise
+from harness.pipeline.origin import typed
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
@@ -55,7 +56,8 @@ def identity_check(
         )
         able = fits(*(c if isinstance(c, Mapping) else {} for c in configs))
         able &= state.dtype == session.loaded.dtype  # no cache goes on with keys of another type
-        raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able)
+        load = typed(state.documents.get("source"), session.loaded.origin)
+        raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able, load)
     return waiving(state, mismatches), [*mismatches, *earlier]
 
 

@@ -35,7 +35,7 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
         "What failed",
         "Where",
         "How to mend it",
-        "Load the model and tokenizer it was saved with.",
+        "Load the model and tokenizer it was saved with: model=tiny.",
         "Differences",
         again,
         f"python -m harness task=audit run={done.result['folder']}",

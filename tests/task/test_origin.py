@@ -71,6 +71,7 @@ def test_another_model_is_refused_before_a_weight_is_read(harness, moved, monkey
     monkeypatch.setattr("harness.pipeline.session.load", no_weights)
     done = harness("task=resume", "snapshot=a", "model=tiny_gpt2", "steps=2")
     assert done.code == 3 and "-layer llama" in done.out and "tiny_gpt2" in done.out
+    assert f"it was saved with: model=path model.path={moved}." in done.out
     config = json.loads((moved / "config.json").read_text())
     (moved.parent / "more").mkdir()
     (moved.parent / "more" / "config.json").write_text(

@@ -22,6 +22,7 @@ REMEDIES = (
     (r",? or pass `restore\.strict=false`.*", "."),
     (r"; `restore\.strict=false` does not waive damage", ""),
     (r"Load the model and tokenizer it", "Start the page with the model and tokenizer it"),
+    (r"it was saved with: model=(?:path model\.path=)?(\S*\w)", r"it was saved with, \1"),
     (r"prune\.tokens=(\S+)", r"Tokens to keep, \1,"),
     (r", or prune=none", ""),
     (r" Use (?:prune|quantize)=none\.?", ""),
@@ -66,8 +67,8 @@ def told(problem: Exception) -> tuple[str, list[str]]:
     if listed:
         lines[first] = ELEMENT.sub("", lines[first]) + "."
     one = " ".join(line.strip(" -") for n, line in enumerate(lines) if n not in rest)
-    if isinstance(problem, RestoreRefused):  # its message may list a few of them
-        return one, [str(difference) for difference in problem.differences[1:]]
+    if isinstance(problem, RestoreRefused):  # of which its message lists a few
+        return one, [str(row) for row in problem.differences[1:]]
     return one, [lines[n].strip(" -") for n in rest]
 
 
