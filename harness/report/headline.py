@@ -8,6 +8,7 @@ from harness import machine
 
 SAVED = "Saved: "  # begins the conclusion of a save
 PLAIN = "A plain script "  # begins what is said of one beside the checks
+FEW = 2  # turns of a chat: the first is left out, and the other has none to compare with
 RECALLED, TIMES = "recalled ", ("time per turn ", "x")  # begin parts of what is said of a chat
 
 Record = dict[str, Any]
@@ -58,8 +59,8 @@ def _talk(result: Record, told: str) -> str:
     grown = f"{figures['cached_growth']:.2f} times as long as in the first"
     beside = figures.get("naive_growth")
     naive = f", {beside:.2f} times where the whole chat is processed again" * (beside is not None)
-    times = f"In the last quarter of them one takes {grown}{naive}"
-    return f"{turns}: {'; '.join(own)}. {times}." if own else f"{turns}. {times}."
+    times = f" In the last quarter of them one takes {grown}{naive}." * (figures["turns"] > FEW)
+    return f"{turns}: {'; '.join(own)}.{times}" if own else f"{turns}.{times}"
 
 
 def _state(result: Record) -> str:
