@@ -138,7 +138,7 @@ class Say:
     def labelled(self, name: str, text: str, label: int = LABEL) -> str:
         """The same, not written yet: folded below itself on a terminal; elsewhere a line stays whole."""
         if not self.out.is_terminal:
-            return f"{name + ':':<{label - 1}} {text}"
+            return f"{name + ':':<{label - 1}} {text}".replace("\u00a0", " ")
         width, (first, *more) = self.out.width, text.splitlines() or [""]
         below = (filled(line, width, "  ") for line in more)
         return "\n".join([labelled(name, first, label, width), *below])
@@ -266,7 +266,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line()
         say.line(FLOOR)
         if told := judged_by(result):
-            say.line(labelled("judged by", told, LABEL, say.out.width))
+            say.fact("judged by", told)
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
@@ -275,7 +275,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
     for what, fact in _facts(result):
-        say.line(labelled(what, fact, LABEL, say.out.width))
+        say.fact(what, fact)
     if "continuation" in result["text"]:
         small, judged = bool(result.get("pruned")), bool(result.get("curves"))
         for whose, words in onward.texts(result["text"], small, judged):

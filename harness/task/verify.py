@@ -64,7 +64,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.line(mending(faults))
     else:
         by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
-        say.line(f"sound: {record['snapshot']['id']}{by}")
+        files = machine.many(len(rows), "file")
+        what = f"every byte of its {files} matches its digest{by}"
+        say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
         if waived:
             say.line(waived)
     if left := leftovers.beside(store.place(snapshot)):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 
@@ -24,6 +25,9 @@ def test_verify_a_sound_snapshot(harness, saved):
     done = harness("task=verify", f"snapshot={saved}")
     assert done.code == 0 and done.result["verdict"] == "unjudged" and not done.result["faults"]
     assert done.result["snapshot"]["id"] == store.read_manifest(saved)["id"]
+    assert re.search(
+        r"^sound: \S*a, every byte of its \d+ files? matches its digest \(", done.out, re.M
+    )
 
 
 def test_verify_shows_every_fault_and_exits_3(harness, saved):
