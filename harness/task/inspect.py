@@ -87,7 +87,7 @@ def _whole(state: State, manifest: dict[str, Any]) -> str:
     """What it holds, for whoever reads one sentence."""
     kept = "all of them" if state.kept_tokens == state.tokens else f"{state.kept_tokens:,}"
     config = manifest["documents"].get("model_config", {}).get("config", {})
-    family = f" of {config['model_type']}" * bool(config.get("model_type"))
+    family = f" of {config.get('model_type')}" * bool(config.get("model_type"))
     layers = machine.many(len(state.layers), "layer")
     return f"The state after {machine.many(state.tokens, 'token')}, {kept} kept in {layers}{family} ({machine.human(state.kv_bytes)} of K/V, {manifest['dtype']}): every byte matches its digest."
 
