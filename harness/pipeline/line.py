@@ -46,7 +46,7 @@ from harness.report.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
-from harness.tokenizer.shown import parted, record
+from harness.tokenizer.shown import continued
 
 CONTROL = Fault()  # nothing is damaged
 CONTINUING = ("resume", "loop", "chat", "prune")  # tasks that generate after what was restored
@@ -298,9 +298,8 @@ class Line:
         say.done(f"{machine.many(path.fed.shape[1], 'step')}{by}, teacher forced{warm}")
         path = comparable(path, reference)
         cfg, tokenizer = self.session.cfg, self.session.loaded.tokenizer
-        said = {"continuation": reference.said[0].tolist(), "restored": path.said[0].tolist()}
-        ids = {"token_ids": said["continuation"], "restored_ids": said["restored"]}
-        text = record(tokenizer, said) | ids | {"ended": reference.ended} | parted(*ids.values())
+        text = continued(tokenizer, reference.said[0].tolist(), path.said[0].tolist())
+        text["ended"] = reference.ended
         self.record.setdefault("text", {}).update(text)
         if self.captured is not None:
             self.record["text"] |= answered(cfg, tokenizer, self.record["text"])

@@ -12,7 +12,7 @@ ROW, ABOVE, BELOW = 0.27, 0.5, 0.55  # inches of a row, of the title, of the axi
 LETTER, SIDE = 0.068, 0.85  # inches of a letter of a name; for the size at the right
 SIZE, ROUND = 5.5, 2.3  # points across a mark; so many marks across a ring
 SPARE = 0.05  # of the axis beyond its smallest and largest value
-LIKELY, UNIT = "Negative log-likelihood of the expected text", "nats per token, lower is better"
+LIKELY, UNIT = "NLL of the expected text", "nats per token, lower is better"
 TEXT = (
     "Each row is a cell: its mark, the bar of its 95% interval (Wilson for shares, bootstrap over the prompts "
     "otherwise), and at the right the keys and values that it holds. The dashed line is the full cache."

@@ -8,7 +8,6 @@ from harness import machine
 
 SAVED = "Saved: "  # begins the conclusion of a save
 PLAIN = "A plain script "  # begins what is said of one beside the checks
-FEW = 2  # turns of a chat: the first is left out, and the other has none to compare with
 RECALLED, TIMES = "recalled ", ("time per turn ", "x")  # begin parts of what is said of a chat
 
 Record = dict[str, Any]
@@ -49,18 +48,15 @@ def _chat(result: Record, conclusion: str) -> str:
 
 
 def _talk(result: Record, told: str) -> str:
-    """What was counted of the turns of a chat, `told` in parts, in sentences."""
+    """What was counted of the turns of a chat, `told` in parts, in sentences. Times, each taken once, are left to the
+    figures, which say how they are made."""
     figures, (turns, *parts) = result.get("chat") or {}, told.rstrip(".").split("; ")
     if figures.get("cached_growth") is None or turns != f"{figures.get('turns')} turns":
         return told
     own = [part for part in parts if not part.startswith((RECALLED, *TIMES))]
     if asked := figures.get("recall_questions"):
         own.append(f"{figures['recalled']} of {asked} expected answers are right")
-    grown = f"{figures['cached_growth']:.2f} times as long as in the first"
-    beside = figures.get("naive_growth")
-    naive = f", {beside:.2f} times where the whole chat is processed again" * (beside is not None)
-    times = f" In the last quarter of them one takes {grown}{naive}." * (figures["turns"] > FEW)
-    return f"{turns}: {'; '.join(own)}.{times}" if own else f"{turns}.{times}"
+    return f"{turns}: {'; '.join(own)}." if own else f"{turns}."
 
 
 def _state(result: Record) -> str:

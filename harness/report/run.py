@@ -30,7 +30,7 @@ from harness.snapshot.result import (
     times_faster,
     write_text,
 )
-from harness.snapshot.words import Span, altered, numbered, other, others, required
+from harness.snapshot.words import Span, altered, numbered, other, required, stepwise
 
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
@@ -177,6 +177,7 @@ def _step(key: str, value: Any) -> str:
 
 def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> dict[str, Any]:
     said, without = numbered(said), said.get("without_text") or []
+    said |= {part: "".join(pieces) for part, pieces in (said.get("pieces") or {}).items()}
     parts = ("prompt", "read", "expected", "continuation", "restored")
     if "streamed" in said:
         read, answer = onward.split(said)
@@ -189,7 +190,7 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
     called |= {"continuation": f"continuation, {first}"} if "restored" in said else {}
     one, two = (str(said.get(k, "")) for k in ("continuation", "restored"))
     places = other(one, two) if "restored" in said else None
-    spans = dict(zip(("continuation", "restored"), others(one, two))) if places else {}
+    spans = dict(zip(("continuation", "restored"), stepwise(said, one, two))) if places else {}
     lines = [
         f"{called.get(k, k)}: {marked(str(said[k]), spans.get(k, [])) or escape(_silent(said, k))}"
         for k in parts
@@ -197,7 +198,11 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
     ]
     if places:
         start = places[0][0]
-        lines.append(f"from the first other word on, the first of those marked above: {escape(repr(one[start:start + PART]))} against {escape(repr(two[start:start + PART]))}")  # fmt: skip
+        cut = [
+            f"{text[start : start + PART]}{'...' * (len(text) > start + PART)}"
+            for text in (one, two)
+        ]
+        lines.append(f"from the first other word on: {escape(repr(cut[0]))} against {escape(repr(cut[1]))}")  # fmt: skip
     ids = said.get("token_ids") or []
     note = onward.of_ids(ids, "said", judged and said.get("restored_ids", ids) == ids, without)
     text = f"{note[0].upper()}{note[1:]}." if note else ""

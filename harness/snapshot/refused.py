@@ -44,7 +44,7 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
     reason = str(result["reason"]).removeprefix("restore refused: ").splitlines()[0].rstrip(":.")
     meant = WHERE.sub(r"\1", reason)
     meant = f"{meant[:1].upper()}{meant[1:]}{f': {others[0]}' if others else ''}."
-    more = f" {len(others) - 1} more below." if others[1:] else ""
+    more = f" And {len(others) - 1} more." if others[1:] else ""
     fault = str((result.get("options") or {}).get("fault", "none"))
     remedy = str(result.get("remedy") or "")
     purpose = f"{PURPOSE}{fault}. " * remedy.startswith(f"{PURPOSE}{fault},")

@@ -42,6 +42,29 @@ def others(one: str, two: str) -> tuple[list[Span], list[Span]]:
     return first, second
 
 
+def stepwise(said: Mapping[str, Any], one: str, two: str) -> tuple[list[Span], list[Span]]:
+    """Where the tokens stand that a step chose otherwise, in each of two texts; by their words where the record does
+    not say what each token reads as."""
+    both = said.get("pieces")
+    if not both:
+        return others(one, two)
+    ids = list(zip(said["token_ids"], said["restored_ids"]))
+    other = {step for step, (a, b) in enumerate(ids) if a != b}
+    return tuple(_spans(both[part], other) for part in ("continuation", "restored"))  # type: ignore[return-value]
+
+
+def _spans(pieces: list[str], other: set[int]) -> list[Span]:
+    """Of the steps in `other`, the characters of each without the spaces around them."""
+    spans, place, waiting = [], 0, False
+    for step, piece in enumerate(pieces):
+        waiting |= step in other
+        start, place = place + len(piece) - len(piece.lstrip()), place + len(piece)
+        if piece and waiting:  # else it is part of a character that ends later
+            spans.append((start, place - len(piece) + len(piece.rstrip())))
+            waiting = False
+    return [(start, end) for start, end in spans if start < end]
+
+
 def quoted(one: str, two: str) -> tuple[str, str] | None:
     """That word of each text, with those before it; None where one of the two has ended there."""
     places = other(one, two)

@@ -28,10 +28,21 @@ def shown(tokenizer: Any, ids: Sequence[int]) -> str:
     return "".join(map(stream.add, ids)) + stream.rest()
 
 
-def parted(ids: Sequence[int], other: Sequence[int]) -> dict[str, Any]:
-    """What a result's `text` says of the first place where two runs of ids differ; nothing where none does."""
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The text that each of `ids` adds; a character of several is that of the last of them."""
+    stream = Shown(tokenizer)
+    said = [stream.add(token) for token in ids]
+    return [*said[:-1], said[-1] + stream.rest()] if said else []
+
+
+def parted(tokenizer: Any, ids: Sequence[int], other: Sequence[int]) -> dict[str, Any]:
+    """What a result's `text` says of two runs of ids that differ: the first two, and the pieces of text of both, step
+    by step; nothing where none does."""
     both = next(([a, b] for a, b in zip(ids, other) if a != b), None)
-    return {"apart_ids": both} if both else {}
+    if both is None:
+        return {}
+    said = {"continuation": pieces(tokenizer, ids), "restored": pieces(tokenizer, other)}
+    return {"apart_ids": both, "pieces": said}
 
 
 def record(tokenizer: Any, texts: Mapping[str, Iterable[int]]) -> dict[str, Any]:
@@ -47,3 +58,9 @@ def record(tokenizer: Any, texts: Mapping[str, Iterable[int]]) -> dict[str, Any]
         "without_text": without,
         "shown": {name: shown(tokenizer, ids) for name, ids in said.items()},
     }
+
+
+def continued(tokenizer: Any, ids: list[int], restored: list[int]) -> dict[str, Any]:
+    """What a result's `text` says of the ids of the uninterrupted run and of those that the `restored` one chose."""
+    said = record(tokenizer, {"continuation": ids, "restored": restored})
+    return said | {"token_ids": ids, "restored_ids": restored} | parted(tokenizer, ids, restored)

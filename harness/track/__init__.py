@@ -146,6 +146,10 @@ def summarise(
     labels: dict[str, str] = {} if missing else summed(folder, rows, told[3], marked)
     if missing:
         labels["reason"] = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
+    elif many := sum(row["verdict"] == "failed" for row in rows):
+        labels["reason"] = (
+            f"{many} of {len(rows)} points failed; once the cause is mended, `{again}` runs what failed and nothing else"
+        )
     try:
         before = _before(store, folder)
         gone = {key: None for key in ("reason", *SUMMED) if key in before["tags"]}

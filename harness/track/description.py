@@ -18,6 +18,7 @@ from harness.track import contents
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
+USUAL_PLACE = Path("runs")  # as `runs_dir` is where nobody says otherwise
 CUT = "more rows."  # where a table has lost its last ones
 UNITS = {
     "max_abs_diff": "logits", "mean_abs_diff": "logits", "max_ulp": "units in the last place", "kl_mean": "nats",
@@ -49,7 +50,7 @@ def note(
     if more := [line for line in lines if not _told(line, said, result)]:
         head += ["\n".join(more), ""]
     head += _said(result)
-    if result.get("curves"):
+    if (folder / "divergence.svg").is_file():
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _parts(parts)
     if result.get("task") == contents.AUDIT:
@@ -154,10 +155,11 @@ def audited(run_id: str, there: str) -> str:
     return f"Audit it (it is run again, and every figure compared): `python -m harness task=audit run={run_id}{there}`"
 
 
-def there(uri: str | None, experiment: str) -> str:
-    """A server that is not our own, its password left out, and an experiment that is not the usual one, as the rest
-    of a command."""
+def there(uri: str | None, experiment: str, runs_dir: Path = USUAL_PLACE) -> str:
+    """A server that is not our own, its password left out, or else a store in another folder than the usual one, and
+    an experiment that is not the usual one, as the rest of a command."""
     words = [f"track.uri={re.sub('//[^/@]*@', '//...@', uri)}"] if uri else []
+    words += [f"runs_dir={runs_dir}"] if not uri and runs_dir != USUAL_PLACE else []
     words += [f"track.experiment={experiment}"] if experiment != tracking.USUAL else []
     return "".join(f" {shlex.quote(word)}" for word in words)
 

@@ -55,7 +55,7 @@ class Mlflow:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-        self.settings, self.runs_dir = settings, runs_dir.absolute()
+        self.settings, self.runs_dir, self.given = settings, runs_dir.absolute(), runs_dir
         self.local = settings.uri is None
         self.uri = settings.uri or f"sqlite:///{self.runs_dir / 'mlflow.db'}"
         self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
@@ -277,7 +277,7 @@ class Mlflow:
         return block | shown
 
     def _there(self) -> str:
-        return description.there(self.settings.uri, self.settings.experiment)
+        return description.there(self.settings.uri, self.settings.experiment, self.given)
 
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id

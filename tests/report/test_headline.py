@@ -52,11 +52,8 @@ def test_a_chat_says_what_its_turns_came_to_and_keeps_what_else_is_known() -> No
     assert first == "Same thought."
     assert turns == (
         "12 turns: the restored chat answers every turn token for token; waived: torch; 6 of 6 expected answers are "
-        "right. In the last quarter of them one takes 5.27 times as long as in the first, 2.28 times where the whole "
-        "chat is processed again."
+        "right."
     )
-    few = CHAT | {"chat": CHAT["chat"] | {"turns": 2}, "reason": CHAT["reason"].replace("12", "2")}
-    assert "quarter" not in headline.said(few), "the first is left out, and one is no growth"
     typed = {
         **CHAT,
         "curves": None,

@@ -13,6 +13,16 @@ from harness.snapshot.words import required
 from harness.tokenizer.shown import parted
 
 
+class Letters:
+    """Ids are letters."""
+
+    def convert_ids_to_tokens(self, token):
+        return chr(token)
+
+    def decode(self, ids, **_):
+        return "".join(map(chr, ids))
+
+
 def test_a_sentence_says_in_how_many_steps_another_token_is_most_likely():
     figures = {"max_abs_diff": 1.0, "first_divergence": 1, "top1_agreement": 0.9375}
     result = {"verdict": "diverged", "metrics": figures, "curves": {"restored": {"kl": [0.1] * 32}}}
@@ -69,13 +79,32 @@ def test_texts_that_read_the_same_are_told_apart_by_the_ids_of_a_record_that_has
     for said in (text, {"apart": ["a", "a"]}):
         assert words in conclusion({**result, "text": {**said, "apart_ids": [2, 3]}})
         assert "chooses" not in conclusion({**result, "text": said})  # an older one
-    assert parted([1, 2], [1, 3]) == {"apart_ids": [2, 3]} and parted([1], [1]) == {}
+    made = parted(Letters(), [97, 98], [97, 99])
+    assert made["apart_ids"] == [98, 99] and parted(Letters(), [97], [97]) == {}
+    assert made["pieces"] == {"continuation": ["a", "b"], "restored": ["a", "c"]}
+
+
+def test_what_steps_chose_otherwise_is_marked_step_by_step():
+    """Two texts need not have as many words: tokens without a space between them, and an end."""
+    said = {
+        "continuation": " 5. the man", "restored": "29.<end> the put",
+        "token_ids": [1, 2, 3, 4], "restored_ids": [5, 2, 6, 7],
+        "pieces": {"continuation": [" 5", ".", " the", " man"], "restored": ["29", ".", "<end> the", " put"]},
+    }  # fmt: skip
+    lines = run._text(said)["marked"].splitlines()
+    assert lines[0].endswith(' <mark class="first">5</mark>. <mark>the</mark> <mark>man</mark>')
+    assert lines[1].endswith(
+        '<mark class="first">29</mark>.<mark>&lt;end&gt; the</mark> <mark>put</mark>'
+    )
+    split = {"continuation": ["", "\u00e9", "b"], "restored": ["", "\u00e8", "b"]}
+    both = run._text({**said, "pieces": split, "token_ids": [1, 2, 3], "restored_ids": [1, 4, 3]})
+    assert '<mark class="first">\u00e9</mark>b' in both["marked"]
 
 
 def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
     said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
     assert run._text(said)["marked"].endswith(
-        "from the first other word on, the first of those marked above: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
+        "from the first other word on: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
     )
     for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
         assert "first other" not in run._text(same)["marked"]
@@ -86,7 +115,7 @@ def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_
     assert "forcing" not in run._text({"continuation": "a"})["marked"]
     longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
     assert run._text(longer)["marked"].endswith(
-        "from the first other word on, the first of those marked above: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
+        "from the first other word on: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
     )
 
 

@@ -117,7 +117,7 @@ def test_the_command_on_a_page_audits_into_the_experiment_of_the_run(recorded, t
     track.log(settings, str(tmp_path), folder, result, held["config"]["name"])
     run_id = run_of(folder)
     note = client.get_run(run_id).data.tags["mlflow.note.content"]
-    command = f"task=audit run={run_id} 'track.experiment=of us'`"
+    command = f"task=audit run={run_id} runs_dir={tmp_path} 'track.experiment=of us'`"
     assert note.endswith(command)
     assert compared(cfg, folder)[1].notes == []
     client.set_tag(run_id, "mlflow.note.content", note.replace("of us", "theirs"))

@@ -121,7 +121,9 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
     assert stopped["reason"] == f"stopped after 2 of 12 points; go on with `{again}`"
     assert f"Go on with `{again}`" in stopped["mlflow.note.content"], "how far it came is said once"
     assert stopped["mlflow.note.content"].lower().count("stopped after") == 1
-    assert "reason" not in whole and "12" not in whole["conclusion"] + whole["outcome"]
+    assert whole["reason"].startswith("1 of 2 points failed") and again in whole["reason"]
+    assert f"`{again}` runs what failed" in whole["mlflow.note.content"].replace("\n", " ")
+    assert "12" not in whole["conclusion"] + whole["outcome"]
     assert {(r.info.start_time, r.info.end_time) for r in ran.values()} == {(1500000, 3000000)}
 
 

@@ -88,7 +88,7 @@ def _of_sweep(cfg: Config, path: Path) -> str:
 
 
 def _there(cfg: Config) -> str:
-    return description.there(cfg.track.uri, cfg.track.experiment)
+    return description.there(cfg.track.uri, cfg.track.experiment, Path(cfg.runs_dir))
 
 
 def _near(path: Path) -> str:

@@ -154,7 +154,8 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     ended = {} if missing else summed(folder, rows, best, marked)
     alone = {} if missing else summed(folder, rows, best)  # as older versions named it
     before = held["metrics"]  # what an earlier try counted, and is zero now
-    tail = held["tags"].get("reason", "") if missing else ""
+    broken = any(row["verdict"] == "failed" for row in rows)
+    tail = held["tags"].get("reason", "") if missing or broken else ""
     text = description.unfinished(sentence, tail)
     notes = [
         description.of_sweep(
