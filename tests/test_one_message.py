@@ -129,6 +129,11 @@ MISTAKES = [
     (["compact=true"], 2, "task=save reads it"),
     (["task=inspect", "snapshot=x", "text=a"], 2, "text=a is not read by task=inspect"),
     (["task=inspect", "snapshot=x", "steps=3"], 2, "steps=3 is not read by task=inspect"),
+    (
+        ["task=chat", "prompt.turns=[{role: user, content: a}]"],
+        2,
+        "is not read by task=chat: task=",
+    ),
     (["task=inspect", "snapshot=x", "cache=static"], 2, "cache=static is not read by task=inspect"),
     (
         ["task=verify", "snapshot=x", "prune=snapkv", "prune.ratio=0.5"],
