@@ -281,6 +281,10 @@ TORN = {
     "layers exchanged": (lambda s: replace(s, layers=s.layers[::-1]), "stand in the order 1, 0"),
     "an id less": (_cut, "token_ids are [1, 9], attention_mask [1, 10]"),
     "an id less, masked": (lambda s: replace(_cut(s), attention_mask=s.attention_mask[:, 1:]), "layer 0 has read 10 tokens, token_ids 9"),
+    "a list": (
+        lambda s: replace(s, layers=tuple(replace(x, segments=tuple(replace(g, key=[1]) for g in x.segments)) for x in s.layers)),
+        "layer 0 has a list where a tensor belongs",
+    ),
     "two logits": (lambda s: replace(s, logits=s.logits.repeat(2, 1)), "logits has 2 rows, token_ids 1"),
 }  # fmt: skip
 
@@ -316,3 +320,8 @@ def test_the_library_s_names_are_answered(model, state, tmp_path) -> None:
         harness.resume(model, state, max_new_tokens=4)
     with pytest.raises(harness.InputProblem, match="Leave format out"):
         harness.load_state(tmp_path, model, format="safetensors")  # type: ignore[arg-type]
+
+
+def test_a_misspelt_key_beside_a_class_of_ones_own_is_told(model, state) -> None:
+    with pytest.raises(harness.ConfigProblem, match="'protec' is no key of prune"):
+        harness.prune_state(model, state, Forgetful, ratio=0.5, protec=4)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 from harness import config, variants
@@ -65,6 +66,8 @@ def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]
     suited(group, schema, shared)
     settings = schema(name=kind.__name__, **shared)
     for key in options.keys() - shared.keys():
+        if near := get_close_matches(key, schema.__dataclass_fields__, n=1, cutoff=0.75):
+            raise ConfigProblem(f"'{key}' is no key of {group}. Did you mean '{near[0]}'?")
         setattr(settings, key, options[key])
     return built(settings)
 

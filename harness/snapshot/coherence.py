@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.snapshot import tokenizer
+from harness.snapshot.codes import Codes
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, State
 
@@ -50,6 +51,10 @@ def _misshapen(layer: LayerState, batch: int, tokens: int) -> str:
     if layer.segments and layer.seen != tokens:
         return f"layer {layer.index} has read {layer.seen} tokens, token_ids {tokens}"
     for segment in layer.segments:
+        if strange := [
+            k for k in (segment.key, segment.value) if not isinstance(k, torch.Tensor | Codes)
+        ]:
+            return f"layer {layer.index} has a {type(strange[0]).__name__} where a tensor belongs"
         key, value = (list(kept.shape) for kept in (segment.key, segment.value))
         if len(key) != 4 or key[:3] != value[:3] or key[0] != batch:
             return (

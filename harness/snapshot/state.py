@@ -162,7 +162,8 @@ class State(Portable):
     whether it is the same object; whether it is the same thought, `harness.judge` does.
 
     layers: element 1 and the positions of element 3; `layers[0].key` and `.value` are tensors
-    `[batch, kv_heads, kept, head_dim]`, `.positions` `[batch, kept]`.
+    `[batch, kv_heads, kept, head_dim]`, `.positions` `[batch, kept]`. They are read from `.segments`, in which they
+    are changed: `replace(layer, segments=(replace(layer.segments[0], key=mine),))`.
     token_ids: `[batch, tokens]` int64, every id processed (element 4), padding included.
     attention_mask: `[batch, tokens]` int64, 0 for padding (element 5).
     next_position: `[batch]` int64, where the next token goes (element 3).
