@@ -88,6 +88,10 @@ def test_another_text_explains_all_other_differences_and_is_shown_as_it_reads(ca
     first, *rest = explained(one, two)
     assert first.what == "token_ids" and "' bird'" in first.a and "' man'" in first.b
     assert rest[0].what == "layer.0.key" and "at most" not in first.amount
+    longer = captured("prompt=text", f"text={text.format('man')} ok .")[1].state
+    first, form, *_ = explained(one, longer)
+    assert first.place == "token 8 (index 7)" and "' man'" in first.b and form.where == "form"
+    assert explained(two, longer)[0].where == "form", "the one begins the other"
     bare = [replace(state, tokenizer_files=MappingProxyType({})) for state in (one, two)]
     assert explained(*bare)[0].a.isdigit()
     assert first.place == "token 8 (index 7)", "counted from 1, as in the sentence"

@@ -194,6 +194,12 @@ def differences(one: State, two: State) -> Iterator[Deviation]:
     sides = dict(_tensors(one)), dict(_tensors(two))
     for name in dict.fromkeys(name for side in sides for name in side):
         a, b = (side.get(name) for side in sides)
+        if name == "token_ids" and a is not None and b is not None and len(a) == len(b):
+            few = min(
+                a.shape[1], b.shape[1]
+            )  # of texts of other lengths, where they part says more
+            if a.shape != b.shape and (apart := tensor_difference(name, a[:, :few], b[:, :few])):
+                yield apart
         if a is None or b is None:
             yield Deviation(name, "one side only", _form(a), _form(b))
         elif deviation := tensor_difference(name, a, b):
