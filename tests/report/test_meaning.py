@@ -45,6 +45,6 @@ def test_a_picture_of_an_evaluation_names_its_measure_and_when_it_was_asked_only
     None
 ):
     one, two = [{"asked": "after"}], [{"asked": "after"}, {"asked": "before"}]
-    assert dots.titled(one, "nll", "after") == "Negative log-likelihood of the expected text"
+    assert dots.titled(one, "nll", "after") == "NLL of the expected text"
     assert dots.titled(one, "contains", "after") == "Right answers"
     assert dots.titled(two, "contains", "before") == "Right answers, asked before pruning"
