@@ -325,3 +325,9 @@ def test_the_library_s_names_are_answered(model, state, tmp_path) -> None:
 def test_a_misspelt_key_beside_a_class_of_ones_own_is_told(model, state) -> None:
     with pytest.raises(harness.ConfigProblem, match="'protec' is no key of prune"):
         harness.prune_state(model, state, Forgetful, ratio=0.5, protec=4)
+
+    class Spoken(Forgetful):
+        def score(self, layer, rank, keep):
+            return rank.double() * self.settings.tokens_min
+
+    assert harness.prune_state(model, state, Spoken, ratio=0.5, tokens_min=2.0).pruned

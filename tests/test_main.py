@@ -95,7 +95,7 @@ def test_cfg_job_prints_the_composed_config(process) -> None:
     assert done.code == 0 and "name: cloned" in done.out
 
 
-# lines that stay whole in a pipe, for whoever searches them
+# lines of figures, of which each is whole in a pipe, for whoever searches them
 WHOLE = ("continuation:", "size:", "time:", "your cache:", "judged by:")
 
 
@@ -113,6 +113,10 @@ def test_from_another_directory_as_its_own_process_offline(process, place) -> No
         )
         <= 100
     )
+    lines = done.out.splitlines()
+    for label in WHOLE:
+        (place_of,) = (n for n, line in enumerate(lines) if line.startswith(label))
+        assert not lines[place_of + 1].startswith("  "), "none is folded"
 
 
 def test_runs_cannot_be_written(process, place) -> None:

@@ -166,8 +166,8 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
     by = (1,) if layer == 0 else (0, 1)  # values of the first layer know the token and no position
     clean = [likeness.near(stored[p], expected[p], limit[p]) for p in (0, 1)]
     if any(clean) and len(rows) >= len(picture[layer]) - 1:
-        part, there = ("values", stored[1]) if clean[0] else ("keys", stored[0])
-        if not coded and (narrow := likeness.narrow([(there,)])):
+        p, part = (1, "values") if clean[0] else (0, "keys")
+        if not coded and (narrow := likeness.narrowed(stored[p], expected[p], limit[p])):
             return "rounding", "kv_cache", f"only the {part} are off: all of them are {narrow}"
         evidence = f"only the {part} are off, all of them: they were changed, or the model computes them otherwise"
         return "identity", "attention_weights", evidence

@@ -31,6 +31,16 @@ def narrow(pairs: Sequence[Sequence[torch.Tensor]]) -> str | None:
     return None
 
 
+def narrowed(stored: torch.Tensor, expected: torch.Tensor, allowed: float) -> str | None:
+    """The narrower type that `stored` is `expected` in, where it is: one rounding away at most, beside `allowed`."""
+    kind = narrow([(stored,)])
+    if kind is None or stored.shape != expected.shape:
+        return None
+    step = torch.finfo(getattr(torch, kind)).eps
+    off = (stored.double() - expected.double()).abs()
+    return kind if bool((off <= step * expected.double().abs() + allowed).all()) else None
+
+
 def other_layer(stored: Pair, layers: list[Pair], allowed: list[tuple[float, float]]) -> int | None:
     """The layer whose keys and values `stored` holds, if they are a layer's."""
     for index, (pair, (key, value)) in enumerate(zip(layers, allowed, strict=True)):

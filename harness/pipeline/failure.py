@@ -201,10 +201,11 @@ def left_behind(
 
 
 def _about_out(cfg: Config, before: Stamp | None) -> str:
-    now = stamp(cfg)
-    turns = sorted(Path(str(cfg.out)).expanduser().glob(f"turn-*/{MANIFEST}"))
-    if now is None and turns:  # a chat keeps one below the other
-        return f"kept: {len(turns)} pauses of the chat in out={cfg.out}, the last of them {turns[-1].parent.name}"
+    from harness.save.contents import turns
+
+    now, pauses = stamp(cfg), turns(Path(str(cfg.out)).expanduser())
+    if now is None and pauses:
+        return f"kept: {len(pauses)} pauses of the chat in out={cfg.out}, the last of them {pauses[-1].name}"
     if now is None:
         return f"out={cfg.out} was not written"
     return f"kept: the {'old' if now == before else 'finished'} snapshot {cfg.out}"

@@ -19,12 +19,8 @@ from harness.model.build import SHIPPED, declared
 from harness.snapshot.elements import BY_NAME
 
 PLACE = ("option", "id", "path")  # of a model: where it comes from
-UNNAMED = (
-    "None",
-    "path",
-    "shape",
-    "wrapped",
-)  # options that do not say by themselves which model it is
+# options that do not say by themselves which model it is
+UNNAMED = ("None", "path", "shape", "wrapped")
 # what a config says of the shapes of its weights, outermost first
 SHAPES = ("model_type", "num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vocab_size")
 

@@ -1,5 +1,7 @@
 """A smaller State from Python: by an option, or by a class that somebody has just written."""
 
+import inspect
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -66,10 +68,21 @@ def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]
     suited(group, schema, shared)
     settings = schema(name=kind.__name__, **shared)
     for key in options.keys() - shared.keys():
-        if near := get_close_matches(key, schema.__dataclass_fields__, n=1, cutoff=0.75):
+        near = get_close_matches(key, schema.__dataclass_fields__, n=1, cutoff=0.75)
+        if near and not _mentions(kind, base, key):
             raise ConfigProblem(f"'{key}' is no key of {group}. Did you mean '{near[0]}'?")
         setattr(settings, key, options[key])
     return built(settings)
+
+
+def _mentions(kind: type, base: type, key: str) -> bool:
+    """Whether the code of a caller's class names `key`, which is one of its own then; so it is taken where the code
+    cannot be read."""
+    own = [part for part in kind.__mro__ if part not in base.__mro__]
+    try:
+        return any(re.search(rf"\b{re.escape(key)}\b", inspect.getsource(part)) for part in own)
+    except (OSError, TypeError):  # typed into a shell
+        return True
 
 
 def class_of(group: str, kind: Any, base: type) -> type:

@@ -28,8 +28,9 @@ def shown(tokenizer: Any, ids: Sequence[int]) -> str:
     return "".join(map(stream.add, ids)) + stream.rest()
 
 
-def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """The text that each of `ids` adds; a character of several is that of the last of them."""
+def added(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """What each of `ids` adds to the text before it, spaces between words too (`pieces` are tokens alone); a
+    character of several is that of the last of them."""
     stream = Shown(tokenizer)
     said = [stream.add(token) for token in ids]
     return [*said[:-1], said[-1] + stream.rest()] if said else []
@@ -41,7 +42,7 @@ def parted(tokenizer: Any, ids: Sequence[int], other: Sequence[int]) -> dict[str
     both = next(([a, b] for a, b in zip(ids, other) if a != b), None)
     if both is None:
         return {}
-    said = {"continuation": pieces(tokenizer, ids), "restored": pieces(tokenizer, other)}
+    said = {"continuation": added(tokenizer, ids), "restored": added(tokenizer, other)}
     return {"apart_ids": both, "pieces": said}
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from harness.config import launched, tracking
+from harness.config import Config, launched, tracking
 from harness.snapshot.objective import shown
 from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
@@ -18,7 +18,6 @@ from harness.track import contents
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
-USUAL_PLACE = Path("runs")  # as `runs_dir` is where nobody says otherwise
 CUT = "more rows."  # where a table has lost its last ones
 UNITS = {
     "max_abs_diff": "logits", "mean_abs_diff": "logits", "max_ulp": "units in the last place", "kl_mean": "nats",
@@ -155,11 +154,12 @@ def audited(run_id: str, there: str) -> str:
     return f"Audit it (it is run again, and every figure compared): `python -m harness task=audit run={run_id}{there}`"
 
 
-def there(uri: str | None, experiment: str, runs_dir: Path = USUAL_PLACE) -> str:
+def there(uri: str | None, experiment: str, runs_dir: Path | None = None) -> str:
     """A server that is not our own, its password left out, or else a store in another folder than the usual one, and
     an experiment that is not the usual one, as the rest of a command."""
     words = [f"track.uri={re.sub('//[^/@]*@', '//...@', uri)}"] if uri else []
-    words += [f"runs_dir={runs_dir}"] if not uri and runs_dir != USUAL_PLACE else []
+    elsewhere = not uri and runs_dir not in (None, Path(Config.runs_dir))
+    words += [f"runs_dir={runs_dir}"] if elsewhere else []
     words += [f"track.experiment={experiment}"] if experiment != tracking.USUAL else []
     return "".join(f" {shlex.quote(word)}" for word in words)
 

@@ -202,6 +202,8 @@ def test_what_was_lost_or_kept_coarser_is_no_other_model(healthy):
     assert told.cause == "block" and told.evidence.startswith("the keys of rows 0 to ")
     told = diagnose(loaded, edit.layers(state, lambda t: t.bfloat16().float(), only=0))
     assert told.cause == "rounding" and "only the keys are off: all of them are bf" in told.evidence
+    told = diagnose(loaded, edit.layers(state, torch.ones_like, only=0))
+    assert told.cause == "identity", "numbers that any type can hold are no rounding of these"
 
 
 def test_a_router_that_meets_a_tie_is_named():
